@@ -1,0 +1,157 @@
+"""What a database holds, as values: frozen, ordered and comparable.
+
+A dialect's introspection makes a Catalog; `policy.restrict` narrows it; the tools are defined from it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from dbtools.column_types import ColumnType
+
+
+class TableKind(StrEnum):
+    """What sort of relation a table is."""
+
+    TABLE = "table"
+    VIEW = "view"
+    MATERIALIZED_VIEW = "materialized view"
+    PARTITIONED = "partitioned table"
+    FOREIGN = "foreign table"
+    VIRTUAL = "virtual table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    type: ColumnType
+    nullable: bool = True
+    default: str | None = None  #: the SQL expression, for people to read
+    generated: bool = False  #: computed, or an identity that the database fills
+    comment: str = ""
+    choices: tuple[str, ...] = ()  #: the only values that a CHECK constraint allows
+    minimum: str | None = None  #: the least value that a CHECK constraint allows; "> 0" where 0 itself is not
+    maximum: str | None = None
+
+    def __hash__(self) -> int:
+        """Hash by name: names are unique within a table, and equality is still of the whole."""
+        return hash(self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """Columns whose values name one row."""
+
+    columns: tuple[str, ...]
+    primary: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignKey:
+    """Columns that hold the key of a row in another table, or in the same."""
+
+    columns: tuple[str, ...]
+    target_schema: str
+    target: str
+    target_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table, a view, or another relation that can be selected from."""
+
+    name: str
+    schema: str = ""
+    kind: TableKind = TableKind.TABLE
+    columns: tuple[Column, ...]
+    keys: tuple[Key, ...] = ()  #: the primary key first, then unique keys without nulls
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    comment: str = ""
+    row_estimate: int | None = None
+    row_identifier: str | None = None  #: a name that is no column and yet orders the rows uniquely
+
+    def __hash__(self) -> int:
+        """Hash by name, so that a statement's shape is found again quickly."""
+        return hash((self.schema, self.name))
+
+    @cached_property
+    def column_by_name(self) -> Mapping[str, Column]:
+        """The columns by their exact names."""
+        return {column.name: column for column in self.columns}
+
+    @property
+    def primary_key(self) -> Key | None:
+        """The key that names one row, if the table has one."""
+        return self.keys[0] if self.keys else None
+
+    def key_columns(self) -> tuple[Column, ...]:
+        """Return the columns of the primary key, none if there is no key."""
+        key = self.primary_key
+        return tuple(self.column_by_name[name] for name in key.columns) if key else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """Everything that can be read of one database."""
+
+    tables: tuple[Table, ...] = ()  #: by schema and name, the default schema first
+    default_schema: str = ""
+    #: what was left out and why, for the operator: never shown to a caller
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    def named(self, name: str) -> tuple[Table, ...]:
+        """Return the tables that *name* may mean: by label, by exact, qualified or folded name."""
+        if table := self._by_label.get(name):
+            return (table,)
+        exact = tuple(table for table in self.tables if name in (table.name, self.qualified(table)))
+        folded = name.lower()
+        return exact or tuple(table for table in self.tables if table.name.lower() == folded)
+
+    def qualified(self, table: Table) -> str:
+        """Return *table*'s name with its schema in front."""
+        return f"{table.schema}.{table.name}" if table.schema else table.name
+
+    def label(self, table: Table) -> str:
+        """Return the shortest name that means only *table*: bare in the default schema or if unique."""
+        return self._labels[(table.schema, table.name)]
+
+    @cached_property
+    def _by_label(self) -> Mapping[str, Table]:
+        return {self.label(table): table for table in self.tables}
+
+    @cached_property
+    def _labels(self) -> Mapping[tuple[str, str], str]:
+        count = Counter(table.name for table in self.tables)
+        labels: dict[tuple[str, str], str] = {}
+        for table in self.tables:
+            bare = count[table.name] == 1 or table.schema == self.default_schema
+            label = table.name if bare else self.qualified(table)
+            # A table "a.b" beside table "b" of schema "a": the second is written a."b".
+            taken = label in labels.values() or (not bare and count[label] > 0)
+            labels[(table.schema, table.name)] = f'{table.schema}."{table.name}"' if taken else label
+        return labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which tables of a database are read at all; patterns are those of a shell (`fnmatch`)."""
+
+    schemas: tuple[str, ...] = ()  #: none: every schema that is not the system's
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+
+    def admits(self, schema: str, name: str) -> bool:
+        """Return whether the table *name* of *schema* is wanted, by its bare or its qualified name."""
+        names = (name, f"{schema}.{name}")
+        if self.schemas and schema and schema not in self.schemas:
+            return False
+        return _matches(names, self.include) and not _matches(names, self.exclude)
+
+
+def _matches(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)

@@ -1,0 +1,222 @@
+"""Turn what a driver read into JSON values, and JSON values into text. Total: any cell has an encoding.
+
+Numbers that a double cannot hold are strings, bytes are base64, and no number is "NaN" or "Infinity".
+A cell that is not what its column declares, as some databases allow, is shown for what it is.
+"""
+
+import base64
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from uuid import UUID
+
+import orjson
+
+from dbtools.column_types import SAFE_INTEGER, ColumnType, Family
+
+Encode = Callable[[object], object]
+
+DEEPEST = 60  #: levels of a JSON cell; a deeper one is shown as its text
+
+#: controls, invisible and bidirectional characters: JSON's own escapes make them visible
+INVISIBLE = re.compile(
+    "[\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+)
+
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def encoder(type: ColumnType) -> Encode:
+    """Return the function that turns a cell of *type* into a JSON value."""
+    match type.family:
+        case Family.BOOLEAN:
+            return _boolean
+        case Family.JSON:
+            return _json
+        case Family.BYTES:
+            return _bytes
+        case Family.ARRAY | Family.OBJECT:
+            return lambda cell: _nested(cell, type)
+        case _:
+            return plain
+
+
+def plain(cell: object) -> object:
+    """Return the JSON value of a *cell* by its own type alone."""
+    if cell is None or cell.__class__ is str:
+        return cell
+    if cell.__class__ is int:
+        return cell if -SAFE_INTEGER <= cell <= SAFE_INTEGER else str(cell)
+    if cell.__class__ is float:
+        return _float(cell)
+    return _other(cell)
+
+
+def _other(cell: object) -> object:
+    match cell:
+        case bool():
+            return cell
+        case Decimal():
+            return format(cell, "f") if cell.is_finite() else str(cell)
+        case bytes() | bytearray() | memoryview():
+            return {"base64": _base64(bytes(cell))}
+        case list() | tuple() | set() | frozenset():
+            return [plain(each) for each in cell]
+        case Mapping():
+            return {str(name): plain(each) for name, each in cell.items()}
+        case UUID():
+            return str(cell)
+        case _:
+            return str(cell)
+
+
+def _float(cell: float) -> object:
+    if math.isfinite(cell):
+        return cell
+    return "NaN" if math.isnan(cell) else ("Infinity" if cell > 0 else "-Infinity")
+
+
+def _base64(cell: bytes) -> str:
+    return base64.b64encode(cell).decode("ascii")
+
+
+def _boolean(cell: object) -> object:
+    return bool(cell) if cell.__class__ is int and cell in (0, 1) else plain(cell)
+
+
+def _bytes(cell: object) -> object:
+    if isinstance(cell, bytes):
+        return _base64(cell)
+    # Text among bytes must not be taken for base64.
+    return {"text": cell} if isinstance(cell, str) else plain(cell)
+
+
+class _Digits(str):
+    """A number in JSON text, as its digits."""
+
+    __slots__ = ()
+
+
+def _json(cell: object) -> object:
+    if not isinstance(cell, str):
+        return plain(cell)
+    try:
+        value = _loads(cell, _integer, _float_of)
+    except (ValueError, RecursionError):
+        return cell
+    brackets = cell.count("[") + cell.count("{")
+    return cell if brackets > DEEPEST and _depth(value, DEEPEST) > DEEPEST else value
+
+
+def _loads(text: str, integer: Callable[[str], object], number: Callable[[str], object]) -> object:
+    value: object = json.loads(text, parse_int=integer, parse_float=number, parse_constant=str)
+    return value
+
+
+def _integer(digits: str) -> int | str:
+    # Python refuses to read thousands of digits: they are text to everybody.
+    if len(digits) > 16:
+        return str(digits)
+    value = int(digits)
+    return value if -SAFE_INTEGER <= value <= SAFE_INTEGER else str(digits)
+
+
+def _float_of(digits: str) -> float | str:
+    value = float(digits)
+    exact = math.isfinite(value) and Decimal(repr(value)) == Decimal(digits)
+    return value if exact else str(digits)
+
+
+def _depth(value: object, most: int) -> int:
+    if most < 0:
+        return 1
+    if isinstance(value, dict):
+        return 1 + max((_depth(each, most - 1) for each in value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max((_depth(each, most - 1) for each in value), default=0)
+    return 0
+
+
+def _nested(cell: object, type: ColumnType) -> object:
+    """Encode an array or a composite, which the database has written as JSON, by the types of its parts."""
+    if not isinstance(cell, str):
+        return plain(cell)
+    try:
+        return _typed(_loads(cell, _Digits, _Digits), type)
+    except (ValueError, RecursionError):
+        return cell
+
+
+def _typed(value: object, type: ColumnType | None) -> object:
+    match value:
+        case list():
+            element = type.element if type else None
+            # An array of several dimensions has the one element type at the bottom.
+            return [_typed(each, type if isinstance(each, list) and element else element) for each in value]
+        case dict():
+            types = dict(type.fields) if type else {}
+            return {name: _typed(each, types.get(name)) for name, each in value.items()}
+        case _:
+            return _part(value, type.family if type else None)
+
+
+def _part(value: object, family: Family | None) -> object:
+    match family, value:
+        case Family.DECIMAL, _Digits():
+            return str(value)
+        case _, _Digits():
+            return _integer(value) if value.lstrip("-").isdigit() else _float_of(value)
+        case Family.BYTES, str() if value.startswith("\\x"):
+            return _base64(bytes.fromhex(value[2:]))
+        case Family.TIMESTAMPTZ, str():
+            return value.replace("+00:00", "Z", 1)
+        case _:
+            return plain(value)
+
+
+def dump(value: object) -> tuple[object, str]:
+    """Return *value* and its compact JSON; what is no valid text in *value* is replaced in both."""
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:
+        value = _valid(value)
+        text = orjson.dumps(value).decode()
+    return value, visible(text)
+
+
+def size(value: object) -> int:
+    """Return how many bytes the JSON of *value* takes."""
+    return len(dump(value)[1].encode())
+
+
+def visible(text: str) -> str:
+    """Return JSON *text* in which invisible characters are written as escapes."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return INVISIBLE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _valid(value: object) -> object:
+    match value:
+        case str():
+            return SURROGATES.sub(_shown, value)
+        case list():
+            return [_valid(each) for each in value]
+        case dict():
+            return {_valid(name): _valid(each) for name, each in value.items()}
+        case _:
+            return value
+
+
+def _shown(match: re.Match[str]) -> str:
+    unit = ord(match[0])
+    # A byte that was no valid UTF-8 stands in the text as U+DC80 to U+DCFF (PEP 383).
+    return f"\\x{unit - 0xDC00:02x}" if 0xDC80 <= unit <= 0xDCFF else f"\\u{unit:04x}"

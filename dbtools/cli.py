@@ -1,0 +1,216 @@
+"""The command line: serve, tools, call and schema."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dbtools import __version__
+
+if TYPE_CHECKING:
+    from dbtools.config import Settings
+    from dbtools.toolbox import Toolbox, View
+
+REFUSED, WRONG, INTERRUPTED = 1, 2, 130  #: exit status
+DEFAULT_ROLE = "default"
+T = TypeVar("T")
+
+
+def is_target(word: str) -> bool:
+    """Return whether *word* names what is served: an existing file, a URL, or a `.toml` file."""
+    return "://" in word or word.endswith(".toml") or Path(word).is_file()
+
+
+class ExampleCommand(click.Command):
+    """A command whose help ends with an example."""
+
+    def __init__(self, *arguments: Any, example: str, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.epilog = f"\b\nExample:\n  {example}"
+
+
+class ExampleGroup(click.Group):
+    """A group whose help ends with an example."""
+
+    command_class = ExampleCommand
+
+
+role_option = click.option(
+    "--role",
+    envvar="DBTOOLS_ROLE",
+    default=DEFAULT_ROLE,
+    show_default=True,
+    help="Whose view of the database.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(
+    cls=ExampleGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nExample:\n  dbtools serve sample.db",
+)
+@click.version_option(__version__, prog_name="dbtools")
+def main() -> None:
+    """Give language models safe, typed, fast access to a SQL database.
+
+    TARGET is a database file, a database URL or a configuration file that ends in .toml; without one it is
+    ./dbtools.toml.
+    """
+
+
+@main.command(example="dbtools serve sample.db")
+@click.argument("target", required=False)
+@role_option
+def serve(target: str | None, role: str) -> None:
+    """Serve TARGET to an MCP client over stdin and stdout."""
+    with _complaints():
+        settings = _settings(target, role)
+        from dbtools.server import serve_stdio
+
+        _run(serve_stdio, settings, role, _announcement())
+
+
+@main.command(example="dbtools tools sample.db --tokens")
+@click.argument("target", required=False)
+@role_option
+@click.option("--tokens", is_flag=True, help="Split the tokens into description, input and output schema.")
+@json_option
+def tools(target: str | None, role: str, tokens: bool, as_json: bool) -> None:
+    """Show the tools that a role sees of TARGET, and what they cost in tokens (bytes / 4)."""
+    with _complaints():
+        settings = _settings(target, role)
+        definitions = _with_toolbox(settings, lambda toolbox: toolbox.list(role))
+        if as_json:
+            from dbtools.presentation import tools_json
+
+            click.echo(tools_json(definitions))
+        else:
+            from dbtools.presentation import print_tools
+
+            print_tools(definitions, split=tokens, budget=settings.tools.budget)
+
+
+@main.command(example="dbtools call sample.db list_customers limit=3 'order_by=[\"name\"]'")
+@click.argument("words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']")
+@role_option
+@json_option
+def call(words: tuple[str, ...], role: str, as_json: bool) -> None:
+    """Call TOOL once and print its answer. A value that parses as JSON is JSON, else a string."""
+    with _complaints():
+        target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
+        if not words:
+            raise click.UsageError("TOOL is missing. `dbtools tools` shows what there is.")
+        arguments = _arguments(words[1:])
+        settings = _settings(target, role)
+        answer = _with_toolbox(settings, lambda toolbox: toolbox.call(role, words[0], arguments))
+        from dbtools.presentation import answer_json, print_answer
+
+        if as_json:
+            click.echo(answer_json(answer))
+        else:
+            print_answer(answer)
+
+
+@main.command(example="dbtools schema > dbtools.schema.json")
+def schema() -> None:
+    """Print the JSON Schema of dbtools.toml, for editors."""
+    from dbtools.config import Settings
+
+    click.echo(json.dumps(Settings.model_json_schema(), indent=2))
+
+
+def _arguments(words: Sequence[str]) -> dict[str, object]:
+    """Read `key=value` words, or one JSON object."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return _json_object(words[0])
+    arguments: dict[str, object] = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not key:
+            raise click.UsageError(f"{word!r} is not key=value. All arguments at once are one JSON object.")
+        arguments[key] = _json_or_text(value)
+    return arguments
+
+
+def _json_object(text: str) -> dict[str, object]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise click.UsageError("The arguments are not a JSON object.") from exc
+    if not isinstance(value, dict):
+        raise click.UsageError("The arguments are not a JSON object.")
+    return value
+
+
+def _json_or_text(text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def _settings(target: str | None, role: str) -> "Settings":
+    from dbtools.config import settings_of
+    from dbtools.errors import ConfigurationError, listing
+
+    settings = settings_of(target, Path.cwd())
+    roles = [each.name for each in settings.roles()]
+    if role not in roles:
+        raise ConfigurationError(f"There is no role {role!r}.", hint=f"Roles: {listing(roles)}.")
+    return settings
+
+
+def _with_toolbox(settings: "Settings", use: "Callable[[Toolbox], Any]") -> Any:
+    """Return what *use* makes of the toolbox that *settings* describe, and close it."""
+    from dbtools.config import open_toolbox
+
+    async def run() -> Any:
+        toolbox, database = open_toolbox(settings)
+        try:
+            return await use(toolbox)
+        finally:
+            await database.close()
+
+    return _run(run)
+
+
+def _run(function: Callable[..., Any], *arguments: Any) -> Any:
+    import anyio
+
+    return anyio.run(function, *arguments)
+
+
+def _announcement() -> "Callable[[View], None]":
+    def announce(view: "View") -> None:
+        if sys.stderr.isatty():
+            click.echo(f"dbtools serves {len(view.catalog.tables)} tables over stdio.", err=True)
+
+    return announce
+
+
+@contextmanager
+def _complaints() -> Iterator[None]:
+    """End with one clear line on stderr and the exit status that belongs to the error."""
+    from dbtools import errors
+
+    try:
+        yield
+    except errors.DbtoolsError as exc:
+        refused = isinstance(exc, errors.CallError) and not isinstance(
+            exc, errors.DatabaseUnavailable | errors.UnknownTable
+        )
+        click.echo(f"dbtools: {exc}", err=True)
+        sys.exit(REFUSED if refused else WRONG)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(0)

@@ -1,0 +1,347 @@
+"""One table of column types: what JSON shows of them, and how JSON is read as their values.
+
+A dialect maps the SQL types of its database to a ColumnType. A value that a caller writes goes in through
+`decode`, a cell that the driver read comes out through `encode`; both know only the type's family.
+"""
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from uuid import UUID
+
+from dbtools import errors
+from dbtools.errors import listing, nearest
+
+SAFE_INTEGER = 2**53 - 1  #: beyond it a double, and so most JSON readers, lose digits
+LONGEST_NUMBER = 400  #: characters of a number that a caller writes
+
+
+class Operator(StrEnum):
+    """How a column is compared with a value."""
+
+    EQ = "eq"
+    NE = "ne"
+    LT = "lt"
+    LTE = "lte"
+    GT = "gt"
+    GTE = "gte"
+    IN = "in"
+    NOT_IN = "not_in"
+    BETWEEN = "between"
+    CONTAINS = "contains"
+    STARTS_WITH = "starts_with"
+    ENDS_WITH = "ends_with"
+    IS_NULL = "is_null"
+
+
+EQUALITY = (Operator.EQ, Operator.NE, Operator.IN, Operator.NOT_IN, Operator.IS_NULL)
+ORDER = (Operator.LT, Operator.LTE, Operator.GT, Operator.GTE, Operator.BETWEEN)
+TEXTUAL = (Operator.CONTAINS, Operator.STARTS_WITH, Operator.ENDS_WITH)
+
+
+class Family(StrEnum):
+    """The kinds of value that callers tell apart."""
+
+    INTEGER = "integer"
+    NUMBER = "number"
+    DECIMAL = "decimal"
+    BOOLEAN = "boolean"
+    TEXT = "text"
+    ENUM = "enum"
+    DATE = "date"
+    TIME = "time"
+    TIMESTAMP = "timestamp"
+    TIMESTAMPTZ = "timestamptz"
+    INTERVAL = "interval"
+    UUID = "uuid"
+    JSON = "json"
+    BYTES = "bytes"
+    ARRAY = "array"
+    OBJECT = "object"
+    OTHER = "other"
+    ANY = "any"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnType:
+    """The type of a column, as its database declares it."""
+
+    family: Family
+    name: str  #: as people write it, for example "numeric(10,2)"
+    cast: str = ""  #: the quoted SQL name that a parameter is cast to, where the database wants one
+    minimum: int | None = None  #: of an integer
+    maximum: int | None = None
+    infinite: bool = False  #: whether NaN, infinity and dates before Christ are values of it
+    lenient: bool = False  #: whether a cell may be of another type than the declared one
+    labels: tuple[str, ...] = ()  #: of an enum
+    element: "ColumnType | None" = None  #: of an array
+    fields: tuple[tuple[str, "ColumnType"], ...] = ()  #: of a composite
+    equatable: bool = True
+    ordered: bool = True
+    large: bool = False  #: whether one cell may be longer than any cap
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """The operators that a column of this type takes."""
+        if not self.equatable:
+            return tuple(
+                each for each in FAMILIES[self.family].operators if each not in (*EQUALITY[:4], *ORDER)
+            )
+        if not self.ordered:
+            return tuple(each for each in FAMILIES[self.family].operators if each not in ORDER)
+        return FAMILIES[self.family].operators
+
+    @property
+    def wants(self) -> str:
+        """What a value must look like, with an example."""
+        if self.labels:
+            return f"one of {listing(self.labels)}"
+        if self.family is Family.INTEGER and self.minimum is not None:
+            return f"an integer from {self.minimum} to {self.maximum}"
+        if self.family is Family.ARRAY and self.element is not None:
+            return self.element.wants
+        return FAMILIES[self.family].wants
+
+    def schema(self) -> dict[str, object]:
+        """Return the JSON Schema of a value of this type, as an argument."""
+        schema = dict(FAMILIES[self.family].schema)
+        if self.labels:
+            schema["enum"] = list(self.labels)
+        return schema
+
+    def decode(self, text: str) -> object:
+        """Return the value that *text* means, or raise BadValue."""
+        try:
+            return FAMILIES[self.family].decode(text.strip() if self._trims else text, self)
+        except (ValueError, InvalidOperation, binascii.Error) as exc:
+            hint = nearest(text, self.labels) if self.labels else ""
+            raise errors.BadValue(f"{quoted(text)} is not {self.wants}.", hint=hint.rstrip()) from exc
+
+    @property
+    def _trims(self) -> bool:
+        return self.family not in (Family.TEXT, Family.ENUM, Family.OTHER, Family.JSON, Family.ANY)
+
+
+def quoted(text: str, most: int = 60) -> str:
+    """Return *text* in single quotes, cut after *most* characters and with controls made visible."""
+    shown = text if len(text) <= most else text[:most] + "…"
+    return "'" + "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in shown) + "'"
+
+
+def _integer(text: str, type: ColumnType) -> int:
+    if len(text) > LONGEST_NUMBER or not (match := re.fullmatch(r"([+-]?\d+)(?:\.0*)?", text, re.ASCII)):
+        raise ValueError
+    value = int(match[1])
+    least, most = type.minimum, type.maximum
+    if (least is not None and value < least) or (most is not None and value > most):
+        raise ValueError
+    return value
+
+
+def _number(text: str, type: ColumnType) -> float:
+    if len(text) > LONGEST_NUMBER or "_" in text:
+        raise ValueError
+    value = float(text)
+    if not math.isfinite(value) and not (type.infinite and text.strip("+-").lower()[:3] in ("nan", "inf")):
+        raise ValueError
+    return value
+
+
+def _decimal(text: str, type: ColumnType) -> str:
+    if len(text) > LONGEST_NUMBER or "_" in text or not text.isascii():
+        raise ValueError
+    value = Decimal(text)
+    if value.is_snan() or (not value.is_finite() and not type.infinite):
+        raise ValueError
+    if value.is_finite() and value and abs(value.adjusted()) > 16_000:
+        raise ValueError
+    return str(value)
+
+
+def _boolean(text: str, type: ColumnType) -> bool:
+    match text.lower():
+        case "true" | "t" | "1" | "yes":
+            return True
+        case "false" | "f" | "0" | "no":
+            return False
+        case _:
+            raise ValueError
+
+
+def _text(text: str, type: ColumnType) -> str:
+    return text
+
+
+def _label(text: str, type: ColumnType) -> str:
+    if text not in type.labels:
+        raise ValueError
+    return text
+
+
+DATE = re.compile(r"([+-]?\d{4,7})-(\d\d)-(\d\d)( BC)?", re.ASCII)
+TIME = re.compile(
+    r"(\d\d):(\d\d)(?::(\d\d)(?:\.\d{1,9})?)?(Z|[+-]\d\d(?::?\d\d)?(?::?\d\d)?)?", re.ASCII | re.I
+)
+STORED_NUMBER = re.compile(r"[+-]?\d{5,19}(\.\d{1,12})?", re.ASCII)
+
+
+def _is_date(text: str) -> bool:
+    if not (match := DATE.fullmatch(text)):
+        return False
+    year, month, day = int(match[1]), int(match[2]), int(match[3])
+    # 2000 stands for years that Python's calendar lacks: their leap days are left to the database.
+    stand_in = year if 1 <= year <= 9999 and not match[4] else 2000
+    try:
+        date(stand_in, month, day)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_time(text: str) -> bool:
+    if not (match := TIME.fullmatch(text)):
+        return False
+    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+    return (hour < 24 and minute < 60 and second < 60) or (hour, minute, second) == (24, 0, 0)
+
+
+def _date(text: str, type: ColumnType) -> object:
+    if _special(text, type) or (_is_date(text) and (type.infinite or re.match(r"\d{4}-", text))):
+        return text.lower() if "infinity" in text.lower() else text
+    return _stored_number(text, type)
+
+
+def _time(text: str, type: ColumnType) -> object:
+    return text if _is_time(text) else _stored_number(text, type)
+
+
+def _timestamp(text: str, type: ColumnType) -> object:
+    if _special(text, type):
+        return text.lower()
+    suffix = " BC" if text.endswith(" BC") else ""
+    day, separator, time = text.removesuffix(" BC").replace("T", " ", 1).replace("t", " ", 1).partition(" ")
+    if _is_date(day + suffix) and (not separator or _is_time(time)) and (type.infinite or not suffix):
+        return text
+    return _stored_number(text, type)
+
+
+def _special(text: str, type: ColumnType) -> bool:
+    return type.infinite and text.lower() in ("infinity", "-infinity")
+
+
+def _stored_number(text: str, type: ColumnType) -> object:
+    """Read an epoch or a Julian day, which a database without date types may hold."""
+    if not type.lenient or not STORED_NUMBER.fullmatch(text):
+        raise ValueError
+    number = float(text) if "." in text else int(text)
+    if abs(number) >= 2**63:
+        raise ValueError
+    return number
+
+
+INTERVAL = re.compile(
+    r"[+-]?P(?=.)([+-]?\d+(\.\d+)?[YMWD])*(T([+-]?\d+(\.\d+)?[HMS])+)?"
+    r"|([+-]?\d+ (years?|mons?|months?|weeks?|days?|hours?|mins?|minutes?|secs?|seconds?) ?)*"
+    r"([+-]?\d+:\d\d(:\d\d(\.\d+)?)?)?",
+    re.ASCII | re.I,
+)
+
+
+def _interval(text: str, type: ColumnType) -> str:
+    if not text or len(text) > 100 or not INTERVAL.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def _uuid(text: str, type: ColumnType) -> str:
+    return str(UUID(text))
+
+
+def _bytes(text: str, type: ColumnType) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _array_item(text: str, type: ColumnType) -> object:
+    if type.element is None:
+        raise ValueError
+    return type.element.decode(text)
+
+
+def _any(text: str, type: ColumnType) -> object:
+    """Read a number as a number: alternatives() gives the text as well."""
+    if re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII) and abs(int(text)) < 2**63:
+        return int(text)
+    if (
+        re.fullmatch(r"[+-]?(\d+\.\d*|\.?\d+)([eE][+-]?\d{1,3})?", text, re.ASCII)
+        and len(text) < LONGEST_NUMBER
+    ):
+        return float(text)
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyRow:
+    """What is true of all types of one family."""
+
+    schema: Mapping[str, object]
+    decode: Callable[[str, ColumnType], object]
+    wants: str
+    operators: tuple[Operator, ...] = (*EQUALITY, *ORDER)
+
+
+STRING = {"type": "string"}
+FAMILIES: Mapping[Family, FamilyRow] = {
+    Family.INTEGER: FamilyRow(schema={"type": "integer"}, decode=_integer, wants="an integer such as 42"),
+    Family.NUMBER: FamilyRow(schema={"type": "number"}, decode=_number, wants="a number such as 4.2"),
+    Family.DECIMAL: FamilyRow(schema=STRING, decode=_decimal, wants="a decimal number such as 19.90"),
+    Family.BOOLEAN: FamilyRow(
+        schema={"type": "boolean"}, decode=_boolean, wants="true or false", operators=EQUALITY
+    ),
+    Family.TEXT: FamilyRow(
+        schema=STRING, decode=_text, wants="a text", operators=(*EQUALITY, *ORDER, *TEXTUAL)
+    ),
+    Family.ENUM: FamilyRow(schema=STRING, decode=_label, wants="a label"),
+    Family.DATE: FamilyRow(
+        schema={"type": "string", "format": "date"}, decode=_date, wants="a date such as 2024-03-05"
+    ),
+    Family.TIME: FamilyRow(schema=STRING, decode=_time, wants="a time such as 14:30:00"),
+    Family.TIMESTAMP: FamilyRow(
+        schema=STRING, decode=_timestamp, wants="a date and time such as 2024-03-05T14:30:00"
+    ),
+    Family.TIMESTAMPTZ: FamilyRow(
+        schema=STRING, decode=_timestamp, wants="a date and time such as 2024-03-05T14:30:00Z"
+    ),
+    Family.INTERVAL: FamilyRow(schema=STRING, decode=_interval, wants="a duration such as P1DT2H"),
+    Family.UUID: FamilyRow(
+        schema={"type": "string", "format": "uuid"},
+        decode=_uuid,
+        wants="a UUID such as 3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f",
+    ),
+    Family.JSON: FamilyRow(schema={}, decode=_text, wants="JSON", operators=(Operator.IS_NULL,)),
+    Family.BYTES: FamilyRow(
+        schema={"type": "string", "contentEncoding": "base64"},
+        decode=_bytes,
+        wants="bytes in base64, such as aGVsbG8=",
+        operators=EQUALITY,
+    ),
+    Family.ARRAY: FamilyRow(
+        schema={},
+        decode=_array_item,
+        wants="one item",
+        operators=(Operator.CONTAINS, Operator.IS_NULL),
+    ),
+    Family.OBJECT: FamilyRow(schema={}, decode=_text, wants="JSON", operators=(Operator.IS_NULL,)),
+    Family.OTHER: FamilyRow(schema=STRING, decode=_text, wants="a value as the database writes it"),
+    Family.ANY: FamilyRow(
+        schema=STRING,
+        decode=_any,
+        wants="a number or a text",
+        operators=(*EQUALITY, *ORDER, *TEXTUAL),
+    ),
+}

@@ -1,0 +1,56 @@
+"""The database that is served: its catalog, and a pool of connections that can only read."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from dbtools.catalog import Catalog, Selection
+from dbtools.dialects import dialect_of, load_driver
+
+if TYPE_CHECKING:
+    from dbtools.dialects.driver import Driver, Pool
+
+
+class Database:
+    """One database by its URL; nothing is opened before it is needed."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._dialect = dialect_of(url)
+        self._driver: Driver | None = None
+        self._pool: Pool | None = None
+        self._opening = anyio.Lock()
+
+    async def introspect(self, selection: Selection) -> Catalog:
+        """Return what the database holds now."""
+        return await self._dialect.introspect(self.url, selection)
+
+    async def driver(self) -> "Driver":
+        """Return the driver, imported on a thread at the first call since that takes long."""
+        if self._driver is None:
+            async with self._opening:
+                if self._driver is None:
+                    driver = await anyio.to_thread.run_sync(load_driver, self.url)
+                    self._pool = driver.open_pool(self.url)
+                    self._driver = driver
+        return self._driver
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[object]:
+        """Lend one of the driver's connections."""
+        await self.driver()
+        assert self._pool is not None
+        async with self._pool.connection() as connection:
+            yield connection
+
+    async def reopen(self) -> None:
+        """Forget the connections that wait in the pool: the server has ended them."""
+        if self._pool is not None:
+            await self._pool.reopen()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._pool is not None:
+            await self._pool.close()

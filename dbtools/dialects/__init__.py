@@ -1,0 +1,69 @@
+"""The databases that dbtools speaks: one folder each, and DIALECTS.
+
+A dialect has two halves. Its package reads catalogs and is loaded at once; its `driver` module opens the
+pool, compiles and runs statements; it is loaded at the first call, since it costs much to import.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from dbtools import errors
+from dbtools.catalog import Catalog, Selection
+from dbtools.errors import listing
+
+if TYPE_CHECKING:
+    from dbtools.dialects.driver import Driver
+
+__all__ = ["DIALECTS", "Dialect", "dialect_of", "load_driver", "resolved_url", "url_of_file"]
+
+
+class Dialect(Protocol):
+    """The half of a dialect that reads catalogs."""
+
+    async def introspect(self, url: str, selection: Selection) -> Catalog:
+        """Return what the database at *url* holds, or raise DatabaseUnavailable."""
+
+
+#: by the scheme of a URL, up to a plus sign
+DIALECTS: Mapping[str, str] = {
+    "sqlite": "dbtools.dialects.sqlite",
+    "postgresql": "dbtools.dialects.postgresql",
+    "postgres": "dbtools.dialects.postgresql",
+}
+
+
+def url_of_file(path: Path) -> str:
+    """Return the URL of the database that the file at *path* is."""
+    return f"sqlite:///{path.absolute()}"
+
+
+def resolved_url(url: str, folder: Path) -> str:
+    """Return *url* with a relative path of a file made absolute below *folder*."""
+    scheme, separator, rest = url.partition(":///")
+    if separator and _module(url) == DIALECTS["sqlite"] and not rest.startswith("/") and rest:
+        return f"{scheme}:///{(folder / rest).absolute()}"
+    return url
+
+
+def dialect_of(url: str) -> Dialect:
+    """Return the dialect of the database at *url*, or raise ConfigurationError."""
+    dialect: Dialect = import_module(_module(url))
+    return dialect
+
+
+def load_driver(url: str) -> "Driver":
+    """Return what runs statements on the database at *url*; the first call imports much."""
+    driver: Driver = import_module(f"{_module(url)}.driver").DRIVER
+    return driver
+
+
+def _module(url: str) -> str:
+    scheme = url.partition(":")[0].partition("+")[0].lower()
+    if scheme not in DIALECTS:
+        raise errors.ConfigurationError(
+            f"No dialect for URLs that begin with {scheme!r}.",
+            hint=f"There are: {listing(DIALECTS)}.",
+        )
+    return DIALECTS[scheme]

@@ -1,0 +1,85 @@
+"""What a dialect must do to run statements: the seam between `database`, `execution` and the drivers."""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from dbtools.column_types import ColumnType
+from dbtools.errors import CallError
+from dbtools.statement import Output, Select
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A compiled shape: SQL, and how its values go in."""
+
+    shape: Select
+    sql: str
+    parameters: tuple[str, ...]  #: names in the order of their places
+    types: Mapping[str, ColumnType]  #: of the parameters that are values of a column
+    lists: frozenset[str]  #: the parameters that are lists
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What is read."""
+        return self.shape.outputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """Rows with one cell an output, and whether the statement has more."""
+
+    rows: tuple[tuple[object, ...], ...]
+    more: bool
+
+
+class Pool(Protocol):
+    """Connections that can only read."""
+
+    def connection(self) -> AbstractAsyncContextManager[object]:
+        """Lend one of the driver's connections, or raise Busy or DatabaseUnavailable."""
+
+    async def reopen(self) -> None:
+        """Forget the connections that nobody uses."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class Driver(Protocol):
+    """The half of a dialect that runs statements."""
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The exceptions that the driver raises."""
+
+    def open_pool(self, url: str) -> Pool:
+        """Return a pool of connections to the database at *url*; the first call opens the first."""
+
+    def compile(self, shape: Select) -> Plan:
+        """Return the SQL of *shape*."""
+
+    async def fetch(
+        self,
+        connection: object,
+        plan: Plan,
+        values: Mapping[str, object],
+        *,
+        limit: int,
+        timeout: float,
+    ) -> Fetched:
+        """Run *plan* on the driver's *connection*; at most *limit* rows, stopped after *timeout* seconds.
+
+        When the task is cancelled the statement is stopped in the database, and the connection is usable
+        again when this returns; where that fails the connection is closed.
+        """
+
+    def translate(self, error: Exception) -> CallError:
+        """Return what *error* means to a caller, without its text: that quotes data."""
+
+    def is_lost(self, error: Exception) -> bool:
+        """Return whether *error* says that the connection is gone, so that another may be tried once."""
+
+    def is_stale(self, error: Exception) -> bool:
+        """Return whether *error* says that a prepared statement has outlived its schema."""

@@ -1,0 +1,57 @@
+"""SQLAlchemy's pool of connections, lent as the driver's own."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
+from sqlalchemy.util import greenlet_spawn
+
+from dbtools import errors
+
+PATIENCE = 5.0  #: seconds that a call waits for a connection
+
+
+class EnginePool:
+    """The pool of an engine."""
+
+    def __init__(
+        self, scheme: str, connect: Callable[[], Awaitable[Any]], *, size: int, prepare: Any = None
+    ) -> None:
+        self._engine = create_async_engine(
+            scheme,
+            async_creator=connect,
+            poolclass=AsyncAdaptedQueuePool,
+            pool_size=size,
+            max_overflow=0,
+            pool_timeout=PATIENCE,
+            pool_reset_on_return=None,
+            isolation_level="AUTOCOMMIT",
+        )
+        if prepare is not None:
+            event.listen(self._engine.sync_engine, "connect", lambda adapted, _: adapted.run_async(prepare))
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        """Lend a connection, or raise Busy where none comes free in time."""
+        try:
+            pooled = await self._engine.raw_connection()
+        except sa.exc.TimeoutError as exc:
+            raise errors.Busy("All connections to the database are busy.", hint="Try again.") from exc
+        try:
+            yield pooled.driver_connection
+        finally:
+            with anyio.CancelScope(shield=True):
+                await greenlet_spawn(pooled.close)
+
+    async def reopen(self) -> None:
+        """Close the connections that nobody uses; those in use are closed when they come back."""
+        await self._engine.dispose()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.dispose()

@@ -1,0 +1,326 @@
+"""What is asked of the system catalogs. Numbers of tables or types in, rows out.
+
+Names are qualified throughout: what the search path finds first may be anybody's.
+"""
+
+#: The planner takes these for long statements, and compiling them would take longer than running them.
+SETTINGS = "set local jit = off"
+
+DEFAULT_SCHEMA = "select coalesce(pg_catalog.current_schema()::text, 'public')"
+
+#: Before version 14, nought is also what an unknown number of rows looks like.
+ROWS = """
+    case
+        when c.reltuples > '0'
+            or c.relpages > 0
+            or pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 140000
+        then nullif(c.reltuples, '-1')
+    end"""
+
+RELATIONS = f"""
+select
+    c.oid as number,
+    n.nspname::text as schema,
+    c.relname::text as name,
+    c.relkind::text as kind,
+    {ROWS}::pg_catalog.float8 as rows,
+    coalesce(d.description, '') as comment,
+    pg_catalog.has_schema_privilege(n.oid, 'usage') as reachable,
+    pg_catalog.has_table_privilege(c.oid, 'select') as readable,
+    c.relkind <> 'p' and exists (
+        select
+        from pg_catalog.pg_inherits as i
+        where i.inhparent = c.oid
+    ) as inherited
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+left join pg_catalog.pg_description as d
+    on d.objoid = c.oid
+    and d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass
+    and d.objsubid = 0
+where c.relkind in ('r', 'p', 'v', 'm', 'f')
+    and not c.relispartition
+    and not pg_catalog.starts_with(n.nspname::text, 'pg_')
+    and n.nspname not in ('information_schema', 'dbtools')
+    and c.relname not in ('alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call')
+    and not exists (
+        select
+        from pg_catalog.pg_depend as e
+        where e.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
+            and e.objid = c.oid
+            and e.objsubid = 0
+            and e.deptype = 'e'
+    )
+"""
+
+#: Of the tables $2 only those columns that have been granted. A default names no column: it is
+#: printed without its table, which is quicker and, in version 18, waits for no lock.
+COLUMNS = """
+select
+    a.attrelid as relation,
+    a.attnum as number,
+    a.attname::text as name,
+    a.atttypid as type,
+    a.atttypmod as modifier,
+    a.attnotnull as filled,
+    a.attidentity <> '' or a.attgenerated <> '' as generated,
+    case
+        when a.attgenerated = ''
+        then pg_catalog.pg_get_expr(e.adbin, 0)
+    end as expression,
+    coalesce(d.description, '') as comment
+from pg_catalog.pg_attribute as a
+left join pg_catalog.pg_attrdef as e
+    on e.adrelid = a.attrelid
+    and e.adnum = a.attnum
+left join pg_catalog.pg_description as d
+    on d.objoid = a.attrelid
+    and d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass
+    and d.objsubid = a.attnum
+where a.attrelid = any($1::pg_catalog.oid[])
+    and a.attnum > 0
+    and not a.attisdropped
+    and (
+        a.attrelid <> all($2::pg_catalog.oid[])
+        or pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select')
+    )
+order by a.attrelid, a.attnum
+"""
+
+#: The types $1 with the modifiers $2, and all that they are made of.
+TYPES = """
+with recursive wanted (type, modifier) as (
+    select *
+    from rows from (
+        pg_catalog.unnest($1::pg_catalog.oid[]),
+        pg_catalog.unnest($2::pg_catalog.int4[])
+    )
+    union
+    select part.type, part.modifier
+    from wanted as w
+    join pg_catalog.pg_type as t on t.oid = w.type
+    left join pg_catalog.pg_type as i
+        on i.oid = t.typelem
+        and i.typarray = t.oid
+    left join pg_catalog.pg_range as r on r.rngtypid = t.oid
+    cross join lateral (
+        select t.typbasetype, t.typtypmod
+        where t.typtype = 'd'
+        union all
+        select i.oid, w.modifier
+        where i.oid is not null
+        union all
+        select r.rngsubtype, -1
+        where r.rngsubtype is not null
+        union all
+        select a.atttypid, a.atttypmod
+        from pg_catalog.pg_attribute as a
+        where t.typtype = 'c'
+            and a.attrelid = t.typrelid
+            and a.attnum > 0
+            and not a.attisdropped
+    ) as part (type, modifier)
+),
+comparable (type, equatable, ordered) as (
+    select
+        l.opcintype,
+        pg_catalog.bool_or(m.amname = 'hash' or o.amopstrategy = 3),
+        pg_catalog.bool_or(m.amname = 'btree' and o.amopstrategy = 1)
+    from pg_catalog.pg_opclass as l
+    join pg_catalog.pg_am as m on m.oid = l.opcmethod
+    join pg_catalog.pg_amop as o
+        on o.amopfamily = l.opcfamily
+        and o.amoplefttype = l.opcintype
+        and o.amoprighttype = l.opcintype
+    where l.opcdefault
+        and (m.amname, o.amopstrategy) in (('btree', 1), ('btree', 3), ('hash', 1))
+        and pg_catalog.pg_operator_is_visible(o.amopopr)
+    group by l.opcintype
+)
+select
+    w.type as number,
+    w.modifier,
+    pg_catalog.format_type(w.type, w.modifier) as name,
+    t.typname::text as own_name,
+    n.nspname = 'pg_catalog' as native,
+    pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(t.typname) as quoted_name,
+    pg_catalog.has_schema_privilege(n.oid, 'usage') as reachable,
+    t.typtype::text as kind,
+    t.typlen as length,
+    t.typnotnull as filled,
+    t.typbasetype as base,
+    t.typtypmod as base_modifier,
+    i.oid as element,
+    r.rngsubtype as subtype,
+    q.equatable,
+    q.ordered,
+    array(
+        select e.enumlabel::text
+        from pg_catalog.pg_enum as e
+        where e.enumtypid = t.oid
+        order by e.enumsortorder
+    ) as labels,
+    array(
+        select pg_catalog.pg_get_constraintdef(k.oid)
+        from pg_catalog.pg_constraint as k
+        where k.contypid = t.oid
+            and k.contype = 'c'
+            and k.convalidated
+        order by k.conname
+    ) as checks,
+    f.names as field_names,
+    f.types as field_types,
+    f.modifiers as field_modifiers
+from wanted as w
+join pg_catalog.pg_type as t on t.oid = w.type
+join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
+left join pg_catalog.pg_type as i
+    on i.oid = t.typelem
+    and i.typarray = t.oid
+left join pg_catalog.pg_range as r on r.rngtypid = t.oid
+-- A type without operators of its own takes those of the type that it is read as.
+cross join lateral (
+    select
+        coalesce(pg_catalog.bool_or(c.equatable), false) as equatable,
+        coalesce(pg_catalog.bool_or(c.ordered), false) as ordered
+    from comparable as c
+    where c.type = t.oid
+        or c.type in (
+            select b.casttarget
+            from pg_catalog.pg_cast as b
+            where b.castsource = t.oid
+                and b.castmethod = 'b'
+                and b.castcontext = 'i'
+        )
+) as q
+cross join lateral (
+    select
+        pg_catalog.array_agg(a.attname::text order by a.attnum) as names,
+        pg_catalog.array_agg(a.atttypid order by a.attnum) as types,
+        pg_catalog.array_agg(a.atttypmod order by a.attnum) as modifiers
+    from pg_catalog.pg_attribute as a
+    where t.typtype = 'c'
+        and a.attrelid = t.typrelid
+        and a.attnum > 0
+        and not a.attisdropped
+) as f
+"""
+
+#: A primary key may be deferrable: what others have committed is unique all the same.
+KEYS = """
+select
+    i.indrelid as relation,
+    i.indisprimary as main,
+    (i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1] as columns
+from pg_catalog.pg_index as i
+where i.indrelid = any($1::pg_catalog.oid[])
+    and i.indisunique
+    and i.indisvalid
+    and (i.indimmediate or i.indisprimary)
+    and i.indpred is null
+    and i.indexprs is null
+order by i.indrelid, i.indisprimary desc, i.indnkeyatts, columns
+"""
+
+#: A foreign key on periods, new in version 18, does not name one row. Where the column is missing
+#: its name means the one of *older*.
+CONSTRAINT = """(values (false)) as older (conperiod)
+cross join lateral (
+    select
+        oid,
+        conname,
+        contype::text,
+        conrelid,
+        conkey,
+        confrelid,
+        confkey,
+        conparentid,
+        connoinherit,
+        convalidated,
+        conperiod as periodic
+    from pg_catalog.pg_constraint
+) as k"""
+
+#: Of NOT NULL only those that rows may break, also new in version 18.
+CONSTRAINTS = f"""
+select
+    k.conrelid as relation,
+    k.contype as kind,
+    k.conkey as columns,
+    k.confrelid as target,
+    k.confkey as target_columns,
+    case k.contype when 'c' then pg_catalog.pg_get_constraintdef(k.oid) end as expression
+from {CONSTRAINT}
+where k.conrelid = any($1::pg_catalog.oid[])
+    and (
+        k.contype = 'f' and k.conparentid = 0 and not k.periodic
+        or k.contype = 'c' and k.convalidated and not k.connoinherit
+        or k.contype = 'n' and not k.convalidated
+    )
+order by k.conrelid, k.conname
+"""
+
+LEAVES = """
+with recursive members (root, member) as (
+    select i.inhparent, i.inhrelid
+    from pg_catalog.pg_inherits as i
+    where i.inhparent = any($1::pg_catalog.oid[])
+    union all
+    select m.root, i.inhrelid
+    from members as m
+    join pg_catalog.pg_inherits as i on i.inhparent = m.member
+),
+leaves as (
+    select m.root, m.member
+    from members as m
+    join pg_catalog.pg_class as c on c.oid = m.member
+    where c.relkind <> 'p'
+)"""
+
+#: The rows of partitioned tables: of those partitions of which it is known.
+PARTITIONS = f"""{LEAVES}
+select
+    l.root as number,
+    pg_catalog.sum({ROWS})::pg_catalog.float8 as rows
+from leaves as l
+join pg_catalog.pg_class as c on c.oid = l.member
+group by l.root
+"""
+
+#: Partitions may have their columns in other places: the names say which of the table's they are.
+SHARED_FOREIGN_KEYS = f"""{LEAVES},
+referencing (root, member, columns, target, target_columns) as (
+    select
+        l.root,
+        l.member,
+        array(
+            select b.attnum
+            from pg_catalog.unnest(k.conkey) with ordinality as u (number, place)
+            join pg_catalog.pg_attribute as a
+                on a.attrelid = k.conrelid
+                and a.attnum = u.number
+            join pg_catalog.pg_attribute as b
+                on b.attrelid = l.root
+                and b.attname = a.attname
+            order by u.place
+        ),
+        k.confrelid,
+        k.confkey
+    from leaves as l
+    join {CONSTRAINT} on k.conrelid = l.member
+    where k.contype = 'f'
+        and not k.periodic
+)
+select
+    r.root as relation,
+    r.columns,
+    r.target,
+    r.target_columns
+from referencing as r
+group by r.root, r.columns, r.target, r.target_columns
+having pg_catalog.count(distinct r.member) = (
+    select pg_catalog.count(*)
+    from leaves as l
+    where l.root = r.root
+)
+"""

@@ -1,0 +1,226 @@
+"""Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import asyncpg
+
+from dbtools.column_types import Family
+from dbtools.dialects.driver import Fetched, Plan
+from dbtools.dialects.pool import EnginePool
+from dbtools.dialects.postgresql import location
+from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
+from dbtools.dialects.selects import compile_select, pattern, patterns
+from dbtools.errors import BadValue, Busy, CallError, DatabaseUnavailable, Refused, TimedOut, Unreadable
+from dbtools.results import Cut
+from dbtools.statement import Output, Select
+
+CONNECTIONS = 8
+PATIENCE = 2.0  #: seconds that a connection has to become clean before it is given up
+BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
+GONE = "The table or view, or one that it reads, is gone or may not be read."
+CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
+
+
+class PostgresqlDriver:
+    """The Driver of PostgreSQL."""
+
+    grammar = PostgresqlGrammar()
+
+    errors = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+
+    def open_pool(self, url: str) -> EnginePool:
+        """Return a pool whose connections keep dates, intervals and numbers exactly."""
+        return EnginePool(
+            "postgresql+asyncpg://",
+            lambda: location.connect(url),
+            size=CONNECTIONS,
+            prepare=_set_codecs,
+        )
+
+    def compile(self, shape: Select) -> Plan:
+        """Return the SQL of *shape*."""
+        return compile_select(shape, self.grammar)
+
+    async def fetch(
+        self,
+        connection: Any,
+        plan: Plan,
+        values: Mapping[str, object],
+        *,
+        limit: int,
+        timeout: float,
+    ) -> Fetched:
+        """Run *plan* between BEGIN READ ONLY and ROLLBACK."""
+        milliseconds = max(1, round(timeout * 1000))
+        clean = False
+        try:
+            # The SELECT takes the snapshot, after which the transaction cannot be made one that writes.
+            await connection.execute(
+                f"begin read only; select set_config('statement_timeout', '{milliseconds}', true)"
+            )
+            records, more = await _records(connection, plan, _parameters(plan, values, limit), limit)
+            await connection.execute("rollback")
+            clean = True
+        finally:
+            if not clean:
+                await _roll_back(connection)
+        return Fetched(rows=_rows(records, plan.outputs), more=more)
+
+    def translate(self, error: Exception) -> CallError:
+        """Return what *error* means to a caller, by its SQLSTATE."""
+        if isinstance(error, asyncpg.PostgresError):
+            return _translated(error)
+        return DatabaseUnavailable()
+
+    def is_lost(self, error: Exception) -> bool:
+        """Return whether the server or the network ended the connection."""
+        if isinstance(error, asyncpg.PostgresError):
+            state = error.sqlstate or ""
+            return state.startswith("08") or state in ("57P01", "57P02", "57P05", "25P03")
+        return isinstance(error, ConnectionError | asyncpg.InterfaceError)
+
+    def is_stale(self, error: Exception) -> bool:
+        """Return whether a prepared statement met a schema that has changed since."""
+        return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
+
+
+async def _set_codecs(connection: Any) -> None:
+    """Let temporal values and decimals come as the server writes them: the driver's own lose some."""
+    for name in ("date", "time", "timetz", "interval", "numeric", "uuid"):
+        await _set_codec(connection, name, str)
+    await _set_codec(connection, "timestamp", _with_t)
+    await _set_codec(connection, "timestamptz", _in_utc)
+
+
+async def _set_codec(connection: Any, name: str, decoder: Any) -> None:
+    await connection.set_type_codec(name, schema="pg_catalog", format="text", encoder=str, decoder=decoder)
+
+
+def _with_t(text: str) -> str:
+    """Return a timestamp as RFC 3339 writes it, with T between date and time."""
+    return text.replace(" ", "T", 1)
+
+
+def _in_utc(text: str) -> str:
+    """Return a timestamp of a session in UTC as RFC 3339 writes it, with Z for its zone."""
+    return text.replace(" ", "T", 1).replace("+00", "Z", 1)
+
+
+async def _records(
+    connection: Any, plan: Plan, parameters: Sequence[object], limit: int
+) -> tuple[list[asyncpg.Record], bool]:
+    """Fetch at most *limit* records, never many bytes at once, and say whether there are more."""
+    batch = max(1, BYTES_AT_ONCE // _most_bytes(plan.outputs))
+    if batch > limit:
+        records = await connection.fetch(plan.sql, *parameters)
+        return records[:limit], len(records) > limit
+    cursor = await connection.cursor(plan.sql, *parameters)
+    records = []
+    room = CELLS_HELD
+    while len(records) <= limit:
+        found = await cursor.fetch(min(batch, limit + 1 - len(records)))
+        room -= sum(len(cell) for each in found for cell in each if isinstance(cell, str | bytes))
+        records += found
+        if not found or room < 0:
+            break
+    more = len(records) > limit or (bool(found) and room < 0)
+    return records[:limit], more
+
+
+def _most_bytes(outputs: Sequence[Output]) -> int:
+    """Return how many bytes one row may take, so that memory is bounded before anything is fetched."""
+    return sum(_width(output) for output in outputs) or 1
+
+
+def _width(output: Output) -> int:
+    if output.cut is None or not (output.column.type.large or output.column.type.family is Family.BYTES):
+        return 64
+    return output.cut * (1 if output.column.type.family is Family.BYTES else 4)
+
+
+def _rows(records: Sequence[asyncpg.Record], outputs: Sequence[Output]) -> tuple[tuple[object, ...], ...]:
+    cuts = [_is_cut(output) for output in outputs]
+    if not any(cuts):
+        return tuple(map(tuple, records))
+    places: list[tuple[int, bool]] = []
+    at = 0
+    for cut in cuts:
+        places.append((at, cut))
+        at += 2 if cut else 1
+    return tuple(
+        tuple([_cell(record, at, cut, outputs[n]) for n, (at, cut) in enumerate(places)])
+        for record in records
+    )
+
+
+def _is_cut(output: Output) -> bool:
+    return output.cut is not None and (output.column.type.large or output.column.type.family is Family.BYTES)
+
+
+def _cell(record: asyncpg.Record, at: int, cut: bool, output: Output) -> object:
+    if cut and (length := record[at + 1]) is not None and length > (output.cut or 0):
+        return Cut(start=record[at], length=length)
+    return record[at]
+
+
+async def _roll_back(connection: Any) -> None:
+    """Make *connection* clean within a bounded time, or end it: it never serves another call dirty."""
+    with anyio.CancelScope(shield=True):
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await connection.execute("rollback")
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            with suppress(OSError, asyncpg.InterfaceError):
+                connection.terminate()
+
+
+def _parameters(plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
+    bound = {"limit": limit + 1, **values}
+    like = patterns(plan.shape)
+    return tuple(_bound(plan, like, name, bound[name]) for name in plan.parameters)
+
+
+def _bound(plan: Plan, like: Mapping[str, Any], name: str, value: object) -> object:
+    if name in ("limit", "skip"):
+        return value
+    if name in like:
+        return pattern(like[name], str(value))
+    if name in plan.lists and isinstance(value, list):
+        return list_parameter(value)
+    return parameter(value)
+
+
+STATES: Mapping[str, CallError] = {
+    "57014": TimedOut(),
+    "55P03": Busy(),
+    "40001": Busy(),
+    "40P01": Busy(),
+    "53300": Busy(),
+    "53400": Busy(),
+    "55000": Unreadable("The view has no data yet: it has never been refreshed."),
+    "42P01": Unreadable(GONE),
+    "42703": Unreadable(GONE),
+    "42501": Unreadable(GONE),
+    "3F000": Unreadable(GONE),
+}
+CLASSES: Mapping[str, CallError] = {
+    "22": BadValue("The database cannot read one of the values, or a view fails on its rows."),
+    "08": DatabaseUnavailable(),
+    "57": DatabaseUnavailable(),
+    "53": Refused("The database has no room for this call.", hint="Ask for less."),
+    "54": Refused("The database has no room for this call.", hint="Ask for less."),
+}
+
+
+def _translated(error: asyncpg.PostgresError) -> CallError:
+    """Return what an SQLSTATE (PostgreSQL, appendix A) means to a caller."""
+    state = error.sqlstate or ""
+    known = STATES.get(state) or CLASSES.get(state[:2]) or Unreadable()
+    return type(known)(known.message, hint=known.hint)
+
+
+DRIVER = PostgresqlDriver()

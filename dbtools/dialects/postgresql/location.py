@@ -1,0 +1,75 @@
+"""Where a PostgreSQL database is: the URL as asyncpg wants it, and what keeps it from being reached."""
+
+import asyncio
+import re
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from dbtools import errors
+
+CONNECT_TIMEOUT = 10.0  #: seconds
+SETTINGS = {
+    "application_name": "dbtools",
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "lock_timeout": "5000",
+    "idle_in_transaction_session_timeout": "60000",
+}
+
+
+def dsn_of(url: str) -> str:
+    """Return *url* without the name of a driver, or raise ConfigurationError."""
+    dsn = re.sub(r"^[a-zA-Z]+(\+\w+)?://", "postgresql://", url)
+    try:
+        parts = urlsplit(dsn)
+        valid = parts.port is None or parts.port > 0
+    except ValueError as exc:
+        raise errors.ConfigurationError("The port in the database's URL is no number.") from exc
+    if not valid:
+        raise errors.ConfigurationError("The port in the database's URL is no port.")
+    return dsn
+
+
+async def connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
+    """Open a connection to *url*, or raise DatabaseUnavailable with what can be done."""
+    try:
+        return await asyncpg.connect(
+            dsn_of(url), server_settings=SETTINGS, timeout=CONNECT_TIMEOUT, statement_cache_size=256
+        )
+    except (
+        TimeoutError,
+        OSError,
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        ValueError,
+    ) as exc:
+        raise unavailable(exc) from exc
+
+
+def unavailable(exc: Exception) -> errors.DatabaseUnavailable:
+    """Return what keeps the database from being reached, without the server's words."""
+    match exc:
+        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+            return errors.DatabaseUnavailable("The database refused the login: user or password is wrong.")
+        case asyncpg.InvalidCatalogNameError():
+            return errors.DatabaseUnavailable("The server has no database of this name.")
+        case asyncpg.TooManyConnectionsError():
+            return errors.DatabaseUnavailable("The server has no connection free.")
+        case asyncpg.CannotConnectNowError():
+            return errors.DatabaseUnavailable(
+                "The server is starting or stopping.", hint="Try again in a moment."
+            )
+        case asyncio.TimeoutError():
+            return errors.DatabaseUnavailable(
+                f"The server did not answer within {CONNECT_TIMEOUT:g} seconds."
+            )
+        case OSError():
+            return errors.DatabaseUnavailable(
+                "The server cannot be reached: is it running, are host and port right?"
+            )
+        case _:
+            return errors.DatabaseUnavailable("The server cannot be reached with this URL.")

@@ -1,0 +1,209 @@
+"""Shapes into SQLAlchemy Core, for every dialect; what the dialects say differently is their Grammar.
+
+Identifiers come from the catalog and are always quoted; values are always bound.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy.sql import quoted_name
+
+from dbtools.catalog import Column, Table
+from dbtools.column_types import TEXTUAL, ColumnType, Family, Operator
+from dbtools.dialects.driver import Plan
+from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select
+
+Element = sa.ColumnElement[Any]
+Truth = sa.ColumnElement[bool]
+
+ESCAPE = "\\"
+
+
+class Grammar(Protocol):
+    """What the databases say differently."""
+
+    @property
+    def dialect(self) -> sa.Dialect:
+        """What SQLAlchemy compiles for."""
+
+    def value(self, name: str, type: ColumnType) -> Element:
+        """Return the parameter *name*, a value of *type*."""
+
+    def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
+        """Return whether *column* is (not) one of the list that the parameter *name* holds."""
+
+    def like(self, column: Element, name: str) -> Truth:
+        """Return whether the text of *column* is like the pattern that the parameter *name* holds."""
+
+    def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
+        """Return whether the array *column* has the value of the parameter *name* among its items."""
+
+    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
+        """Return what is read for *output*: its value, and its full length where it may be cut."""
+
+    def sortable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* in a form that has an order."""
+
+
+def compile_select(shape: Select, grammar: Grammar) -> Plan:
+    """Return the SQL of *shape* in *grammar*."""
+    table = source(shape.table)
+    types: dict[str, ColumnType] = {"limit": LIMIT}
+    cells = [cell for output in shape.outputs for cell in grammar.cell(_column(table, output.column), output)]
+    select = sa.select(*(cell.label(f"c{at}") for at, cell in enumerate(cells))).select_from(table)
+    if shape.conditions:
+        select = select.where(_conditions(shape, table, grammar))
+    if shape.after:
+        select = select.where(_after(shape.after, table, grammar))
+    for step in shape.order:
+        select = select.order_by(*_ordered(step, table, grammar))
+    select = select.limit(sa.bindparam("limit", type_=sa.BigInteger))
+    if shape.skip:
+        select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
+        types["skip"] = LIMIT
+    types |= {name: each.column.type for each in shape.conditions for name in each.parameters}
+    types |= {each.parameter: each.order.column.type for each in shape.after if each.parameter}
+    lists = frozenset(name for each in shape.conditions if each.operator in LISTS for name in each.parameters)
+    return _plan(shape, select, grammar, types, lists)
+
+
+LISTS = (Operator.IN, Operator.NOT_IN)
+LIMIT = ColumnType(family=Family.INTEGER, name="bigint")
+
+
+def _plan(
+    shape: Select,
+    select: Any,
+    grammar: Grammar,
+    types: Mapping[str, ColumnType],
+    lists: frozenset[str],
+) -> Plan:
+    compiled = select.compile(dialect=grammar.dialect)
+    return Plan(
+        shape=shape,
+        sql=str(compiled),
+        parameters=tuple(compiled.positiontup),
+        types=types,
+        lists=lists,
+    )
+
+
+def source(table: Table) -> sa.FromClause:
+    """Return *table* as every statement reads it: the one place where a row filter narrows it."""
+    schema = quoted_name(table.schema, quote=True) if table.schema else None
+    return sa.table(quoted_name(table.name, quote=True), schema=schema)
+
+
+def _column(table: sa.FromClause, column: Column) -> Element:
+    return sa.column(quoted_name(column.name, quote=True), _selectable=table)
+
+
+def _conditions(shape: Select, table: sa.FromClause, grammar: Grammar) -> Truth:
+    conditions = [_condition(each, _column(table, each.column), grammar) for each in shape.conditions]
+    return sa.and_(*conditions) if shape.match is Match.ALL else sa.or_(*conditions)
+
+
+def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth:
+    type = condition.column.type
+    operator = condition.operator
+    if operator is Operator.IS_NULL:
+        return column.is_(sa.null()) if condition.wanted else column.is_not(sa.null())
+    first = condition.parameters[0]
+    if operator in LISTS:
+        return grammar.member(column, first, type, negated=operator is Operator.NOT_IN)
+    if operator is Operator.CONTAINS and type.family is Family.ARRAY and type.element is not None:
+        return grammar.array_contains(column, first, type.element)
+    if operator in TEXTUAL:
+        return grammar.like(column, first)
+    values = [grammar.value(name, type) for name in condition.parameters]
+    return _compared(operator, column, values)
+
+
+def _compared(operator: Operator, column: Element, values: list[Element]) -> Truth:
+    match operator:
+        case Operator.EQ:
+            return column == values[0]
+        case Operator.NE:
+            return column != values[0]
+        case Operator.LT:
+            return column < values[0]
+        case Operator.LTE:
+            return column <= values[0]
+        case Operator.GT:
+            return column > values[0]
+        case Operator.GTE:
+            return column >= values[0]
+        case Operator.BETWEEN:
+            return column.between(values[0], values[1])
+        case _:
+            raise AssertionError(operator)
+
+
+def pattern(operator: Operator, text: str) -> str:
+    """Return the LIKE pattern that finds *text* itself, whatever characters it has."""
+    escaped = text.replace(ESCAPE, ESCAPE * 2).replace("%", ESCAPE + "%").replace("_", ESCAPE + "_")
+    before = "" if operator is Operator.STARTS_WITH else "%"
+    after = "" if operator is Operator.ENDS_WITH else "%"
+    return f"{before}{escaped}{after}"
+
+
+def patterns(shape: Select) -> Mapping[str, Operator]:
+    """Return the parameters of *shape* that are patterns, with their operators."""
+    return {
+        each.parameters[0]: each.operator
+        for each in shape.conditions
+        if each.operator in TEXTUAL and each.column.type.family is not Family.ARRAY
+    }
+
+
+def _ordered(step: Order, table: sa.FromClause, grammar: Grammar) -> list[Element]:
+    column = grammar.sortable(_column(table, step.column), step.column.type)
+    ordered = column.asc() if step.direction is Direction.ASC else column.desc()
+    return [ordered.nulls_last() if step.column.nullable else ordered]
+
+
+def _after(steps: tuple[After, ...], table: sa.FromClause, grammar: Grammar) -> Truth:
+    """Return the condition that a row comes after the one whose values *steps* hold.
+
+    A row comparison where it means the same, since one index serves it whole; else one alternative a step,
+    with a bound on the first column in front that an index can use.
+    """
+    plain = all(step.parameter and not step.order.column.nullable for step in steps)
+    if plain and len(steps) > 1 and len({step.order.direction for step in steps}) == 1:
+        row = sa.tuple_(*(_column(table, step.order.column) for step in steps))
+        values = sa.tuple_(*(_last(step, grammar) for step in steps))
+        return row > values if steps[0].order.direction is Direction.ASC else row < values
+    alternatives = [
+        sa.and_(
+            *(_same(step, table, grammar) for step in steps[:at]),
+            _beyond(steps[at], table, grammar),
+        )
+        for at in range(len(steps))
+    ]
+    bound = [_from(steps[0], table, grammar)] if len(steps) > 1 and plain else []
+    return sa.and_(*bound, sa.or_(*alternatives))
+
+
+def _last(step: After, grammar: Grammar) -> Element:
+    return grammar.value(str(step.parameter), step.order.column.type)
+
+
+def _same(step: After, table: sa.FromClause, grammar: Grammar) -> Truth:
+    column = _column(table, step.order.column)
+    return column.is_(sa.null()) if step.parameter is None else column == _last(step, grammar)
+
+
+def _beyond(step: After, table: sa.FromClause, grammar: Grammar) -> Truth:
+    column = _column(table, step.order.column)
+    if step.parameter is None:
+        return sa.false()
+    ascending = step.order.direction is Direction.ASC
+    further: Truth = column > _last(step, grammar) if ascending else column < _last(step, grammar)
+    return sa.or_(further, column.is_(sa.null())) if step.order.column.nullable else further
+
+
+def _from(step: After, table: sa.FromClause, grammar: Grammar) -> Truth:
+    column = _column(table, step.order.column)
+    last = _last(step, grammar)
+    return column >= last if step.order.direction is Direction.ASC else column <= last

@@ -1,0 +1,155 @@
+"""Statements on SQLite: one hop to the connection's thread a call, stopped there when nobody waits."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+import aiosqlite
+import anyio
+
+from dbtools.dialects.driver import Fetched, Plan
+from dbtools.dialects.pool import EnginePool
+from dbtools.dialects.selects import compile_select, pattern, patterns
+from dbtools.dialects.sqlite.grammar import SqliteGrammar, list_parameter, parameter
+from dbtools.dialects.sqlite.guard import secure
+from dbtools.dialects.sqlite.job import Job, Stopped
+from dbtools.dialects.sqlite.location import Location, location_of, unavailable
+from dbtools.errors import Busy, CallError, DatabaseUnavailable, TimedOut, Unreadable
+from dbtools.statement import Select
+
+CONNECTIONS = 4
+PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connection is given up
+
+T = TypeVar("T")
+
+
+class ConnectionLost(Exception):
+    """The connection's thread has ended."""
+
+
+class SqliteDriver:
+    """The Driver of SQLite."""
+
+    grammar = SqliteGrammar()
+
+    errors = (Stopped, sqlite3.Error, ConnectionLost)
+
+    def open_pool(self, url: str) -> EnginePool:
+        """Return a pool whose connections are guarded before anything runs on them."""
+        where = location_of(url)
+        return EnginePool("sqlite+aiosqlite://", lambda: _connect(where), size=CONNECTIONS)
+
+    def compile(self, shape: Select) -> Plan:
+        """Return the SQL of *shape*."""
+        return compile_select(shape, self.grammar)
+
+    async def fetch(
+        self,
+        connection: Any,
+        plan: Plan,
+        values: Mapping[str, object],
+        *,
+        limit: int,
+        timeout: float,
+    ) -> Fetched:
+        """Run *plan* in one hop."""
+        job = Job(
+            sql=plan.sql,
+            parameters=_parameters(plan, values, limit),
+            outputs=plan.outputs,
+            limit=limit,
+            timeout=timeout,
+        )
+        running = asyncio.ensure_future(on_thread(connection, job.run))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await _stop(connection, job, running)
+            raise
+
+    def translate(self, error: Exception) -> CallError:
+        """Return what *error* means to a caller."""
+        if isinstance(error, Stopped):
+            return TimedOut()
+        return _translated(error)
+
+    def is_lost(self, error: Exception) -> bool:
+        """Return whether the connection was given up before the call."""
+        return isinstance(error, ConnectionLost)
+
+    def is_stale(self, error: Exception) -> bool:
+        """Return False: SQLite prepares stale statements again by itself."""
+        return False
+
+
+async def _connect(where: Location) -> aiosqlite.Connection:
+    connection = aiosqlite.connect(where.uri(), uri=True, isolation_level=None, cached_statements=256)
+    # A statement that cannot be stopped must not keep the process from ending.
+    connection._thread.daemon = True
+    try:
+        opened = await connection
+        await on_thread(opened, secure)
+    except sqlite3.Error as exc:
+        raise unavailable(where, exc) from exc
+    return opened
+
+
+async def on_thread(connection: aiosqlite.Connection, function: Callable[[sqlite3.Connection], T]) -> T:
+    """Run *function* on the thread of *connection*, in one hop.
+
+    aiosqlite 0.22 has no public way to run several steps in one hop; a public `run` would let us drop this.
+    """
+    try:
+        work = partial(function, connection._conn)
+        result: T = await connection._execute(work)  # type: ignore[no-untyped-call]
+    except ValueError as exc:
+        raise ConnectionLost from exc
+    return result
+
+
+async def _stop(connection: aiosqlite.Connection, job: Job, running: "asyncio.Future[Fetched]") -> None:
+    """Stop *job* and wait until its thread is free; else give the connection up."""
+    job.cancelled = True
+    with anyio.CancelScope(shield=True):
+        await connection.interrupt()
+        done, _ = await asyncio.wait([running], timeout=PATIENCE)
+        if not done:
+            connection.stop()
+    if done:
+        with suppress(Stopped, sqlite3.Error):
+            running.result()
+
+
+def _parameters(plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
+    bound = {"limit": limit + 1, **values}
+    like = patterns(plan.shape)
+    return tuple(_bound(plan, like, name, bound[name]) for name in plan.parameters)
+
+
+def _bound(plan: Plan, like: Mapping[str, Any], name: str, value: object) -> object:
+    if name in like:
+        return pattern(like[name], str(value))
+    if name in plan.lists and isinstance(value, list):
+        return list_parameter(value, plan.types[name])
+    return parameter(value, plan.types[name])
+
+
+def _translated(error: Exception) -> CallError:
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Busy()
+    if name == "SQLITE_TOOBIG" or "too big" in str(error):
+        return Unreadable(
+            "A cell is larger than 16 MiB and cannot be read here.", hint="Name columns without it."
+        )
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR")):
+        return DatabaseUnavailable()
+    if "no such table" in str(error) or "no such column" in str(error):
+        return Unreadable("The table or view, or one that it reads, has lost a column or is gone.")
+    return Unreadable()
+
+
+DRIVER = SqliteDriver()

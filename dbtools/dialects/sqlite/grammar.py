@@ -1,0 +1,60 @@
+"""What SQLite says differently in a statement. Every operator here is total: no stored cell makes it fail."""
+
+import json
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
+
+from dbtools.column_types import ColumnType, Family
+from dbtools.dialects.selects import ESCAPE, Element, Truth
+from dbtools.statement import Output
+
+
+class SqliteGrammar:
+    """The Grammar of SQLite."""
+
+    dialect: sa.Dialect = aiosqlite_dialect()
+
+    def value(self, name: str, type: ColumnType) -> Element:
+        """Return the bare parameter: SQLite's values carry their type with them."""
+        return sa.bindparam(name)
+
+    def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
+        """Compare with the items of a JSON array, so that a list of any length is one parameter."""
+        items = sa.text(f"(select value from json_each(:{name}))").bindparams(sa.bindparam(name))
+        return column.op("not in" if negated else "in", is_comparison=True)(items)
+
+    def like(self, column: Element, name: str) -> Truth:
+        """Compare by LIKE, which ignores case in ASCII."""
+        return column.like(sa.bindparam(name), escape=ESCAPE)
+
+    def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
+        """Refuse: SQLite has no arrays, so no column has the operator."""
+        raise AssertionError(name)
+
+    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
+        """Read the bare column: cells are cut as they are fetched, one at a time."""
+        return (column,)
+
+    def sortable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* itself: SQLite orders all values."""
+        return column
+
+
+def parameter(value: object, type: ColumnType) -> object:
+    """Return *value* as SQLite binds it."""
+    if type.family is Family.DECIMAL and isinstance(value, str):
+        return _number(value)
+    if isinstance(value, bool):
+        return int(value)
+    return value
+
+
+def list_parameter(values: list[object], type: ColumnType) -> str:
+    """Return *values* as the JSON array that `member` reads."""
+    return json.dumps([parameter(value, type) for value in values])
+
+
+def _number(text: str) -> int | float:
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number

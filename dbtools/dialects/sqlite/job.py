@@ -1,0 +1,88 @@
+"""One statement on SQLite's thread: it looks at its deadline as it runs, and cuts cells as it reads them."""
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dbtools.dialects.driver import Fetched
+from dbtools.results import Cut
+from dbtools.statement import Output
+
+OPERATIONS = 5_000  #: of SQLite's machine between two looks at the deadline
+CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
+
+
+class Stopped(Exception):
+    """The statement was stopped: by its deadline, or because nobody waits for it."""
+
+
+@dataclass(kw_only=True)
+class Job:
+    """What the thread is given, and what others may tell it meanwhile."""
+
+    sql: str
+    parameters: Sequence[object]
+    outputs: tuple[Output, ...]
+    limit: int
+    timeout: float
+    cancelled: bool = False
+    deadline: float = field(default=0.0, init=False)
+
+    def run(self, connection: sqlite3.Connection) -> Fetched:
+        """Run the statement and return its rows, or raise Stopped or sqlite3.Error."""
+        self.deadline = time.monotonic() + self.timeout
+        connection.set_progress_handler(self._expired, OPERATIONS)
+        try:
+            self._check()
+            return self._fetch(connection)
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise Stopped from exc
+            raise
+        finally:
+            connection.set_progress_handler(None, 0)
+
+    def _fetch(self, connection: sqlite3.Connection) -> Fetched:
+        try:
+            return self._rows(connection.execute(self.sql, self.parameters))
+        except sqlite3.OperationalError as exc:
+            if not str(exc).startswith("Could not decode"):
+                raise
+        # Text that is no UTF-8: read it again by way of the bytes, which costs more.
+        connection.text_factory = _decoded
+        try:
+            return self._rows(connection.execute(self.sql, self.parameters))
+        finally:
+            connection.text_factory = str
+
+    def _rows(self, cursor: sqlite3.Cursor) -> Fetched:
+        rows: list[tuple[object, ...]] = []
+        room = CELLS_HELD
+        try:
+            for row in cursor:
+                self._check()
+                if len(rows) == self.limit or room < 0:
+                    return Fetched(rows=tuple(rows), more=True)
+                rows.append(tuple(map(_cut, row, self.outputs)))
+                room -= sum(len(cell) for cell in rows[-1] if isinstance(cell, str | bytes))
+        finally:
+            cursor.close()
+        return Fetched(rows=tuple(rows), more=False)
+
+    def _check(self) -> None:
+        if self._expired():
+            raise Stopped
+
+    def _expired(self) -> bool:
+        return self.cancelled or time.monotonic() > self.deadline
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
+
+
+def _cut(cell: object, output: Output) -> object:
+    if isinstance(cell, str | bytes) and output.cut is not None and len(cell) > output.cut:
+        return Cut(start=cell[: output.cut], length=len(cell))
+    return cell

@@ -1,0 +1,71 @@
+"""Where a SQLite database is: the URL of a file in, the URI that SQLite opens out."""
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, quote, unquote
+
+from dbtools import errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """A database file, and whether it is taken as one that nobody writes."""
+
+    path: Path
+    immutable: bool = False
+
+    def uri(self) -> str:
+        """Return the URI that opens the file for reading only (sqlite.org/uri.html)."""
+        suffix = "&immutable=1" if self.immutable else ""
+        return f"file:{quote(str(self.path))}?mode=ro{suffix}"
+
+
+def location_of(url: str) -> Location:
+    """Return where *url* points, or raise ConfigurationError; `?immutable=1` may stand behind it."""
+    _, _, rest = url.partition("://")
+    text, _, query = rest.partition("?")
+    if not text.startswith("/") or text == "/":
+        raise errors.ConfigurationError(
+            "This URL names no database file.",
+            hint="Write sqlite:///shop.db or sqlite:////srv/shop.db.",
+        )
+    options = parse_qs(query)
+    immutable = options.get("immutable", ["0"])[-1] in ("1", "true")
+    written = text[1:]
+    path = written if Path(written).exists() else unquote(written)
+    return Location(path=Path(path).absolute(), immutable=immutable)
+
+
+def connect(location: Location) -> sqlite3.Connection:
+    """Open *location* for reading, or raise DatabaseUnavailable with what can be done."""
+    if not location.path.is_file():
+        raise errors.DatabaseUnavailable("The database file does not exist.")
+    try:
+        connection = sqlite3.connect(
+            location.uri(), uri=True, isolation_level=None, check_same_thread=False, timeout=5.0
+        )
+        connection.execute("select count(*) from sqlite_schema").fetchone()
+    except sqlite3.Error as exc:
+        raise unavailable(location, exc) from exc
+    return connection
+
+
+def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
+    """Return what keeps *location* from being opened."""
+    name = getattr(exc, "sqlite_errorname", "")
+    if name.startswith("SQLITE_NOTADB"):
+        return errors.DatabaseUnavailable("The file is not a SQLite database.")
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) and not _writable_folder(location):
+        return errors.DatabaseUnavailable(
+            "The database is in WAL mode in a folder that cannot be written, so it cannot be opened.",
+            hint="If nobody writes to it, add ?immutable=1 to its URL, else make the folder writable.",
+        )
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return errors.DatabaseUnavailable("The database file is locked by another program.")
+    return errors.DatabaseUnavailable("The database file cannot be read.")
+
+
+def _writable_folder(location: Location) -> bool:
+    return os.access(location.path.parent, os.W_OK)

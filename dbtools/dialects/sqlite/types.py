@@ -1,0 +1,69 @@
+"""The types that SQLite's columns declare. A declared type in, a ColumnType out.
+
+A name that people mean something by (DATE, DECIMAL, JSON) counts for more than SQLite's own rules of affinity,
+which look for parts of names (https://sqlite.org/datatype3.html, 3.1).
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from dbtools.column_types import ColumnType, Family
+
+LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
+
+FAMILY_OF_NAME: Mapping[str, Family] = {
+    "": Family.ANY,
+    "any": Family.ANY,
+    "bool": Family.BOOLEAN,
+    "boolean": Family.BOOLEAN,
+    "date": Family.DATE,
+    "time": Family.TIME,
+    "time with time zone": Family.TIME,
+    "time without time zone": Family.TIME,
+    "json": Family.JSON,
+    "jsonb": Family.JSON,
+    "uuid": Family.TEXT,
+    "guid": Family.TEXT,
+    "decimal": Family.DECIMAL,
+    "numeric": Family.DECIMAL,
+    "money": Family.DECIMAL,
+    # These contain "int" and hold none.
+    "interval": Family.ANY,
+    "point": Family.ANY,
+    "multipoint": Family.ANY,
+}
+#: In SQLite's order, after the names of moments: "timestamp(3) with time zone", "datetime2".
+FAMILY_OF_PART = (
+    (re.compile("^(timestamp|datetime)"), Family.TIMESTAMP),
+    (re.compile("int"), Family.INTEGER),
+    (re.compile("char|clob|text"), Family.TEXT),
+    (re.compile("blob|binary"), Family.BYTES),
+    (re.compile("real|floa|doub"), Family.NUMBER),
+)
+#: Even where types are enforced, cells of these may have any length.
+LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
+
+
+@lru_cache(maxsize=1024)
+def column_type(declared: str, *, strict: bool, rowid: bool = False) -> ColumnType:
+    """Return the type of a column *declared* so; *rowid* tells that it is another name of the rowid."""
+    name = " ".join(declared.lower().split()) or "any"
+    family = _family(name)
+    integer = family is Family.INTEGER
+    enforced = rowid or (strict and family is not Family.ANY)
+    return ColumnType(
+        family=family,
+        name=name,
+        minimum=LEAST if integer else None,
+        maximum=MOST if integer else None,
+        lenient=not enforced,
+        large=not enforced or family in LARGE,
+    )
+
+
+def _family(name: str) -> Family:
+    base = re.sub(r" ?\([^)]*\)", "", name).strip()
+    if base in FAMILY_OF_NAME:
+        return FAMILY_OF_NAME[base]
+    return next((family for pattern, family in FAMILY_OF_PART if pattern.search(base)), Family.ANY)

@@ -1,0 +1,164 @@
+"""Every error that a caller can meet: a stable code, a message and a hint.
+
+DbtoolsError
+├── CallError                 the model can mend it: a result with isError
+│   ├── BadArgument           bad_argument
+│   ├── UnknownArgument       unknown_argument
+│   ├── UnknownTable          unknown_table
+│   ├── UnknownColumn         unknown_column
+│   ├── BadOperator           bad_operator
+│   ├── BadValue              bad_value
+│   ├── BadCursor             bad_cursor
+│   ├── NoRow                 no_row
+│   ├── TimedOut              timeout
+│   ├── Busy                  busy
+│   ├── Unreadable            unreadable
+│   ├── SchemaChanged         schema_changed
+│   ├── Refused               refused
+│   └── DatabaseUnavailable   database_unavailable
+├── UnknownTool               unknown_tool: a protocol error
+├── UnknownResource           unknown_resource: a protocol error
+└── ConfigurationError        configuration: exit status 2
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+MOST_NAMES = 60  #: names that one hint lists at the most
+
+
+class DbtoolsError(Exception):
+    """Something went wrong."""
+
+    code = "error"
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        self.message = message or str(self.__doc__)
+        self.hint = hint
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        """Return the message and, after a space, the hint."""
+        return f"{self.message} {self.hint}".rstrip()
+
+
+class CallError(DbtoolsError):
+    """The call was refused."""
+
+    code = "call_error"
+
+
+class BadArgument(CallError):
+    """An argument cannot be read."""
+
+    code = "bad_argument"
+
+
+class UnknownArgument(CallError):
+    """There is no such argument."""
+
+    code = "unknown_argument"
+
+
+class UnknownTable(CallError):
+    """There is no such table."""
+
+    code = "unknown_table"
+
+
+class UnknownColumn(CallError):
+    """There is no such column."""
+
+    code = "unknown_column"
+
+
+class BadOperator(CallError):
+    """The column cannot be compared in this way."""
+
+    code = "bad_operator"
+
+
+class BadValue(CallError):
+    """The value is not one that the column can hold."""
+
+    code = "bad_value"
+
+
+class BadCursor(CallError):
+    """The cursor is not one that this tool gave for these arguments."""
+
+    code = "bad_cursor"
+
+
+class NoRow(CallError):
+    """There is no row with this key."""
+
+    code = "no_row"
+
+
+class TimedOut(CallError):
+    """The call reached its timeout and was stopped."""
+
+    code = "timeout"
+
+
+class Busy(CallError):
+    """The database is busy. Try again in a moment."""
+
+    code = "busy"
+
+
+class Unreadable(CallError):
+    """The database could not read this table or view."""
+
+    code = "unreadable"
+
+
+class SchemaChanged(CallError):
+    """The schema has changed since the tools were listed."""
+
+    code = "schema_changed"
+
+
+class Refused(CallError):
+    """The database refused the statement."""
+
+    code = "refused"
+
+
+class DatabaseUnavailable(CallError):
+    """The database cannot be reached."""
+
+    code = "database_unavailable"
+
+
+class UnknownTool(DbtoolsError):
+    """There is no such tool."""
+
+    code = "unknown_tool"
+
+
+class UnknownResource(DbtoolsError):
+    """There is no such resource."""
+
+    code = "unknown_resource"
+
+
+class ConfigurationError(DbtoolsError):
+    """The configuration cannot be used."""
+
+    code = "configuration"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return "Did you mean …? " for the *known* names most like *name*, or nothing."""
+    folded = {each.lower(): each for each in known}
+    matches = get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(folded[match] for match in matches)}? " if matches else ""
+
+
+def listing(names: Iterable[str]) -> str:
+    """Return the *names* with commas between, the first sixty of them."""
+    names = list(names)
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

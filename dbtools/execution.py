@@ -1,0 +1,70 @@
+"""Run a statement under limits. Statement in, ResultSet out; the drivers' errors stop here."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import anyio
+
+from dbtools import errors
+from dbtools.database import Database
+from dbtools.policy import Limits
+from dbtools.results import ResultSet
+from dbtools.statement import Select, Statement
+
+if TYPE_CHECKING:
+    from dbtools.dialects.driver import Driver, Fetched, Plan
+
+GRACE = 1.0  #: seconds in which the database itself is expected to have stopped a statement
+PLANS = 1_000  #: compiled shapes that are kept
+
+
+class Execution:
+    """Runs statements on one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._compile: Callable[[Select], Plan] | None = None
+
+    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+        """Return the rows of *statement*, or raise a CallError; nothing runs on when this returns."""
+        try:
+            with anyio.fail_after(limits.timeout + GRACE):
+                fetched = await self._attempt(statement, limits)
+        except (TimeoutError, errors.TimedOut) as exc:
+            raise _timed_out(limits) from exc
+        return ResultSet(outputs=statement.shape.outputs, rows=fetched.rows, more=fetched.more)
+
+    async def _attempt(self, statement: Statement, limits: Limits) -> "Fetched":
+        """Run *statement*, and once more where the connection or the prepared statement was out of date."""
+        driver = await self._database.driver()
+        try:
+            return await self._fetch(driver, statement, limits)
+        except driver.errors as exc:
+            if driver.is_lost(exc):
+                await self._database.reopen()
+            elif not driver.is_stale(exc):
+                raise driver.translate(exc) from exc
+        try:
+            return await self._fetch(driver, statement, limits)
+        except driver.errors as exc:
+            raise driver.translate(exc) from exc
+
+    async def _fetch(self, driver: "Driver", statement: Statement, limits: Limits) -> "Fetched":
+        plan = self._plan(driver, statement.shape)
+        async with self._database.connection() as connection:
+            return await driver.fetch(
+                connection, plan, statement.values, limit=statement.limit, timeout=limits.timeout
+            )
+
+    def _plan(self, driver: "Driver", shape: Select) -> "Plan":
+        if self._compile is None:
+            self._compile = lru_cache(maxsize=PLANS)(driver.compile)
+        return self._compile(shape)
+
+
+def _timed_out(limits: Limits) -> errors.TimedOut:
+    return errors.TimedOut(
+        f"The call reached its timeout of {limits.timeout:g} seconds and was stopped.",
+        hint="Narrow it: conditions on key columns are quick, and so are fewer rows.",
+    )

@@ -1,0 +1,76 @@
+"""The addresses of rows and cells: `dbtools://row/TABLE/KEY` and `dbtools://cell/TABLE/KEY/COLUMN`.
+
+Each part is percent-encoded (RFC 3986); the values of a composite key have commas between them.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from dbtools.cells import plain
+
+ROW_TEMPLATE = "dbtools://row/{table}/{key}"
+CELL_TEMPLATE = "dbtools://cell/{table}/{key}/{column}"
+MOST_CHARACTERS = 4_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Which row, or which cell of it, a URI names."""
+
+    table: str
+    key: tuple[str, ...]
+    column: str | None = None
+
+
+def address_of(uri: str) -> Address | None:
+    """Return what *uri* names, or None if it is no address of ours."""
+    scheme, separator, rest = uri.partition("://")
+    parts = rest.split("/")
+    if scheme != "dbtools" or not separator or len(uri) > MOST_CHARACTERS:
+        return None
+    match parts:
+        case ["row", table, key] if table and key:
+            return Address(table=unquote(table), key=_key(key))
+        case ["cell", table, key, column] if table and key and column:
+            return Address(table=unquote(table), key=_key(key), column=unquote(column))
+        case _:
+            return None
+
+
+def _key(text: str) -> tuple[str, ...]:
+    return tuple(unquote(part) for part in text.split(","))
+
+
+def row_uri(table: str, key: Sequence[object]) -> str | None:
+    """Return the address of the row of *table* with this *key*, or None where it cannot be written."""
+    texts = [_text(value) for value in key]
+    if not texts or any(not text for text in texts):
+        return None
+    uri = f"dbtools://row/{quote(table, safe='')}/{','.join(quote(str(text), safe='') for text in texts)}"
+    return uri if len(uri) <= MOST_CHARACTERS else None
+
+
+def cell_uri(table: str, key: Sequence[object], column: str) -> str | None:
+    """Return the address of one cell of the row of *table* with this *key*."""
+    row = row_uri(table, key)
+    return None if row is None else f"{row.replace('row', 'cell', 1)}/{quote(column, safe='')}"
+
+
+def _text(value: object) -> str | None:
+    """Return *value* as a caller would write it in an argument."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return base64.b64encode(value).decode()
+        case None | int() | float() | str():
+            shown = plain(value)
+            return None if shown is None or _broken(shown) else str(shown)
+        case _:
+            return None
+
+
+def _broken(shown: object) -> bool:
+    return isinstance(shown, str) and any("\ud800" <= each <= "\udfff" for each in shown)

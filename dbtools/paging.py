@@ -1,0 +1,186 @@
+"""Where a list goes on: the total order of its rows, the page after a row, and the cursor that says so.
+
+A cursor carries the order's values of the last row (or how many rows to skip, where they are no key), and a
+digest of table, conditions and order. It holds nothing that a caller could not say in `where`.
+"""
+
+import base64
+import binascii
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from dbtools import errors
+from dbtools.catalog import Column, Table
+from dbtools.column_types import ColumnType, Family
+from dbtools.statement import After, Direction, Order
+
+LONGEST_KEY = 400  #: characters of one value in a cursor; rows with longer ones are counted instead
+MOST_SKIPPED = 1_000_000_000
+FORGED = "cursor: this is not a cursor that this tool gave. Leave it out to start again."
+FOREIGN = "cursor: this cursor belongs to another table, where or order_by. Leave it out to start again."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """A place in the order: after a row with these values, and then so many rows further."""
+
+    values: tuple[object, ...] | None = None
+    skip: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total:
+    """An order without ties; where *keyset* is false it has no key and pages are counted off."""
+
+    order: tuple[Order, ...]
+    keyset: bool
+
+
+def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
+    """Return *wanted* with what is needed after it so that no two rows of *table* are equal."""
+    direction = wanted[-1].direction if wanted else Direction.ASC
+    primary = () if wanted else _steps(table.key_columns(), direction)
+    for key in table.keys:
+        columns = tuple(table.column_by_name[name] for name in key.columns)
+        if not any(column.nullable or not column.type.ordered for column in columns):
+            return Total(order=_joined(wanted, _steps(columns, direction)), keyset=True)
+    if table.row_identifier is not None:
+        identity = _identity(table.row_identifier)
+        return Total(order=_joined(wanted or primary, _steps((identity,), direction)), keyset=True)
+    return Total(order=_joined(wanted or primary, _steps(table.columns, direction)), keyset=False)
+
+
+def _steps(columns: Sequence[Column], direction: Direction) -> tuple[Order, ...]:
+    return tuple(Order(column=column, direction=direction) for column in columns)
+
+
+def _joined(first: tuple[Order, ...], then: tuple[Order, ...]) -> tuple[Order, ...]:
+    named = {step.column.name for step in first}
+    return first + tuple(step for step in then if step.column.name not in named)
+
+
+def _identity(name: str) -> Column:
+    return Column(name=name, type=ColumnType(family=Family.INTEGER, name="integer"), nullable=False)
+
+
+def after(order: tuple[Order, ...], position: Position) -> tuple[tuple[After, ...], dict[str, object]]:
+    """Return the shape and the values of "after *position* in *order*"."""
+    if position.values is None:
+        return (), {}
+    steps: list[After] = []
+    values: dict[str, object] = {}
+    for index, (step, value) in enumerate(zip(order, position.values, strict=True)):
+        name = None if value is None else f"k{index}"
+        steps.append(After(order=step, parameter=name))
+        if name is not None:
+            values[name] = value
+    return tuple(steps), values
+
+
+def next_position(total: Total, position: Position, returned: int, last: Sequence[object]) -> Position:
+    """Return where the page after *returned* rows begins, the last of which has the order's values *last*."""
+    if total.keyset and all(_short(value) for value in last):
+        return Position(values=tuple(last))
+    return Position(values=position.values, skip=position.skip + returned)
+
+
+def _short(value: object) -> bool:
+    return isinstance(value, bool | int | float | None) or (
+        isinstance(value, str | bytes) and len(value) <= LONGEST_KEY
+    )
+
+
+def digest(*parts: object) -> str:
+    """Return a short name of *parts*: of a table, conditions and an order."""
+    return hashlib.sha256(orjson.dumps(parts, default=str)).hexdigest()[:12]
+
+
+def write_cursor(position: Position, mark: str) -> str:
+    """Return *position* as a text that `read_cursor` understands with the same *mark*."""
+    values = None if position.values is None else [_tagged(value) for value in position.values]
+    return base64.urlsafe_b64encode(orjson.dumps([mark, position.skip, values])).decode().rstrip("=")
+
+
+def read_cursor(text: str, mark: str, total: Total) -> Position:
+    """Return the position that *text* holds, or raise BadCursor."""
+    try:
+        content = orjson.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+        found, skip, tagged = content
+        values = None if tagged is None else tuple(_untagged(value) for value in tagged)
+    except (ValueError, TypeError, LookupError, binascii.Error) as exc:
+        raise errors.BadCursor(FORGED) from exc
+    if found != mark:
+        raise errors.BadCursor(FOREIGN)
+    if isinstance(skip, bool) or not isinstance(skip, int) or not 0 <= skip <= MOST_SKIPPED:
+        raise errors.BadCursor(FORGED)
+    if values is not None and not (total.keyset and _fits(total.order, values)):
+        raise errors.BadCursor(FORGED)
+    return Position(values=values, skip=skip)
+
+
+def _tagged(value: object) -> object:
+    match value:
+        case bytes():
+            return {"b": base64.b64encode(value).decode()}
+        case float() if not math.isfinite(value):
+            return {"f": repr(value)}
+        case str():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return {"s": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
+            return value
+        case _:
+            return value
+
+
+def _untagged(value: object) -> object:
+    match value:
+        case {"b": str(text)}:
+            return base64.b64decode(text, validate=True)
+        case {"f": str(text)}:
+            return float(text)
+        case {"s": str(text)}:
+            return base64.b64decode(text, validate=True).decode("utf-8", "surrogatepass")
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            raise ValueError
+
+
+def _fits(order: tuple[Order, ...], values: tuple[object, ...]) -> bool:
+    return len(order) == len(values) and all(
+        _fits_column(step.column, value) for step, value in zip(order, values, strict=True)
+    )
+
+
+def _fits_column(column: Column, value: object) -> bool:
+    if value is None:
+        return column.nullable
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return False
+    if column.type.lenient:
+        return True
+    match column.type.family:
+        case Family.INTEGER:
+            return isinstance(value, int) and not isinstance(value, bool) and _reads(column.type, str(value))
+        case Family.NUMBER:
+            return isinstance(value, float | int)
+        case Family.BOOLEAN:
+            return isinstance(value, bool)
+        case Family.BYTES:
+            return isinstance(value, bytes)
+        case _:
+            return isinstance(value, str) and "\0" not in value and _reads(column.type, value)
+
+
+def _reads(type: ColumnType, text: str) -> bool:
+    try:
+        type.decode(text)
+    except errors.BadValue:
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""Tools and answers for people at a terminal, and as JSON for scripts."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dbtools.cells import dump, visible
+from dbtools.results import Answer
+from dbtools.tools import ToolDefinition, tool_content
+from dbtools.tools.definition import BYTES_PER_TOKEN
+
+WIDE = 200  #: columns of an output that is no terminal
+
+
+def tokens_of(content: object) -> int:
+    """Return about how many tokens *content* costs a model: bytes of its JSON / 4."""
+    return -(-len(dump(content)[1].encode()) // BYTES_PER_TOKEN)
+
+
+def tools_json(definitions: Sequence[ToolDefinition]) -> str:
+    """Return the array of `tools/list`, with `tokens` beside each."""
+    contents = [tool_content(definition) for definition in definitions]
+    return json.dumps([{**content, "tokens": tokens_of(content)} for content in contents], indent=2)
+
+
+def print_tools(definitions: Sequence[ToolDefinition], *, split: bool, budget: int) -> None:
+    """Print name, title and tokens of each tool, and of all."""
+    contents = [tool_content(definition) for definition in definitions]
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    parts = ("description", "inputSchema", "outputSchema") if split else ()
+    table.add_column("name", no_wrap=True)
+    table.add_column("title")
+    for heading in (*parts, "tokens"):
+        table.add_column(heading, justify="right")
+    for content in contents:
+        table.add_row(*_texts([content["name"], content["title"], *_costs(content, parts)]))
+    total = sum(tokens_of(content) for content in contents)
+    sums = [sum(tokens_of(content[part]) for content in contents) for part in parts]
+    table.add_section()
+    table.add_row(*_texts([f"{len(contents)} tools", "", *sums, total]))
+    _print(table)
+    if total > budget:
+        _print(Text(f"These definitions are over the budget of {budget:,} tokens ([tools] budget)."))
+
+
+def _costs(content: Mapping[str, object], parts: Sequence[str]) -> list[object]:
+    return [*(tokens_of(content[part]) for part in parts), tokens_of(content)]
+
+
+def answer_json(answer: Answer) -> str:
+    """Return the structured content of *answer*."""
+    return dump(dict(answer.structured))[1]
+
+
+def print_answer(answer: Answer) -> None:
+    """Print *answer* as a table, and below it what is to be known of it."""
+    structured = answer.structured
+    match structured:
+        case {"columns": list(columns), "rows": list(rows)}:
+            _print(_rows_table([str(column) for column in columns], rows))
+            more = ", and there are more" if structured.get("truncated") else ""
+            _print(Text(f"{structured['row_count']} rows{more}"))
+        case {"row": dict(row)}:
+            _print(_rows_table(["column", "value"], [list(pair) for pair in row.items()]))
+        case _:
+            _print(Text(json.dumps(structured, indent=2, ensure_ascii=False)))
+    for name in ("note", "next_cursor"):
+        if name in structured:
+            _print(Text(f"{name}: {structured[name]}"))
+
+
+def _rows_table(columns: Sequence[str], rows: Sequence[object]) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(Text(column), overflow="fold")
+    for row in rows:
+        cells = [row[column] for column in columns] if isinstance(row, dict) else row
+        assert isinstance(cells, list)
+        table.add_row(*_texts(cells))
+    return table
+
+
+def _texts(cells: Sequence[object]) -> list[Text]:
+    return [_text(cell) for cell in cells]
+
+
+def _text(cell: object) -> Text:
+    match cell:
+        case None:
+            return Text("null", style="dim")
+        case str():
+            return Text(visible(cell))
+        case bool() | list() | dict():
+            return Text(dump(cell)[1])
+        case int():
+            return Text(str(cell))
+        case _:
+            return Text(str(cell))
+
+
+def _print(content: Table | Text) -> None:
+    terminal = sys.stdout.isatty()
+    console = Console(width=None if terminal else WIDE, highlight=False, emoji=False)
+    if terminal:
+        console.print(content)
+        return
+    with console.capture() as captured:
+        console.print(content)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    sys.stdout.write("\n".join(lines) + "\n")

@@ -1,0 +1,221 @@
+"""What the database answered, and how it is shown: ResultSet in, Answer out, equal in both channels."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dbtools import errors
+from dbtools.cells import dump, encoder, size
+from dbtools.column_types import Family
+from dbtools.policy import Limits
+from dbtools.statement import Output
+
+SHORTEST_CUT = 20  #: characters that a cell keeps even where a single row is too large
+
+
+class Rows(StrEnum):
+    """How rows stand in structured content."""
+
+    ARRAYS = "arrays"
+    OBJECTS = "objects"
+
+
+class Text(StrEnum):
+    """How the text channel is written."""
+
+    JSON = "json"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """How results are written."""
+
+    rows: Rows = Rows.ARRAYS
+    text: Text = Text.JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """The beginning of a cell that is too long to be read whole."""
+
+    start: str | bytes
+    length: int  #: of the whole cell, in characters, or in bytes of bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultSet:
+    """Rows as the driver read them, in the order of their outputs."""
+
+    outputs: tuple[Output, ...]
+    rows: tuple[tuple[object, ...], ...]
+    more: bool = False  #: whether the statement has further rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Media:
+    """Bytes of one cell that go along with a result."""
+
+    uri: str
+    type: str  #: MIME
+    content: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """Where the whole of a cut cell can be read."""
+
+    uri: str
+    name: str
+    type: str  #: MIME
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The result of a call: structured content, the same as text, and what goes along."""
+
+    structured: Mapping[str, object]
+    text: str
+    media: tuple[Media, ...] = ()
+    links: tuple[Link, ...] = ()
+    rows: int = 0
+    truncated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Encoded rows under their column names."""
+
+    columns: tuple[str, ...]
+    rows: list[list[object]]
+
+
+MEDIA_TYPES: tuple[tuple[bytes, int, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
+    (b"\xff\xd8\xff", 0, "image/jpeg"),
+    (b"GIF87a", 0, "image/gif"),
+    (b"GIF89a", 0, "image/gif"),
+    (b"WEBP", 8, "image/webp"),
+    (b"WAVE", 8, "audio/wav"),
+    (b"ID3", 0, "audio/mpeg"),
+    (b"\xff\xfb", 0, "audio/mpeg"),
+    (b"OggS", 0, "audio/ogg"),
+    (b"fLaC", 0, "audio/flac"),
+    (b"%PDF-", 0, "application/pdf"),
+)
+
+
+def media_type(content: bytes) -> str:
+    """Return the MIME type that the first bytes of *content* tell (RFC 2046 names)."""
+    for magic, offset, type in MEDIA_TYPES:
+        if content[offset : offset + len(magic)] == magic and (offset == 0 or content[:4] == b"RIFF"):
+            return type
+    return "application/octet-stream"
+
+
+def shown_cut(cut: Cut, cell_start: str | None = None) -> str:
+    """Return how a *cut* cell is shown: its beginning and its full length, or what the bytes are."""
+    if isinstance(cut.start, bytes):
+        return f"[{cut.length:,} bytes, {media_type(cut.start)}]"
+    start = cut.start if cell_start is None else cell_start
+    return f"{start}… [{cut.length:,} characters]"
+
+
+def encode_rows(found: ResultSet, names: Sequence[str]) -> Table:
+    """Return the first `len(names)` outputs of *found* as JSON values."""
+    encoders = [encoder(output.column.type) for output in found.outputs[: len(names)]]
+    rows = [
+        [
+            shown_cut(cell) if isinstance(cell, Cut) else encode(cell)
+            for encode, cell in zip(encoders, row, strict=False)
+        ]
+        for row in found.rows
+    ]
+    return Table(columns=tuple(names), rows=rows)
+
+
+def envelope(
+    table: Table, style: Style, *, truncated: bool, extra: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the structured content of *table*'s rows."""
+    rows: list[object] = list(table.rows)
+    if style.rows is Rows.OBJECTS:
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    structured: dict[str, object] = {"row_count": len(rows), "truncated": truncated}
+    return {**structured, "columns": list(table.columns), "rows": rows, **extra}
+
+
+def fitting(table: Table, style: Style, limits: Limits, *, reserve: int) -> int:
+    """Return how many rows of *table* stay below the cap, with *reserve* bytes for what goes around them."""
+    room = limits.max_bytes - reserve - size(list(table.columns))
+    names = size(list(table.columns)) if style.rows is Rows.OBJECTS else 0
+    for index, row in enumerate(table.rows):
+        room -= size(row) + names + 1
+        if room < 0:
+            return index
+    return len(table.rows)
+
+
+def narrowed(table: Table, style: Style, limits: Limits, *, reserve: int) -> Table:
+    """Return the first row of *table* alone, its cells cut until it fits."""
+    longest = limits.max_bytes
+    while longest > SHORTEST_CUT:
+        longest //= 2
+        cells = [_shortened(cell, longest) for cell in table.rows[0]]
+        smaller = Table(columns=table.columns, rows=[cells])
+        if fitting(smaller, style, limits, reserve=reserve):
+            return smaller
+    raise errors.BadArgument(
+        "One row of these columns is larger than max_tokens.", hint="Name fewer columns."
+    )
+
+
+def _shortened(cell: object, longest: int) -> object:
+    text = cell if isinstance(cell, str) else dump(cell)[1]
+    if len(text) <= longest:
+        return cell
+    return shown_cut(Cut(start=text[:longest], length=len(text)))
+
+
+def write(structured: dict[str, object], table: Table | None, style: Style) -> tuple[dict[str, object], str]:
+    """Return *structured* and its text; in both, what is no valid text has been replaced."""
+    value, text = dump(structured)
+    if style.text is Text.CSV and table is not None:
+        text = csv_text(structured, table)
+    return value, text  # type: ignore[return-value]
+
+
+def csv_text(structured: Mapping[str, object], table: Table) -> str:
+    """Return a line on rows and completeness, then CSV as COPY writes it: null is empty, '' is ""."""
+    complete = "more rows exist" if structured["truncated"] else "complete"
+    around = {key: structured[key] for key in ("next_cursor", "note") if key in structured}
+    first = f"# {structured['row_count']} rows, {len(table.columns)} columns, {complete}"
+    lines = [
+        first + (" " + dump(around)[1] if around else ""),
+        ",".join(map(_csv_cell, table.columns)),
+    ]
+    lines.extend(",".join(map(_csv_cell, row)) for row in table.rows)
+    return "\n".join(lines)
+
+
+def _csv_cell(value: object) -> str:
+    if value is None:
+        return ""
+    if value == "":
+        return '""'
+    text = value if isinstance(value, str) else dump(value)[1]
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow([text])
+    return written.getvalue()
+
+
+def is_media(type: str) -> bool:
+    """Return whether clients show content of this MIME *type* by itself."""
+    return type.startswith(("image/", "audio/"))
+
+
+def is_large(output: Output) -> bool:
+    """Return whether cells of *output* may be longer than any cap."""
+    return output.column.type.large or output.column.type.family is Family.BYTES

@@ -1,0 +1,66 @@
+"""MCP in front of a toolbox: what is served, over which transport."""
+
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+
+from dbtools import errors
+from dbtools.config import Settings, open_toolbox
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dbtools.toolbox import Toolbox, View
+
+__all__ = ["serve_stdio"]
+
+
+async def serve_stdio(settings: Settings, role: str, announce: "Callable[[View], object]") -> None:
+    """Serve *settings*' database to the client at the other end of stdin and stdout, until it leaves.
+
+    The catalog is read while the SDK is imported, which takes longer; a catalog that cannot be read ends the
+    server, so that the one who started it sees why.
+    """
+    toolbox, database = open_toolbox(settings)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_end_on_signal, group.cancel_scope)
+            group.start_soon(_prepare, toolbox, role, announce)
+            stdio = await anyio.to_thread.run_sync(_import_stdio)
+            await stdio(toolbox, role, settings.database.description)
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup as group_error:
+        raise _first(group_error) from group_error
+    finally:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(3):
+            await database.close()
+
+
+def _import_stdio() -> "Callable[[Toolbox, str, str], Awaitable[None]]":
+    from dbtools.server.stdio import serve
+
+    return serve
+
+
+async def _prepare(toolbox: "Toolbox", role: str, announce: "Callable[[View], object]") -> None:
+    view = await toolbox.view(role)
+    announce(view)
+
+
+async def _end_on_signal(scope: anyio.CancelScope) -> None:
+    if sys.platform == "win32":
+        return
+    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return _first(error)
+        if isinstance(error, errors.DbtoolsError):
+            return error
+    return group.exceptions[0]

@@ -1,0 +1,215 @@
+"""The toolbox as an MCP server: the SDK's requests in, its results out, for both eras of the protocol.
+
+Results are plain mappings, which the SDK checks and narrows to the version that the client speaks.
+"""
+
+import base64
+import logging
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from dbtools import __version__, errors
+from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
+from dbtools.results import Answer, Link, Media
+from dbtools.toolbox import Toolbox
+from dbtools.tools import ToolDefinition, tool_content
+
+PAGE = 200  #: tools
+PROGRESS = 1.0  #: seconds between two reports
+RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
+LINKS_SINCE = "2025-06-18"
+AUDIO_SINCE = "2025-03-26"
+
+Context = ServerRequestContext[Any, Any]
+Content = dict[str, object]
+logger = logging.getLogger("dbtools")
+
+
+def build_server(toolbox: Toolbox, role: str, instructions: str) -> Server[Any]:
+    """Return the SDK's server for *role*."""
+    # No schema of ours maps arguments to headers: without the lookup the SDK would list all tools to see.
+    server: Server[Any] = Server(
+        "dbtools",
+        version=__version__,
+        instructions=instructions or None,
+        get_tool_input_schema=lambda _: None,
+    )
+    protocol = Protocol(toolbox, role)
+    page = types.PaginatedRequestParams
+    server.add_request_handler("tools/list", page, protocol.list_tools)
+    server.add_request_handler("tools/call", types.CallToolRequestParams, protocol.call_tool)
+    server.add_request_handler("resources/list", page, protocol.list_resources)
+    server.add_request_handler("resources/templates/list", page, protocol.list_templates)
+    server.add_request_handler("resources/read", types.ReadResourceRequestParams, protocol.read_resource)
+    return server
+
+
+class Protocol:
+    """The requests that a client of *role* makes."""
+
+    def __init__(self, toolbox: Toolbox, role: str) -> None:
+        self._toolbox = toolbox
+        self._role = role
+        self._listed: tuple[tuple[ToolDefinition, ...], list[Content]] = ((), [])
+
+    async def list_tools(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        """Answer `tools/list`, two hundred tools a page."""
+        with _safe("tools/list"):
+            tools = self._tools(await self._toolbox.list(self._role))
+        start = _offset(params.cursor, len(tools))
+        page: dict[str, Any] = {"tools": tools[start : start + PAGE]}
+        return page | ({"nextCursor": str(start + PAGE)} if start + PAGE < len(tools) else {})
+
+    def _tools(self, definitions: tuple[ToolDefinition, ...]) -> list[Content]:
+        if self._listed[0] is not definitions:
+            self._listed = (definitions, [tool_content(each) for each in definitions])
+        return self._listed[1]
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+        """Answer `tools/call`; what the model can mend is a result with isError."""
+        try:
+            async with _progress(context, await self._timeout(context)):
+                answer = await self._toolbox.call(self._role, params.name, params.arguments or {})
+        except errors.CallError as exc:
+            return error_content(str(exc))
+        except errors.UnknownTool as exc:
+            raise MCPError(code=types.INVALID_PARAMS, message=str(exc)) from exc
+        except Exception:
+            return error_content(_logged(f"the call of {params.name}"))
+        return answer_content(answer, context.protocol_version)
+
+    async def _timeout(self, context: Context) -> float:
+        return (await self._toolbox.view(self._role)).role.limits.timeout if _wants_progress(context) else 0.0
+
+    async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        """Answer `resources/list`: rows and cells are too many to list, their templates are there."""
+        return {"resources": []}
+
+    async def list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        """Answer `resources/templates/list`."""
+        return {
+            "resourceTemplates": [
+                {
+                    "uriTemplate": ROW_TEMPLATE,
+                    "name": "row",
+                    "title": "A row by its key",
+                    "description": "key: the values of a composite key with commas between them",
+                    "mimeType": "application/json",
+                },
+                {
+                    "uriTemplate": CELL_TEMPLATE,
+                    "name": "cell",
+                    "title": "A whole cell of a row",
+                    "description": "for texts and bytes that a list has cut",
+                },
+            ]
+        }
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> dict[str, Any]:
+        """Answer `resources/read`."""
+        try:
+            media = await self._toolbox.read(self._role, str(params.uri))
+        except errors.UnknownResource as exc:
+            modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+            code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
+            raise MCPError(code=code, message=str(exc), data={"uri": str(params.uri)}) from exc
+        except errors.CallError as exc:
+            raise MCPError(code=types.INTERNAL_ERROR, message=str(exc)) from exc
+        except Exception as exc:
+            raise MCPError(code=types.INTERNAL_ERROR, message=_logged("resources/read")) from exc
+        return {"contents": [media_content(media)]}
+
+
+def answer_content(answer: Answer, version: str) -> dict[str, Any]:
+    """Return *answer* as the result of a call, with nothing that *version* of the protocol does not know."""
+    content: list[Content] = [{"type": "text", "text": answer.text}]
+    content.extend(_attachment(each, version) for each in answer.media)
+    if version >= LINKS_SINCE:
+        content.extend(_link(each) for each in answer.links)
+    return {"content": content, "structuredContent": answer.structured, "isError": False}
+
+
+def error_content(message: str) -> dict[str, Any]:
+    """Return the result of a call that failed: text only."""
+    return {"content": [{"type": "text", "text": message}], "isError": True}
+
+
+def media_content(media: Media) -> Content:
+    """Return *media* as the contents of a resource."""
+    head: Content = {"uri": media.uri, "mimeType": media.type}
+    if media.type in ("text/plain", "application/json"):
+        return {**head, "text": media.content.decode()}
+    return {**head, "blob": base64.b64encode(media.content).decode()}
+
+
+def _attachment(media: Media, version: str) -> Content:
+    kind = media.type.partition("/")[0]
+    if kind == "image" or (kind == "audio" and version >= AUDIO_SINCE):
+        return {"type": kind, "mimeType": media.type, "data": base64.b64encode(media.content).decode()}
+    return {"type": "resource", "resource": media_content(media)}
+
+
+def _link(link: Link) -> Content:
+    return {"type": "resource_link", "uri": link.uri, "name": link.name, "mimeType": link.type}
+
+
+def _offset(cursor: str | None, count: int) -> int:
+    if cursor is None:
+        return 0
+    if not cursor.isdecimal() or len(cursor) > 9 or not 0 < int(cursor) < count:
+        raise MCPError(code=types.INVALID_PARAMS, message="The cursor is not one that this server gave.")
+    return int(cursor)
+
+
+def _logged(what: str) -> str:
+    """Log the exception that is being handled; return words that name it and tell nothing of it."""
+    mark = secrets.token_hex(4)
+    logger.exception("internal error %s in %s", mark, what)
+    return f"Internal error {mark}: the operator finds it in the server's log."
+
+
+@contextmanager
+def _safe(what: str) -> Iterator[None]:
+    """Answer any exception in general words: the SDK would send its text to clients of the 2025 era."""
+    try:
+        yield
+    except errors.CallError as exc:
+        raise MCPError(code=types.INTERNAL_ERROR, message=str(exc)) from exc
+    except Exception as exc:
+        raise MCPError(code=types.INTERNAL_ERROR, message=_logged(what)) from exc
+
+
+def _wants_progress(context: Context) -> bool:
+    return bool(context.meta) and "progress_token" in dict(context.meta or {})
+
+
+@asynccontextmanager
+async def _progress(context: Context, timeout: float) -> AsyncIterator[None]:
+    """Report each second of a long call, out of *timeout*, to a client that has asked for it."""
+    if not _wants_progress(context):
+        yield
+        return
+    async with anyio.create_task_group() as group:
+        group.start_soon(_report, context, timeout)
+        try:
+            yield
+        finally:
+            group.cancel_scope.cancel()
+
+
+async def _report(context: Context, timeout: float) -> None:
+    for second in count(1):
+        await anyio.sleep(PROGRESS)
+        await context.session.report_progress(float(second), timeout, f"{second} s of at most {timeout:g} s")

@@ -1,0 +1,212 @@
+"""MCP over stdin and stdout, one JSON message a line: streams of our own for the SDK's server.
+
+While serving, file descriptor 1 points at stderr, so that what libraries and child processes print never
+reaches the protocol.
+"""
+
+import asyncio
+import os
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_REQUEST,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+
+from dbtools.server.messages import Malformed, encode, parse
+from dbtools.server.protocol import build_server
+from dbtools.toolbox import Toolbox
+
+LONGEST_LINE = 64 * 2**20  #: bytes
+CHUNK = 2**16
+GRACE = 1.0  #: seconds for what is being answered when the client has said all that it will
+
+
+async def serve(toolbox: Toolbox, role: str, instructions: str) -> None:
+    """Serve *toolbox* as *role* to the client at stdin and stdout until it leaves."""
+    server = build_server(toolbox, role, instructions)
+    with _private_stdout() as descriptor:
+        reader = await _open_reader(sys.stdin.fileno())
+        writer = await _open_writer(descriptor)
+        streams = LineStreams(reader, writer)
+        await server.run(streams, streams, server.create_initialization_options())
+
+
+class LineStreams:
+    """Both streams of the SDK's server in one: `receive` and iteration read, `send` writes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: "asyncio.StreamWriter | FileWriter") -> None:
+        self._reader = reader
+        self._writer = writer
+        self._unanswered: set[RequestId] = set()
+        self._answered = asyncio.Event()
+        self._gone = False
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message."""
+        return await self.__anext__()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while not self._gone:
+            try:
+                line = await self._reader.readline()
+            except ValueError:
+                await self._refuse(
+                    Malformed(
+                        id=None, code=INVALID_REQUEST, message=f"A line has over {LONGEST_LINE:,} bytes."
+                    )
+                )
+                continue
+            if not line:
+                break
+            if not line.strip():
+                continue
+            message = parse(line)
+            if not isinstance(message, Malformed):
+                self._note(message)
+                return SessionMessage(message)
+            await self._refuse(message)
+        await self._finish()
+        raise StopAsyncIteration
+
+    def _note(self, message: object) -> None:
+        """Remember what is to be answered."""
+        match message:
+            case JSONRPCRequest(id=id):
+                self._unanswered.add(id)
+            case JSONRPCNotification(method="notifications/cancelled", params=params):
+                self._settle((params or {}).get("requestId"))
+            case _:
+                pass
+
+    def _settle(self, id: object) -> None:
+        if isinstance(id, str | int):
+            self._unanswered.discard(id)
+        if not self._unanswered:
+            self._answered.set()
+
+    async def _finish(self) -> None:
+        """Let what is being answered be answered, where that takes no time."""
+        if not self._unanswered or self._gone:
+            return
+        self._answered.clear()
+        try:
+            async with asyncio.timeout(GRACE):
+                await self._answered.wait()
+        except TimeoutError:
+            return
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write one message."""
+        await self._write(encode(item.message))
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            self._settle(item.message.id)
+
+    async def _refuse(self, malformed: Malformed) -> None:
+        await self._write(encode(malformed.reply()))
+
+    async def _write(self, line: bytes) -> None:
+        if self._gone:
+            return
+        try:
+            self._writer.write(line)
+            await self._writer.drain()
+        except (ConnectionError, OSError):
+            # Nobody reads any more: end as if stdin had closed.
+            self._gone = True
+            self._answered.set()
+            self._reader.feed_eof()
+
+    async def aclose(self) -> None:
+        """Do nothing: stdin and stdout belong to the process."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        return None
+
+
+@contextmanager
+def _private_stdout() -> Iterator[int]:
+    """Give a descriptor of stdout that nobody else has, and point descriptor 1 at stderr meanwhile."""
+    sys.stdout.flush()
+    private = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield private
+    finally:
+        sys.stdout.flush()
+        os.dup2(private, 1)
+        os.close(private)
+
+
+def _is_pipe(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+
+
+async def _open_reader(descriptor: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+    loop = asyncio.get_running_loop()
+    if _is_pipe(descriptor):
+        pipe = os.fdopen(os.dup(descriptor), "rb", buffering=0)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    else:
+        threading.Thread(target=_feed, args=(descriptor, reader, loop), daemon=True).start()
+    return reader
+
+
+def _feed(descriptor: int, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
+    """Read a file or a terminal, which an event loop cannot wait for."""
+    try:
+        while chunk := os.read(descriptor, CHUNK):
+            loop.call_soon_threadsafe(reader.feed_data, chunk)
+        loop.call_soon_threadsafe(reader.feed_eof)
+    except RuntimeError:
+        # The loop has been closed meanwhile: nobody reads any more.
+        return
+
+
+async def _open_writer(descriptor: int) -> "asyncio.StreamWriter | FileWriter":
+    if not _is_pipe(descriptor):
+        return FileWriter(descriptor)
+    loop = asyncio.get_running_loop()
+    pipe = os.fdopen(os.dup(descriptor), "wb", buffering=0)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe)
+    return asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+class FileWriter:
+    """Writes to a file or a terminal, which an event loop cannot wait for."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, line: bytes) -> None:
+        """Write all of *line*."""
+        left = memoryview(line)
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+
+    async def drain(self) -> None:
+        """Do nothing: all has been written."""

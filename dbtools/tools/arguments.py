@@ -1,0 +1,225 @@
+"""Arguments of calls: one pydantic model for what is advertised and for what is read."""
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.json_schema import SkipJsonSchema
+
+from dbtools import errors
+from dbtools.column_types import Operator, quoted
+from dbtools.errors import listing, nearest
+from dbtools.statement import MOST_CONDITIONS, MOST_VALUES, Comparison, Match
+
+DEEPEST = 32
+MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
+MOST_PARTS = 20_000
+LARGEST_INTEGER = 10**400
+FORBIDDEN = re.compile("[\0\ud800-\udfff]")
+
+
+def check(arguments: object) -> None:
+    """Refuse what is too deep, too large or no valid text, before anything else looks at it."""
+    left = [MOST_CHARACTERS, MOST_PARTS]
+    _check(arguments, "arguments", 0, left)
+
+
+def _check(value: object, place: str, depth: int, left: list[int]) -> None:
+    left[1] -= 1
+    if depth > DEEPEST:
+        raise errors.BadArgument(f"{_short(place)}: nested deeper than {DEEPEST} levels.")
+    if left[1] < 0:
+        raise errors.BadArgument(f"{_short(place)}: more than {MOST_PARTS:,} values in one call.")
+    match value:
+        case str():
+            _check_text(value, place, left)
+        case Mapping():
+            for name, each in value.items():
+                _check_text(str(name), f"{place}: the name {quoted(str(name))}", left)
+                _check(each, f"{place}.{name}" if depth else str(name), depth + 1, left)
+        case list() | tuple():
+            for index, each in enumerate(value):
+                _check(each, f"{place}[{index}]", depth + 1, left)
+        case float() if value != value or value in (float("inf"), float("-inf")):
+            raise errors.BadArgument(f"{place}: not a number in JSON. Write NaN and Infinity as strings.")
+        case int() if abs(value) > LARGEST_INTEGER:
+            raise errors.BadArgument(f"{place}: an integer of more than 400 digits.")
+
+
+def _check_text(text: str, place: str, left: list[int]) -> None:
+    left[0] -= len(text)
+    if left[0] < 0:
+        raise errors.BadArgument(f"{_short(place)}: more than {MOST_CHARACTERS:,} characters in one call.")
+    if found := FORBIDDEN.search(text):
+        what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
+        raise errors.BadArgument(f"{_short(place)}: contains {what}. Text must be valid Unicode without NUL.")
+
+
+def _short(place: str) -> str:
+    return place if len(place) <= 80 else place[:80] + "…"
+
+
+def as_text(value: object) -> object:
+    """Return a JSON number or boolean as its text, anything else as it is."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _as_integer(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a boolean")
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Written = Annotated[str, BeforeValidator(as_text)]
+Count = Annotated[int, BeforeValidator(_as_integer)]
+
+
+class Arguments(BaseModel):
+    """Arguments of one kind of tool: what is not named here is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Where(Arguments):
+    """One condition."""
+
+    column: str
+    op: Operator = Operator.EQ
+    value: Written | SkipJsonSchema[None] = None
+    values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES)] | SkipJsonSchema[None] = Field(
+        default=None, description="for in, not_in, between"
+    )
+
+
+class ListArguments(Arguments):
+    """Arguments of `list_T`."""
+
+    where: tuple[Where, ...] = Field(default=(), max_length=MOST_CONDITIONS)
+    match: Match = Match.ALL
+    columns: tuple[str, ...] = Field(default=(), description="default all")
+    order_by: tuple[str, ...] = Field(default=(), description='"column" or "column desc"')
+    limit: Count = Field(default=50, ge=1)
+    cursor: str = Field(default="", description="next_cursor of the page before, other arguments unchanged")
+
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Return the conditions of `where`."""
+        return tuple(
+            Comparison(
+                column=each.column,
+                operator=each.op,
+                value=each.value,
+                values=each.values,
+                argument=f"where[{index}]",
+                value_argument=f"where[{index}].value",
+            )
+            for index, each in enumerate(self.where)
+        )
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
+
+
+def read(
+    model: type[ArgumentsT],
+    arguments: Mapping[str, object],
+    *,
+    bounds: Mapping[str, int] | None = None,
+) -> ArgumentsT:
+    """Return *arguments* as *model*; "" and null mean absent, *bounds* are the greatest integers."""
+    check(arguments)
+    given = {name: value for name, value in arguments.items() if value is not None and value != ""}
+    try:
+        read = model.model_validate(given)
+    except ValidationError as exc:
+        raise _complaint(exc, model) from exc
+    for name, most in (bounds or {}).items():
+        if name in given and getattr(read, name) > most:
+            raise errors.BadArgument(f"{name}: at most {most}, not {getattr(read, name)}.")
+    return read
+
+
+def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:
+    """Return the complaint that there is no argument *name*."""
+    within = f"{place}: there" if place else "There"
+    return errors.UnknownArgument(
+        f"{within} is no argument {quoted(name)}.",
+        hint=f"{nearest(name, known)}Arguments: {listing(known) or 'none'}.",
+    )
+
+
+WANTED: Mapping[str, str] = {
+    "string_type": "wants a string",
+    "int_type": "wants an integer",
+    "int_parsing": "wants an integer",
+    "int_from_float": "wants an integer",
+    "value_error": "wants an integer",
+    "tuple_type": "wants an array, in brackets",
+    "model_type": 'wants an object such as {"column": "id", "value": "1"}',
+    "missing": "is missing",
+}
+
+
+def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError:
+    found = exc.errors(include_url=False)
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
+    location = [part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))]
+    place = _place(location)
+    context = first.get("ctx", {})
+    match first["type"]:
+        case "extra_forbidden":
+            known = list((model if len(location) == 1 else Where).model_fields)
+            return unknown_argument(str(location[-1]), known, _place(location[:-1]))
+        case "enum":
+            return errors.BadArgument(f"{place}: wants one of {context['expected']}.")
+        case "greater_than_equal":
+            return errors.BadArgument(f"{place}: at least {context['ge']}, not {first['input']}.")
+        case "too_long":
+            most = context["max_length"]
+            return errors.BadArgument(f"{place}: at most {most:,} items, not {context['actual_length']}.")
+        case kind:
+            return errors.BadArgument(f"{place}: {WANTED.get(kind, 'cannot be read')}.")
+
+
+def _place(location: Sequence[int | str]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+
+
+@cache
+def _model_schema(model: type[Arguments]) -> Mapping[str, object]:
+    schema = model.model_json_schema()
+    inlined = _inlined(schema, schema.pop("$defs", {}))
+    assert isinstance(inlined, dict)
+    return inlined
+
+
+def schema_of(model: type[Arguments]) -> dict[str, object]:
+    """Return the JSON Schema of *model*, without references, titles and null defaults, as one's own."""
+    return copy.deepcopy(dict(_model_schema(model)))
+
+
+def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
+    if isinstance(schema, list):
+        return [_inlined(each, definitions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        target = definitions[schema["$ref"].rpartition("/")[2]]
+        rest = {name: each for name, each in schema.items() if name != "$ref"}
+        return _inlined({**target, **rest} if isinstance(target, dict) else target, definitions)
+    # An object's and an enumeration's description is its docstring: it is for readers of this code.
+    documented = "properties" in schema or "enum" in schema
+    dropped = ("title", "description") if documented else ("title", "maxItems")
+    return {
+        name: _properties(each, definitions) if name == "properties" else _inlined(each, definitions)
+        for name, each in schema.items()
+        if name not in dropped and not (name == "default" and each in (None, "", []))
+    }
+
+
+def _properties(properties: Mapping[str, object], definitions: Mapping[str, object]) -> object:
+    return {name: _inlined(each, definitions) for name, each in properties.items()}

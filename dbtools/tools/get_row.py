@@ -1,0 +1,205 @@
+"""The tool `get_T`: one row by its key, with whole cells, and pictures and sound as such."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dbtools import errors
+from dbtools.catalog import Column, Table
+from dbtools.cells import encoder, size
+from dbtools.column_types import Family, quoted
+from dbtools.errors import listing
+from dbtools.links import cell_uri
+from dbtools.results import (
+    Answer,
+    Cut,
+    Link,
+    Media,
+    ResultSet,
+    is_media,
+    media_type,
+    shown_cut,
+    write,
+)
+from dbtools.statement import Comparison, Output, Select, Statement, bind_conditions
+from dbtools.tools.arguments import as_text, check, unknown_argument
+from dbtools.tools.definition import ROW_SCHEMA, Setting, ToolDefinition
+from dbtools.tools.list_rows import link_type
+from dbtools.tools.naming import argument_names, table_names
+from dbtools.tools.wording import LONGEST_TABLE_COMMENT, cleaned, sentence
+
+LARGEST_MEDIA = 1_000_000  #: bytes of one blob that goes along with a row
+ROOM_FOR_NOTE = 200  #: bytes
+SHORTEST = 100  #: characters that a cut cell keeps
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetRow:
+    """`get_T` for one table that has a key."""
+
+    setting: Setting
+    table: Table
+    keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
+    definition: ToolDefinition
+
+    def bind(self, arguments: Mapping[str, object]) -> "GetCall":
+        """Return the call that gets the row whose key *arguments* are."""
+        check(arguments)
+        for name in arguments:
+            if name not in self.keys:
+                raise unknown_argument(name, list(self.keys))
+        texts = [self._text(name, arguments.get(name)) for name in self.keys]
+        return self.bind_key(texts)
+
+    def bind_key(self, texts: Sequence[str]) -> "GetCall":
+        """Return the call that gets the row whose key's values are written as *texts*."""
+        statement = key_statement(self.table, self.keys, texts, self._outputs())
+        shown = ", ".join(f"{name} {quoted(text)}" for name, text in zip(self.keys, texts, strict=True))
+        return GetCall(tool=self, statement=statement, key=shown)
+
+    def _text(self, name: str, value: object) -> str:
+        text = as_text(value)
+        if text is None:
+            raise errors.BadArgument(f"{name} is missing.", hint=f"The key is: {listing(self.keys)}.")
+        if not isinstance(text, str):
+            raise errors.BadArgument(
+                f"{name}: wants {self.keys[name].type.wants}, not an array or an object."
+            )
+        return text
+
+    def _outputs(self) -> tuple[Output, ...]:
+        most = self.setting.limits.max_bytes
+        return tuple(
+            Output(column=column, cut=LARGEST_MEDIA if column.type.family is Family.BYTES else most)
+            for column in self.table.columns
+        )
+
+
+def key_statement(
+    table: Table, keys: Mapping[str, Column], texts: Sequence[str], outputs: tuple[Output, ...]
+) -> Statement:
+    """Return the statement that reads *outputs* of the row of *table* whose *keys* are *texts*."""
+    comparisons = [
+        Comparison(column=column.name, value=text, argument=name, value_argument=name)
+        for (name, column), text in zip(keys.items(), texts, strict=True)
+    ]
+    conditions, values = bind_conditions(table, comparisons)
+    return Statement(
+        shape=Select(table=table, outputs=outputs, conditions=conditions), values=values, limit=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetCall:
+    """A call of `get_T` whose key has been read."""
+
+    tool: GetRow
+    statement: Statement
+    key: str
+
+    def render(self, found: ResultSet) -> Answer:
+        """Return the row, or raise NoRow."""
+        if not found.rows:
+            raise errors.NoRow(f"{self.tool.table.name} has no row with {self.key}.")
+        cells = dict(zip((column.name for column in self.tool.table.columns), found.rows[0], strict=True))
+        uris = {name: self._uri(cells, name) for name in cells}
+        media = tuple(self._media(cells, uris))
+        row = {
+            column.name: self._shown(column, cells[column.name], uris[column.name])
+            for column in self.tool.table.columns
+        }
+        cut = self._fit(row, cells)
+        structured: dict[str, object] = {"row": row}
+        if cut:
+            structured["note"] = f"Cut: {listing(cut)}. Each can be read whole as a resource."
+        links = tuple(
+            Link(uri=uri, name=name, type=link_type(self.tool.table.column_by_name[name]))
+            for name in cut
+            if (uri := uris[name]) is not None
+        )
+        structured, text = write(structured, None, self.tool.setting.style)
+        return Answer(structured=structured, text=text, media=media, links=links, rows=1)
+
+    def _uri(self, cells: Mapping[str, object], column: str) -> str | None:
+        key = [cells[each.name] for each in self.tool.keys.values()]
+        return cell_uri(self.tool.setting.catalog.label(self.tool.table), key, column)
+
+    def _media(self, cells: Mapping[str, object], uris: Mapping[str, str | None]) -> Iterator[Media]:
+        room = LARGEST_MEDIA
+        for name, cell in cells.items():
+            uri = uris[name]
+            if isinstance(cell, bytes) and cell and len(cell) <= room and uri is not None:
+                room -= len(cell)
+                yield Media(uri=uri, type=media_type(cell), content=cell)
+
+    def _shown(self, column: Column, cell: object, uri: str | None) -> object:
+        if isinstance(cell, Cut):
+            return shown_cut(cell) + (f" {uri}" if uri else "")
+        if isinstance(cell, bytes) and uri is not None and is_media(type := media_type(cell)):
+            # The picture itself goes along; in base64 it would only cost tokens.
+            return f"[{len(cell):,} bytes, {type}] {uri}"
+        return encoder(column.type)(cell)
+
+    def _fit(self, row: dict[str, object], cells: Mapping[str, object]) -> list[str]:
+        """Cut the longest cells of *row* until it fits; return the names of all that are cut."""
+        cut = [name for name, cell in cells.items() if isinstance(cell, Cut)]
+        room = self.tool.setting.limits.max_bytes - ROOM_FOR_NOTE
+        sizes = {name: size(value) for name, value in row.items()}
+        total = size({"row": row})
+        for name in sorted(sizes, key=lambda name: -sizes[name]):
+            if total <= room:
+                break
+            kept = max(SHORTEST, (sizes[name] - (total - room)) // 2)
+            value = row[name] if isinstance(row[name], str) else str(row[name])
+            row[name] = shown_cut(Cut(start=str(value)[:kept], length=len(str(value))))
+            total += size(row[name]) - sizes[name]
+            if name not in cut:
+                cut.append(name)
+        return cut
+
+
+def define(setting: Setting) -> Iterator[GetRow]:
+    """Yield `get_T` for every table that has a key."""
+    names = table_names(setting.catalog)
+    for table in setting.catalog.tables:
+        keys = argument_names(table.key_columns())
+        if keys and all(column.type.equatable for column in keys.values()):
+            name = names[(table.schema, table.name)]
+            yield GetRow(
+                setting=setting,
+                table=table,
+                keys=keys,
+                definition=_definition(setting, table, keys, name),
+            )
+
+
+def _definition(setting: Setting, table: Table, keys: Mapping[str, Column], name: str) -> ToolDefinition:
+    label = cleaned(setting.catalog.label(table), 140)
+    comment = sentence(cleaned(table.comment, LONGEST_TABLE_COMMENT))
+    pictures = any(column.type.family is Family.BYTES for column in table.columns)
+    parts = [
+        f"Get one row of {table.kind} {label} by its key, all columns, long texts whole.",
+        comment,
+        "Pictures and sound come as such." if pictures else "",
+    ]
+    return ToolDefinition(
+        name=f"get_{name}",
+        title=f"Get one of {label}",
+        description=" ".join(filter(None, parts)),
+        input_schema={
+            "type": "object",
+            "properties": {argument: _argument(argument, column) for argument, column in keys.items()},
+            "required": list(keys),
+            "additionalProperties": False,
+        },
+        output_schema=ROW_SCHEMA,
+    )
+
+
+def _argument(name: str, column: Column) -> dict[str, object]:
+    schema = column.type.schema() or {"type": "string"}
+    if column.choices and "enum" not in schema:
+        schema["enum"] = list(column.choices)
+    comment = cleaned(column.comment, 80)
+    if name != column.name:
+        comment = " ".join(filter(None, [f"Column {cleaned(column.name, 63)}.", comment]))
+    return schema | ({"description": comment} if comment else {})

@@ -1,0 +1,82 @@
+"""How tables and columns are described to a model: short, cleaned of controls, never trusted."""
+
+import re
+
+from dbtools.catalog import Catalog, Column, Table
+from dbtools.cells import INVISIBLE
+
+LONGEST_TABLE_COMMENT = 200
+LONGEST_COLUMN_COMMENT = 80
+LONGEST_COLUMNS = 3_000  #: characters of the list of columns in one description
+MOST_CHOICES = 12
+SHORT_TYPES = (
+    ("timestamp with time zone", "timestamptz"),
+    ("timestamp without time zone", "timestamp"),
+    ("character varying", "varchar"),
+    ("double precision", "double"),
+)
+
+
+def cleaned(comment: str, most: int) -> str:
+    """Return *comment* on one line of at most *most* characters, without invisible characters."""
+    text = " ".join(re.sub(r"[\x00-\x1f]", " ", INVISIBLE.sub("", comment)).split())
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def sentence(text: str) -> str:
+    """Return *text* with a full stop at its end."""
+    return text if not text or text.endswith((".", "!", "?", "…")) else text + "."
+
+
+def columns_line(catalog: Catalog, table: Table) -> str:
+    """Return the columns of *table* with type, key, relation and comment, as much as is useful."""
+    relations = relation_targets(catalog, table)
+    parts: list[str] = []
+    length = 0
+    for column in table.columns:
+        part = _column(table, column, relations.get(column.name))
+        length += len(part) + 2
+        if length > LONGEST_COLUMNS:
+            parts.append(f"and {len(table.columns) - len(parts)} more, see describe_tables")
+            break
+        parts.append(part)
+    return "; ".join(parts)
+
+
+def _column(table: Table, column: Column, target: str | None) -> str:
+    key = table.primary_key
+    words = [cleaned(column.name, 63), type_name(column)]
+    if key and column.name in key.columns:
+        words.append("key")
+    if target:
+        words.append(f"→ {target}")
+    comment = cleaned(column.comment, LONGEST_COLUMN_COMMENT)
+    return " ".join(words) + (f": {comment.rstrip('.;')}" if comment else "")
+
+
+def type_name(column: Column) -> str:
+    """Return the type of *column*, or the values that it can have where they are few."""
+    labels = column.choices or column.type.labels
+    if labels and len(labels) <= MOST_CHOICES:
+        return "|".join(cleaned(label, 40) for label in labels)
+    name = cleaned(column.type.name, 60)
+    for long, short in SHORT_TYPES:
+        name = name.replace(long, short)
+    return name
+
+
+def relation_targets(catalog: Catalog, table: Table) -> dict[str, str]:
+    """Return for each column of a foreign key the column of the table that it points to."""
+    labels = {(each.schema, each.name): catalog.label(each) for each in catalog.tables}
+    targets: dict[str, str] = {}
+    for foreign_key in table.foreign_keys:
+        label = labels.get((foreign_key.target_schema, foreign_key.target))
+        for column, target in zip(foreign_key.columns, foreign_key.target_columns, strict=True):
+            if label is not None:
+                targets.setdefault(column, f"{label}.{target}")
+    return targets
+
+
+def estimate(table: Table) -> str:
+    """Return about how many rows *table* has, or nothing."""
+    return "" if table.row_estimate is None else f"about {table.row_estimate:,} rows"

@@ -1,0 +1,78 @@
+"""Alembic's entry: a URL or an open connection in, migrated tables out."""
+
+from logging.config import fileConfig
+
+import anyio
+import sqlalchemy as sa
+from alembic import context
+from alembic.util import CommandError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+
+def migrate(connection: sa.Connection) -> None:
+    """Run the requested revisions on *connection*, each in a transaction of its own."""
+    context.configure(
+        connection=connection,
+        version_table="dbtools_version",
+        transactional_ddl=True,
+        transaction_per_migration=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def migrate_url(url: sa.URL) -> None:
+    """Open the database at *url* and migrate it."""
+    if url.get_dialect().is_async:
+        anyio.run(_migrate_asynchronously, url)
+        return
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    _begin_explicitly(engine)
+    with engine.connect() as connection:
+        migrate(connection)
+
+
+async def _migrate_asynchronously(url: sa.URL) -> None:
+    engine = create_async_engine(url, poolclass=sa.NullPool)
+    _begin_explicitly(engine.sync_engine)
+    async with engine.connect() as connection:
+        await connection.run_sync(migrate)
+
+
+def _begin_explicitly(engine: sa.Engine) -> None:
+    # sqlite3 opens no transaction before DDL, so a revision that fails would leave its first half.
+    if engine.dialect.name != "sqlite":
+        return
+
+    @sa.event.listens_for(engine, "connect")
+    def take_over_transactions(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None:
+        connection.isolation_level = None
+        connection.execute("pragma foreign_keys = on")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("begin immediate")
+
+
+def _url() -> sa.URL:
+    named = context.get_x_argument(as_dictionary=True).get("url")
+    url = sa.make_url(named or context.config.get_main_option("sqlalchemy.url") or "")
+    if url.drivername in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+asyncpg")
+    return url
+
+
+def _main() -> None:
+    if context.is_offline_mode():
+        raise CommandError("these migrations need a database: --sql is not supported")
+    # Only the command line sets cmd_opts; a caller in Python keeps the logging it has.
+    if context.config.cmd_opts is not None and context.config.config_file_name is not None:
+        fileConfig(context.config.config_file_name, disable_existing_loggers=False)
+    connection = context.config.attributes.get("connection")
+    if connection is not None:
+        migrate(connection)
+    else:
+        migrate_url(_url())
+
+
+_main()

@@ -1,0 +1,55 @@
+"""What a revision of the sample does to a database: a file of SQL or rows in, nothing out."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from json import dumps
+from pathlib import Path
+from typing import NamedTuple
+
+import sqlalchemy as sa
+from alembic import op
+
+from migrations.sample.shop.tables import Json
+
+FOLDER = Path(__file__).parent.parent
+
+
+def run(name: str) -> None:
+    """Run the statements of *name*, in the file for the dialect of the database."""
+    connection = op.get_bind()
+    path = FOLDER / f"{name}.{connection.dialect.name}.sql"
+    for statement in re.split(r";\s*$", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+        if statement.strip():
+            connection.exec_driver_sql(statement.strip())
+
+
+def insert(rows: Mapping[str, Sequence[NamedTuple]]) -> None:
+    """Insert *rows*, which stand under the names of their tables."""
+    connection = op.get_bind()
+    stored = _as_sqlite if connection.dialect.name == "sqlite" else _as_postgresql
+    for table, values in rows.items():
+        columns: list[sa.ColumnClause[object]] = [sa.column(name) for name in values[0]._fields]
+        records = [{name: stored(value) for name, value in row._asdict().items()} for row in values]
+        connection.execute(sa.insert(sa.table(table, *columns)), records)
+
+
+def _as_sqlite(value: object) -> object:
+    match value:
+        case Json(text):
+            return text
+        case list():
+            return dumps(value, ensure_ascii=False)
+        case Decimal():
+            return float(value)
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M:%S")
+        case date():
+            return value.isoformat()
+        case _:
+            return value
+
+
+def _as_postgresql(value: object) -> object:
+    return value.text if isinstance(value, Json) else value

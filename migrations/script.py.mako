@@ -1,0 +1,14 @@
+"""${message}."""
+
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+branch_labels = ${repr(branch_labels)}
+depends_on = ${repr(depends_on)}
+
+
+def upgrade() -> None:
+    """${upgrades if upgrades else "Go one revision up."}"""
+
+
+def downgrade() -> None:
+    """${downgrades if downgrades else "Go one revision down."}"""

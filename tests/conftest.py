@@ -1,0 +1,84 @@
+"""The fixtures that every folder of tests shares: a loop, and real databases."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+from hypothesis import settings
+
+from tests.postgresql_server import NoServerError, PostgresqlServer, open_server
+
+settings.register_profile("dbtools", deadline=None)  # no test asserts on elapsed time
+settings.load_profile("dbtools")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Run async tests on asyncio, which the drivers need."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgresqlServer]:
+    """Give a real server, started for the first test that needs it."""
+    with ExitStack() as stack:
+        portal = stack.enter_context(start_blocking_portal("asyncio"))
+        try:
+            server = stack.enter_context(open_server(portal))
+        except NoServerError as exc:
+            pytest.skip(str(exc))
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgresql_template(postgresql_server: PostgresqlServer) -> Iterator[Callable[[str], str]]:
+    """Give a factory: DDL in, the name of a template database with it out, made once a session."""
+    templates: dict[str, str] = {}
+    with ExitStack() as stack:
+
+        def template(ddl: str) -> str:
+            if ddl not in templates:
+                name = stack.enter_context(postgresql_server.database())
+                postgresql_server.execute(ddl, url=postgresql_server.url_of(name))
+                templates[ddl] = name
+            return templates[ddl]
+
+        yield template
+
+
+@pytest.fixture(scope="session")
+def postgresql_database(
+    postgresql_server: PostgresqlServer, postgresql_template: Callable[[str], str]
+) -> Callable[[str], AbstractContextManager[str]]:
+    """Give a factory: DDL in, the URL of a database of one's own out, for any scope."""
+
+    @contextmanager
+    def database(ddl: str) -> Iterator[str]:
+        template = postgresql_template(ddl)
+        with postgresql_server.database(template=template) as name:
+            yield postgresql_server.url_of(name)
+
+    return database
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: PostgresqlServer) -> Iterator[str]:
+    """Give the URL of an empty database of the test's own."""
+    with postgresql_server.database() as name:
+        yield postgresql_server.url_of(name)
+
+
+@pytest.fixture(scope="session")
+def sqlite_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Give a factory: DDL in, the path of a new database file out, for any scope."""
+
+    def database(ddl: str) -> Path:
+        path = tmp_path_factory.mktemp("sqlite") / "test.db"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript(ddl)
+        return path
+
+    return database

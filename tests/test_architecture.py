@@ -1,0 +1,400 @@
+"""The rules of the house, held against the source of the package: who may import what, and sizes.
+
+A rule takes a module and gives what breaks it. Most rules are rows of the tables below.
+"""
+
+import ast
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from importlib.util import resolve_name
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "dbtools"
+
+#: Ground first. A part imports from lower floors, from its neighbours on its own, and from itself.
+FLOORS = (
+    {"__init__"},
+    {"errors"},
+    {"column_types"},
+    {"catalog", "cells"},
+    {"policy", "queries", "links"},
+    {"results", "statement", "paging"},
+    {"tools", "dialects"},
+    {"database"},
+    {"execution"},
+    {"toolbox"},
+    {"watch", "registry", "config"},
+    {"server", "presentation"},
+    {"cli"},
+    {"__main__"},
+)
+FLOOR = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
+STRANGERS = {"tools", "dialects"}  #: neighbours that do not know each other
+PURE = {part for part in FLOOR if FLOOR[part] <= FLOOR["tools"]} - {"dialects"}  #: never awaits
+IMPURE = tuple(sorted(FLOOR.keys() - PURE))
+
+#: Who may import what. Names stand for themselves and all below; `*` for any letters.
+IMPORTERS: Mapping[str, tuple[str, ...]] = {
+    "aiosqlite": ("dialects",),
+    "anyio": IMPURE,
+    "asyncio": ("dialects", "server.stdio*"),
+    "asyncpg": ("dialects",),
+    "mcp": ("server",),
+    "mcp_types": ("server",),
+    "sqlalchemy.ext.asyncio": IMPURE,
+    "sqlite3": ("dialects",),
+}
+#: Where a word may occur: in code, text, comments and names of files.
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "postgresql": ("dialects",),
+    "sqlite": ("dialects",),
+}
+LATE_IMPORTERS = ("cli", "__main__", "server.__init__")
+BLANKET_CATCHERS = ("cli", "server")
+VAGUE_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
+MAX_LINES_OF_MODULE = 400
+MAX_LINES_OF_FUNCTION = 50
+MAX_LINES_OF_SENTENCE = 3
+TOP_LEVEL = {
+    *("dbtools", "migrations", "tests", "docs", ".ci"),
+    *("pyproject.toml", "alembic.ini", "sample.db", ".gitignore"),
+    *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"),
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """A file of the package."""
+
+    path: str  #: below the package, such as `tools/rows.py`
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Return the dotted name below the package, such as `tools.rows` or `tools.__init__`."""
+        return self.path.removesuffix(".py").replace("/", ".")
+
+    @property
+    def part(self) -> str:
+        """Return the part of the house it belongs to."""
+        return self.name.split(".")[0]
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Return every node of the syntax tree, the module first."""
+        return tuple(ast.walk(ast.parse(self.text)))
+
+    @cached_property
+    def imports(self) -> tuple[tuple[int, str], ...]:
+        """Return the line and the full dotted name of everything that is imported."""
+        return tuple(chain.from_iterable(self._imports_of(node) for node in self.nodes))
+
+    def _imports_of(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            package = f"{PACKAGE}.{self.name}".rpartition(".")[0]
+            origin = resolve_name("." * node.level + (node.module or ""), package)
+            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+
+    def is_among(self, names: tuple[str, ...]) -> bool:
+        """Tell whether one of *names* stands for this module."""
+        return any(_stands_for(name, self.name) for name in names)
+
+
+Found = Iterator[tuple[int, str]]  #: a line, and what is wrong there
+Rule = Callable[[Module], Found]
+
+
+def _stands_for(name: str, dotted: str) -> bool:
+    return fnmatchcase(dotted, name) or fnmatchcase(dotted, f"{name}.*")
+
+
+def _has_a_floor(module: Module) -> Found:
+    if module.part not in FLOOR:
+        yield 1, f"{module.part} has no floor yet: give it one in FLOORS"
+
+
+def _imports_lower_floors(module: Module) -> Found:
+    for line, name in module.imports:
+        package, _, rest = name.partition(".")
+        part = rest.split(".")[0] if rest.split(".")[0] in FLOOR else "__init__"
+        if package != PACKAGE or part == module.part or module.part not in FLOOR:
+            continue
+        if FLOOR[part] > FLOOR[module.part] or {part, module.part} == STRANGERS:
+            yield line, f"imports {name}, which is not on a lower floor"
+
+
+def _imports_what_it_may(module: Module) -> Found:
+    for line, name in module.imports:
+        for imported, importers in IMPORTERS.items():
+            if _stands_for(imported, name) and not module.is_among(importers):
+                yield line, f"imports {name}, which only {', '.join(importers)} may"
+
+
+def _imports_at_the_top(module: Module) -> Found:
+    if module.is_among(LATE_IMPORTERS):
+        return
+    for function in _functions(module):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield node.lineno, f"{function.name} imports late"
+
+
+def _is_pure(module: Module) -> Found:
+    if module.part not in PURE:
+        return
+    for node in module.nodes:
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
+            yield node.lineno, f"{module.part} is of the pure wing, which does not await"
+
+
+def _says_no_foreign_word(module: Module) -> Found:
+    for word, places in WORDS.items():
+        if module.is_among(places):
+            continue
+        for number, line in enumerate([module.path, *module.text.splitlines()]):
+            if word in line.lower():
+                yield max(number, 1), f"says {word!r}, which only {', '.join(places)} may"
+
+
+def _catches_what_it_knows(module: Module) -> Found:
+    if module.is_among(BLANKET_CATCHERS):
+        return
+    for node in module.nodes:
+        if isinstance(node, ast.ExceptHandler) and _is_blanket(node):
+            yield node.lineno, "catches everything, which only the server and cli may"
+
+
+def _is_blanket(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    caught = {node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)}
+    raises_again = handler.body[-1:] and ast.unparse(handler.body[-1]) == "raise"
+    return "Exception" in caught or ("BaseException" in caught and not raises_again)
+
+
+def _is_short(module: Module) -> Found:
+    lines = len(module.text.splitlines())
+    if lines > MAX_LINES_OF_MODULE:
+        yield lines, f"has {lines} lines; {MAX_LINES_OF_MODULE} may pass"
+
+
+def _has_short_functions(module: Module) -> Found:
+    for function in _functions(module):
+        lines = (function.end_lineno or 0) - function.lineno + 1
+        if lines > MAX_LINES_OF_FUNCTION:
+            yield function.lineno, f"{function.name} has {lines} lines"
+
+
+def _is_named_by_a_noun(module: Module) -> Found:
+    for name in VAGUE_NAMES.intersection(module.name.split(".")):
+        yield 1, f"is named {name!r}, which says nothing"
+
+
+def _lists_names_in_init_only(module: Module) -> Found:
+    for node in module.nodes:
+        if isinstance(node, ast.Name) and node.id == "__all__" and "__init__" not in module.name:
+            yield node.lineno, "__all__ belongs into __init__.py"
+
+
+def _says_what_it_is(module: Module) -> Found:
+    tree = module.nodes[0]
+    assert isinstance(tree, ast.Module)
+    if not ast.get_docstring(tree):
+        yield 1, "has no docstring"
+    for definition in _public_definitions(tree):
+        if not _opens_with_a_sentence(ast.get_docstring(definition) or ""):
+            yield (
+                definition.lineno,
+                f"{definition.name} has no docstring whose first sentence ends by line "
+                f"{MAX_LINES_OF_SENTENCE}",
+            )
+
+
+def _opens_with_a_sentence(docstring: str) -> bool:
+    opening = "\n".join(docstring.splitlines()[:MAX_LINES_OF_SENTENCE])
+    return bool(re.search(r"[.!?](\s|$)", opening))
+
+
+def _public_definitions(scope: ast.Module | ast.ClassDef) -> Iterator[Definition]:
+    for node in scope.body:
+        if isinstance(node, Definition) and not (node.name.startswith("_") or _is_overload(node)):
+            yield node
+            if isinstance(node, ast.ClassDef):
+                yield from _public_definitions(node)
+
+
+def _is_overload(definition: Definition) -> bool:
+    return any(ast.unparse(node).endswith("overload") for node in definition.decorator_list)
+
+
+def _functions(module: Module) -> Iterator[Function]:
+    return (node for node in module.nodes if isinstance(node, Function))
+
+
+RULES: tuple[Rule, ...] = (
+    _has_a_floor,
+    _imports_lower_floors,
+    _imports_what_it_may,
+    _imports_at_the_top,
+    _is_pure,
+    _says_no_foreign_word,
+    _catches_what_it_knows,
+    _is_short,
+    _has_short_functions,
+    _is_named_by_a_noun,
+    _lists_names_in_init_only,
+    _says_what_it_is,
+)
+
+
+def _modules() -> tuple[Module, ...]:
+    folder = ROOT / PACKAGE
+    return tuple(
+        Module(path=path.relative_to(folder).as_posix(), text=path.read_text(encoding="utf-8"))
+        for path in sorted(folder.rglob("*.py"))
+    )
+
+
+def _breaches(module: Module, rules: tuple[Rule, ...]) -> list[str]:
+    found = sorted({place for rule in rules for place in rule(module)})
+    return [f"{PACKAGE}/{module.path}:{line}: {message}" for line, message in found]
+
+
+def _cycle(modules: tuple[Module, ...]) -> list[str]:
+    """Return the names of modules that import each other in a ring, or nothing."""
+    imports = {
+        f"{PACKAGE}.{module.name}".removesuffix(".__init__"): module.imports for module in modules
+    }
+    graph = {
+        importer: {_nearest(name, imports.keys()) for _, name in imported} - {""}
+        for importer, imported in imports.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as exc:
+        ring: list[str] = exc.args[1]
+        return ring
+    return []
+
+
+def _nearest(name: str, names: Collection[str]) -> str:
+    """Return which of *names* the import of *name* loads, or nothing."""
+    return name if name in names or not name else _nearest(name.rpartition(".")[0], names)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__.strip("_"))
+def test_package_keeps_the_rule(rule: Rule) -> None:
+    breaches = [breach for module in _modules() for breach in _breaches(module, (rule,))]
+
+    assert breaches == [], "\n".join(breaches)
+
+
+def test_no_modules_import_each_other_in_a_ring() -> None:
+    assert _cycle(_modules()) == []
+
+
+def test_top_level_holds_what_the_design_lists() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a clone: git does not know which files belong here")
+    command = ("git", "-c", f"safe.directory={ROOT}", "ls-files", "-z")
+
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    names = {path.split("/")[0] for path in answer.stdout.split("\0") if path}
+
+    assert names - TOP_LEVEL == set()
+
+
+DOCUMENTED = '"""A module."""\n'
+LONG_FUNCTION = "def _f():\n" + "    pass\n" * MAX_LINES_OF_FUNCTION
+LONG_SENTENCE = 'def f():\n    """One\n\n    two\n    three."""\n'
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (_has_a_floor, "attic.py", ""),
+        (_imports_lower_floors, "catalog.py", "from dbtools.policy import Role"),
+        (_imports_lower_floors, "queries.py", "import dbtools.statement.select"),
+        (_imports_lower_floors, "errors.py", "def f(): from dbtools import cli"),
+        (_imports_lower_floors, "tools/rows.py", "from dbtools.dialects import DIALECTS"),
+        (_imports_lower_floors, "dialects/one.py", "from ..tools import KINDS"),
+        (_imports_lower_floors, "__init__.py", "from dbtools import errors"),
+        (_imports_lower_floors, "cli.py", "from dbtools.__main__ import main"),
+        (_imports_what_it_may, "config.py", "from mcp.server import Server"),
+        (_imports_what_it_may, "toolbox.py", "import mcp_types"),
+        (_imports_what_it_may, "execution.py", "import asyncio"),
+        (_imports_what_it_may, "server/http.py", "from asyncio import Event"),
+        (_imports_what_it_may, "tools/rows.py", "import anyio.abc"),
+        (_imports_what_it_may, "statement.py", "from sqlalchemy.ext import asyncio"),
+        (_imports_what_it_may, "database.py", "import asyncpg"),
+        (_imports_at_the_top, "toolbox.py", "def f():\n    import json"),
+        (_imports_at_the_top, "server/stdio.py", "class C:\n    def f(self):\n        import json"),
+        (_is_pure, "results.py", "async def render(): ..."),
+        (_is_pure, "tools/rows.py", "class C:\n    async def f(self): ..."),
+        (_says_no_foreign_word, "errors.py", "#: as in SQLite"),
+        (_says_no_foreign_word, "config.py", "PostgreSQLSettings = 1"),
+        (_says_no_foreign_word, "tools/sqlite_rows.py", ""),
+        (_catches_what_it_knows, "execution.py", "try: f()\nexcept: pass"),
+        (_catches_what_it_knows, "watch.py", "try: f()\nexcept (OSError, Exception): raise"),
+        (_catches_what_it_knows, "dialects/one.py", "try: f()\nexcept BaseException: g()"),
+        (_is_short, "errors.py", "pass\n" * (MAX_LINES_OF_MODULE + 1)),
+        (_has_short_functions, "errors.py", LONG_FUNCTION),
+        (_is_named_by_a_noun, "tools/helpers.py", ""),
+        (_is_named_by_a_noun, "dialects/common/one.py", ""),
+        (_lists_names_in_init_only, "errors.py", "__all__ = ['f']"),
+        (_says_what_it_is, "errors.py", "x = 1"),
+        (_says_what_it_is, "errors.py", DOCUMENTED + "def f(): ..."),
+        (
+            _says_what_it_is,
+            "errors.py",
+            DOCUMENTED + "class C:\n    '''A.'''\n    def f(self): ...",
+        ),
+        (_says_what_it_is, "errors.py", DOCUMENTED + LONG_SENTENCE),
+    ],
+)
+def test_rule_notices_a_breach(rule: Rule, path: str, text: str) -> None:
+    assert len(_breaches(Module(path=path, text=text), (rule,))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("__init__.py", '__version__ = "1"\n__all__ = ["__version__"]'),
+        ("policy.py", "from dbtools import __version__, errors\nfrom dbtools.queries import load"),
+        ("tools/rows.py", "from dbtools.tools.page import Page\nfrom . import page"),
+        ("dialects/sqlite.py", "import asyncio\nimport sqlite3\nfrom dbtools.statement import X"),
+        ("server/stdio.py", "import asyncio\nimport mcp\ntry: f()\nexcept Exception: pass"),
+        ("server/__init__.py", "def _f():\n    from dbtools.server import http"),
+        ("cli.py", "def _f():\n    import rich\n    from dbtools.server import serve"),
+        ("__main__.py", "from dbtools.cli import main"),
+        ("execution.py", "import anyio\ntry: f()\nexcept BaseException:\n    g()\n    raise"),
+        ("errors.py", 'class C:\n    """A\n    B.\n    """\n    def _f(self): ...'),
+    ],
+)
+def test_rules_let_good_code_pass(path: str, text: str) -> None:
+    assert _breaches(Module(path=path, text=DOCUMENTED + text), RULES) == []
+
+
+def test_ring_of_imports_is_noticed() -> None:
+    modules = (
+        Module(path="tools/__init__.py", text="from dbtools.tools.rows import list_rows"),
+        Module(path="tools/rows.py", text="from dbtools.tools.page import Page"),
+        Module(path="tools/page.py", text="from dbtools.tools import KINDS"),
+    )
+
+    assert set(_cycle(modules)) == {"dbtools.tools", "dbtools.tools.rows", "dbtools.tools.page"}
