@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 REFUSED, WRONG, INTERRUPTED = 1, 2, 130  #: exit status
 DEFAULT_ROLE = "default"
+DEBUG = "DBTOOLS_DEBUG"  #: the variable that lets tracebacks through
 T = TypeVar("T")
 
 
@@ -73,7 +75,7 @@ def serve(target: str | None, role: str) -> None:
         settings = _settings(target, role)
         from dbtools.server import serve_stdio
 
-        _run(serve_stdio, settings, role, _announcement())
+        _run(serve_stdio, settings, role, _announcement(target))
 
 
 @main.command(example="dbtools tools sample.db --tokens")
@@ -187,12 +189,29 @@ def _run(function: Callable[..., Any], *arguments: Any) -> Any:
     return anyio.run(function, *arguments)
 
 
-def _announcement() -> "Callable[[View], None]":
+def _announcement(target: str | None) -> "Callable[[View], None]":
+    """Return what tells a person at a terminal what is served, and how a client is connected."""
+
     def announce(view: "View") -> None:
-        if sys.stderr.isatty():
-            click.echo(f"dbtools serves {len(view.catalog.tables)} tables over stdio.", err=True)
+        if not sys.stderr.isatty():
+            return
+        command = {"command": "dbtools", "args": ["serve", *([_full(target)] if target else [])]}
+        click.echo(
+            f"dbtools serves {len(view.catalog.tables)} tables with {len(view.tools)} tools, read-only, "
+            "to the client at stdin and stdout.\n"
+            f"An MCP client starts it by itself: {json.dumps(command)}\n"
+            "Ctrl-C ends it.",
+            err=True,
+        )
 
     return announce
+
+
+def _full(target: str) -> str:
+    """Return *target* as a client can use it from any folder, without a password."""
+    if "://" not in target:
+        return str(Path(target).absolute())
+    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:…@", target)
 
 
 @contextmanager
@@ -210,7 +229,14 @@ def _complaints() -> Iterator[None]:
         sys.exit(REFUSED if refused else WRONG)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except click.ClickException:
+        raise
     except BrokenPipeError:
         # Whoever reads our output has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(0)
+    except Exception as exc:
+        if os.environ.get(DEBUG):
+            raise
+        click.echo(f"dbtools: internal error: {type(exc).__name__}. {DEBUG}=1 shows where.", err=True)
+        sys.exit(WRONG)

@@ -19,6 +19,7 @@ class Plan:
     parameters: tuple[str, ...]  #: names in the order of their places
     types: Mapping[str, ColumnType]  #: of the parameters that are values of a column
     lists: frozenset[str]  #: the parameters that are lists
+    constants: Mapping[str, object]  #: the values that are the same in every call
 
     @property
     def outputs(self) -> tuple[Output, ...]:

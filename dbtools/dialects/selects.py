@@ -80,19 +80,22 @@ def _plan(
     lists: frozenset[str],
 ) -> Plan:
     compiled = select.compile(dialect=grammar.dialect)
+    # What SQLAlchemy itself binds, such as the OFFSET 0 that one database wants behind a LIMIT.
+    constants = {name: value for name, value in compiled.params.items() if value is not None}
     return Plan(
         shape=shape,
         sql=str(compiled),
         parameters=tuple(compiled.positiontup),
         types=types,
         lists=lists,
+        constants=constants,
     )
 
 
 def source(table: Table) -> sa.FromClause:
     """Return *table* as every statement reads it: the one place where a row filter narrows it."""
     schema = quoted_name(table.schema, quote=True) if table.schema else None
-    return sa.table(quoted_name(table.name, quote=True), schema=schema)
+    return sa.table(quoted_name(table.name, quote=True), schema=schema).alias("t")
 
 
 def _column(table: sa.FromClause, column: Column) -> Element:

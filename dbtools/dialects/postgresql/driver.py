@@ -179,7 +179,7 @@ async def _roll_back(connection: Any) -> None:
 
 
 def _parameters(plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
-    bound = {"limit": limit + 1, **values}
+    bound = {"limit": limit + 1, **plan.constants, **values}
     like = patterns(plan.shape)
     return tuple(_bound(plan, like, name, bound[name]) for name in plan.parameters)
 

@@ -77,12 +77,12 @@ class PostgresqlGrammar:
             length = sa.func.octet_length(column)
             start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column(str(output.cut)))
             return (column,) if output.cut is None else (start, _beyond(length, length, output.cut))
-        text = self._read(column, type)
+        cell = self._read(column, type)
         if output.cut is None or not type.large:
-            return (text,)
-        start = sa.func.left(sa.cast(text, sa.Text), sa.literal_column(str(output.cut)))
-        size = sa.func.octet_length(sa.cast(text, sa.Text))
-        return (start, _beyond(size, sa.func.char_length(sa.cast(text, sa.Text)), output.cut))
+            return (cell,)
+        text = sa.cast(cell, sa.Text) if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT else cell
+        start = sa.func.left(text, sa.literal_column(str(output.cut)))
+        return (start, _beyond(sa.func.octet_length(text), sa.func.char_length(text), output.cut))
 
     def _read(self, column: Element, type: ColumnType) -> Element:
         if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT:

@@ -124,7 +124,7 @@ async def _stop(connection: aiosqlite.Connection, job: Job, running: "asyncio.Fu
 
 
 def _parameters(plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
-    bound = {"limit": limit + 1, **values}
+    bound = {"limit": limit + 1, **plan.constants, **values}
     like = patterns(plan.shape)
     return tuple(_bound(plan, like, name, bound[name]) for name in plan.parameters)
 
@@ -134,7 +134,7 @@ def _bound(plan: Plan, like: Mapping[str, Any], name: str, value: object) -> obj
         return pattern(like[name], str(value))
     if name in plan.lists and isinstance(value, list):
         return list_parameter(value, plan.types[name])
-    return parameter(value, plan.types[name])
+    return parameter(value, plan.types[name]) if name in plan.types else value
 
 
 def _translated(error: Exception) -> CallError:

@@ -6,32 +6,349 @@ itself is no part of it. A relation that cannot be read is left out with a warni
 
 import re
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple
 
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
-from dbtools.column_types import ColumnType, Family
+from dbtools.column_types import quoted
 from dbtools.dialects.checks import Check, read_checks
 from dbtools.dialects.sqlite.ddl import Definition, fold, module_of, read_definition
+from dbtools.dialects.sqlite.estimates import row_estimates
+from dbtools.dialects.sqlite.limits import column_limits
 from dbtools.dialects.sqlite.types import column_type
 
-#: of migrations, and of the registry
+#: The tables of migrations and of the registry.
 INTERNAL = frozenset({"alembic_version", "dbtools_version", "dbtools_query", "dbtools_call"})
-#: modules of virtual tables whose rows have a rowid that stays the same
+KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": TableKind.VIRTUAL}
+#: The modules of virtual tables whose rows are known to keep a rowid.
 MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})
 ROWIDS = ("rowid", "_rowid_", "oid")
-MOST_ESTIMATES = 200  #: tables whose rowids are looked at
-LEAST_BYTES_OF_ROW = 6
+GENERATED = (2, 3)  #: kinds of a hidden column: virtual and stored
+#: What is wrong with one relation; all else, such as a lock or an interrupt, is wrong with the whole reading.
+LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
 
 RELATIONS = """
-select l.name, l.type, l.wr, l.strict, s.sql
+select name, type, wr, strict
+from pragma_table_list
+where schema = 'main'
+and type in ('table', 'view', 'virtual')
+"""
+DEFINITIONS = """
+select name, sql
+from main.sqlite_schema
+where type in ('table', 'view')
+"""
+COLUMNS = """
+select l.name, x.name, x.type, x."notnull", x.dflt_value, x.pk, x.hidden
 from pragma_table_list as l
-join main.sqlite_schema as s on s.name = l.name and s.type in ('table', 'view')
+join pragma_table_xinfo(l.name, 'main') as x
 where l.schema = 'main'
 and l.type in ('table', 'view', 'virtual')
 """
+COLUMNS_OF_ONE = """
+select ?1, x.name, x.type, x."notnull", x.dflt_value, x.pk, x.hidden
+from pragma_table_xinfo(?1, 'main') as x
+"""
+INDEXES = """
+select s.name, i.name, i.origin, i.partial, x.name
+from main.sqlite_schema as s
+join pragma_index_list(s.name, 'main') as i
+join pragma_index_xinfo(i.name, 'main') as x
+where s.type = 'table'
+and s.name in (select tbl_name from main.sqlite_schema where type = 'index')
+and i."unique"
+and x.key
+order by s.name, i.seq desc, x.seqno
+"""
+FOREIGN_KEYS = """
+select s.name, f.id, f."table", f."from", f."to"
+from main.sqlite_schema as s
+join pragma_foreign_key_list(s.name, 'main') as f
+where s.type = 'table'
+and instr(lower(s.sql), 'references')
+order by s.name, f.id desc, f.seq
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Relation:
+    name: str
+    kind: TableKind
+    has_rowid: bool
+    strict: bool
+    sql: str
+
+
+class _ColumnRow(NamedTuple):
+    table: str
+    name: str
+    type: str
+    not_null: int
+    default: str | None
+    primary: int  #: its place in the primary key, from 1
+    hidden: int  #: 1 hidden, 2 and 3 generated
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Index:
+    origin: str  #: of PRIMARY KEY (pk), UNIQUE (u) or CREATE INDEX (c)
+    partial: bool
+    columns: tuple[str | None, ...]  #: None for an expression
+
+
+def read_catalog(connection: sqlite3.Connection, selection: Selection) -> Catalog:
+    """Return the tables of the database on *connection* that *selection* admits, as of one moment."""
+    with _one_transaction(connection):
+        try:
+            return _read(connection, selection)
+        except sqlite3.OperationalError as exc:
+            if not str(exc).startswith("Could not decode"):
+                raise
+        # Text that is no UTF-8: read it again by way of the bytes, which costs more.
+        with _any_text(connection):
+            return _read(connection, selection)
+
+
+@contextmanager
+def _one_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("begin")
+    try:
+        yield
+    finally:
+        connection.rollback()
+
+
+@contextmanager
+def _any_text(connection: sqlite3.Connection) -> Iterator[None]:
+    before = connection.text_factory
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+    try:
+        yield
+    finally:
+        connection.text_factory = before
+
+
+def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
+    relations = _relations(connection, selection)
+    columns, problems = _columns(connection, relations)
+    indexes = _indexes(connection)
+    tables = {name: _table(relations[name], rows, indexes.get(name, ())) for name, rows in columns.items()}
+    foreign_keys = _foreign_keys(connection, tables)
+    estimates = row_estimates(connection, tables.values())
+    return Catalog(
+        tables=tuple(
+            replace(table, foreign_keys=foreign_keys.get(name, ()), row_estimate=estimates.get(name))
+            for name, table in tables.items()
+        ),
+        warnings=tuple(
+            f"{relations[name].kind} {quoted(name)} is left out: {problem}."
+            for name, problem in problems.items()
+        ),
+    )
+
+
+def _relations(connection: sqlite3.Connection, selection: Selection) -> dict[str, _Relation]:
+    definitions = dict(connection.execute(DEFINITIONS).fetchall())
+    return {
+        name: _Relation(
+            name=name,
+            kind=KINDS[type],
+            has_rowid=not without_rowid,
+            strict=bool(strict),
+            sql=_shown(definitions.get(name) or ""),
+        )
+        for name, type, without_rowid, strict in sorted(connection.execute(RELATIONS))
+        if selection.admits("", name) and not _is_internal(fold(name))
+    }
+
+
+def _is_internal(folded: str) -> bool:
+    return folded.startswith("sqlite_") or folded in INTERNAL
+
+
+def _columns(
+    connection: sqlite3.Connection, relations: Mapping[str, _Relation]
+) -> tuple[dict[str, list[_ColumnRow]], dict[str, str]]:
+    """Return the columns of each of *relations* that can be read, and what is wrong with the others."""
+    found, problems = _columns_of_all(connection, relations)
+    for name in relations.keys() - problems.keys():
+        if any(not _is_text(each) for each in (name, *(row.name for row in found[name]))):
+            problems[name] = "its name or that of a column is no valid text"
+        elif all(row.hidden == 1 for row in found[name]):
+            problems[name] = "it has no columns"
+    columns = {name: found[name] for name in relations if name not in problems}
+    return columns, {name: problems[name] for name in relations if name in problems}
+
+
+def _columns_of_all(
+    connection: sqlite3.Connection, relations: Iterable[str]
+) -> tuple[dict[str, list[_ColumnRow]], dict[str, str]]:
+    columns: dict[str, list[_ColumnRow]] = defaultdict(list)
+    try:
+        for row in map(_ColumnRow._make, connection.execute(COLUMNS)):
+            columns[row.table].append(row)
+    except sqlite3.DatabaseError as exc:
+        if not _is_local(exc):
+            raise
+        return _columns_of_each(connection, relations)
+    return columns, {}
+
+
+def _columns_of_each(
+    connection: sqlite3.Connection, relations: Iterable[str]
+) -> tuple[dict[str, list[_ColumnRow]], dict[str, str]]:
+    columns: dict[str, list[_ColumnRow]] = defaultdict(list)
+    problems: dict[str, str] = {}
+    for name in filter(_is_text, relations):
+        try:
+            columns[name] = list(map(_ColumnRow._make, connection.execute(COLUMNS_OF_ONE, (name,))))
+        except sqlite3.DatabaseError as exc:
+            if not _is_local(exc):
+                raise
+            problems[name] = str(exc)
+    return columns, problems
+
+
+def _is_local(exc: sqlite3.DatabaseError) -> bool:
+    # The driver's own errors, such as that of a text that it cannot decode, have no code.
+    return getattr(exc, "sqlite_errorcode", -1) & 0xFF in LOCAL_ERRORS
+
+
+def _is_text(text: str) -> bool:
+    return text.isascii() or not re.search("[\ud800-\udfff]", text)
+
+
+def _shown(text: str) -> str:
+    return text if _is_text(text) else text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _indexes(connection: sqlite3.Connection) -> dict[str, list[_Index]]:
+    indexes: dict[str, list[_Index]] = defaultdict(list)
+    for (table, _), rows in groupby(connection.execute(INDEXES), key=lambda row: row[:2]):
+        parts = list(rows)
+        _, _, origin, partial, _ = parts[0]
+        columns = tuple(part[-1] for part in parts)
+        indexes[table].append(_Index(origin=origin, partial=bool(partial), columns=columns))
+    return indexes
+
+
+def _table(relation: _Relation, rows: Sequence[_ColumnRow], indexes: Sequence[_Index]) -> Table:
+    definition = read_definition(relation.sql)
+    checks = _checks(definition)
+    rowid = _rowid_column(relation, rows, indexes)
+    columns = tuple(
+        _column(row, definition, checks, strict=relation.strict, rowid=row.name == rowid)
+        for row in rows
+        if row.hidden != 1
+    )
+    return Table(
+        name=relation.name,
+        kind=relation.kind,
+        columns=columns,
+        keys=_keys(rows, columns, indexes),
+        comment=definition.comment,
+        row_identifier=_row_identifier(relation, rows),
+    )
+
+
+def _checks(definition: Definition) -> dict[str, list[Check]]:
+    """Return the checks of each column by its folded name."""
+    checks: dict[str, list[Check]] = defaultdict(list)
+    for expression in definition.checks:
+        for check in read_checks(expression):
+            checks[fold(check.column)].append(check)
+    return checks
+
+
+def _rowid_column(relation: _Relation, rows: Sequence[_ColumnRow], indexes: Sequence[_Index]) -> str | None:
+    """Return the column that is another name of the rowid: an INTEGER PRIMARY KEY without an index of its own."""
+    primary = [row for row in rows if row.primary]
+    if relation.kind is not TableKind.TABLE or not relation.has_rowid or len(primary) != 1:
+        return None
+    if primary[0].type.lower() != "integer" or any(index.origin == "pk" for index in indexes):
+        return None
+    return primary[0].name
+
+
+def _column(
+    row: _ColumnRow,
+    definition: Definition,
+    checks: Mapping[str, Sequence[Check]],
+    *,
+    strict: bool,
+    rowid: bool,
+) -> Column:
+    type = column_type(_shown(row.type), strict=strict, rowid=rowid)
+    folded = fold(row.name) if checks or definition.comments else ""
+    limits = column_limits(type, checks.get(folded, ()), collated=folded in definition.collated)
+    return Column(
+        name=row.name,
+        type=type,
+        nullable=not (row.not_null or rowid),
+        default=row.default and _shown(row.default),
+        generated=row.hidden in GENERATED,
+        comment=definition.comments.get(folded, ""),
+        choices=limits.choices,
+        minimum=limits.minimum,
+        maximum=limits.maximum,
+    )
+
+
+def _keys(
+    rows: Iterable[_ColumnRow], columns: Iterable[Column], indexes: Iterable[_Index]
+) -> tuple[Key, ...]:
+    primary = tuple(row.name for row in sorted(rows, key=lambda row: row.primary) if row.primary)
+    certain = {column.name for column in columns if not column.nullable}
+    unique = dict.fromkeys(
+        tuple(name for name in index.columns if name is not None)
+        for index in indexes
+        if index.origin != "pk" and not index.partial and certain.issuperset(index.columns)
+    )
+    keys = (Key(columns=primary, primary=True),) if primary else ()
+    return keys + tuple(Key(columns=names) for names in unique if names != primary)
+
+
+def _row_identifier(relation: _Relation, rows: Iterable[_ColumnRow]) -> str | None:
+    match relation.kind:
+        case TableKind.TABLE if relation.has_rowid:
+            pass
+        case TableKind.VIRTUAL if module_of(relation.sql) in MODULES_WITH_ROWID:
+            pass
+        case _:
+            return None
+    taken = {fold(row.name) for row in rows}
+    return next((name for name in ROWIDS if name not in taken), None)
+
+
+def _foreign_keys(
+    connection: sqlite3.Connection, tables: Mapping[str, Table]
+) -> dict[str, tuple[ForeignKey, ...]]:
+    targets = {fold(name): table for name, table in tables.items() if table.kind is TableKind.TABLE}
+    keys: dict[str, list[ForeignKey]] = defaultdict(list)
+    for (table, _, target), rows in groupby(connection.execute(FOREIGN_KEYS), key=lambda row: row[:3]):
+        pairs = [row[3:] for row in rows]
+        key = _foreign_key(pairs, targets.get(fold(target)))
+        if key is not None:
+            keys[table].append(key)
+    return {table: tuple(each) for table, each in keys.items()}
+
+
+def _foreign_key(pairs: Sequence[tuple[str, str | None]], target: Table | None) -> ForeignKey | None:
+    """Return the key of *pairs* of columns, here and there, if there are such columns in *target*."""
+    if target is None:
+        return None
+    implied = target.primary_key.columns if target.primary_key and target.primary_key.primary else ()
+    named = tuple(there for _, there in pairs if there is not None)
+    exact = {fold(column.name): column.name for column in target.columns}
+    there = tuple(exact.get(fold(name), "") for name in named or implied)
+    if len(there) != len(pairs) or "" in there:
+        return None
+    here = tuple(name for name, _ in pairs)
+    return ForeignKey(columns=here, target_schema="", target=target.name, target_columns=there)

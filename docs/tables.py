@@ -1,0 +1,65 @@
+"""The generated tables of the README: `python -m cogapp -r README.md` writes them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dbtools import errors
+from dbtools.column_types import FAMILIES
+from dbtools.config import Settings
+
+
+def _table(headings: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def settings_table() -> str:
+    """Return the table of all keys of dbtools.toml."""
+    return _table(("key", "default", "meaning"), _settings())
+
+
+def _settings() -> Iterator[Sequence[str]]:
+    for name, field in Settings.model_fields.items():
+        section: Any = field.annotation
+        if name == "tables":
+            section = section.__args__[1]
+            name = "tables.T"
+        for key, each in section.model_fields.items():
+            yield f"`[{name}] {key}`", f"`{_written(each.default)}`", str(each.description)
+
+
+def _written(value: object) -> str:
+    match value:
+        case tuple():
+            return "[" + ", ".join(map(_written, value)) + "]"
+        case str():
+            return f'"{value}"'
+        case float():
+            return f'"{value:g}s"'
+        case _:
+            return str(value)
+
+
+def errors_table() -> str:
+    """Return the table of what a caller can be told."""
+    return _table(("code", "meaning", "comes as"), _errors(errors.DbtoolsError))
+
+
+def _errors(kind: type[errors.DbtoolsError]) -> Iterator[Sequence[str]]:
+    for each in kind.__subclasses__():
+        if each is errors.CallError:
+            yield from _errors(each)
+            continue
+        comes = "a result with `isError`" if issubclass(each, errors.CallError) else "a protocol error"
+        comes = "exit status 2" if each is errors.ConfigurationError else comes
+        yield f"`{each.code}`", str(each.__doc__), comes
+
+
+def operators_table() -> str:
+    """Return the table of the operators that columns take."""
+    families: dict[str, list[str]] = {}
+    for family, row in FAMILIES.items():
+        families.setdefault(" ".join(f"`{each}`" for each in row.operators), []).append(str(family))
+    return _table(
+        ("type of the column", "operators"), ((", ".join(names), ops) for ops, names in families.items())
+    )
