@@ -4,11 +4,12 @@ A dialect's introspection makes a Catalog; `policy.restrict` narrows it; the too
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import count
 
 from dbtools.column_types import ColumnType
 
@@ -112,6 +113,14 @@ class Catalog:
         folded = name.lower()
         return exact or tuple(table for table in self.tables if table.name.lower() == folded)
 
+    def table(self, schema: str, name: str) -> Table | None:
+        """Return the table *name* of *schema*, if there is one."""
+        return self._by_name.get((schema, name))
+
+    @cached_property
+    def _by_name(self) -> Mapping[tuple[str, str], Table]:
+        return {(table.schema, table.name): table for table in self.tables}
+
     def qualified(self, table: Table) -> str:
         """Return *table*'s name with its schema in front."""
         return f"{table.schema}.{table.name}" if table.schema else table.name
@@ -126,15 +135,23 @@ class Catalog:
 
     @cached_property
     def _labels(self) -> Mapping[tuple[str, str], str]:
-        count = Counter(table.name for table in self.tables)
+        number = Counter(table.name for table in self.tables)
         labels: dict[tuple[str, str], str] = {}
+        taken = set(number)
         for table in self.tables:
-            bare = count[table.name] == 1 or table.schema == self.default_schema
-            label = table.name if bare else self.qualified(table)
-            # A table "a.b" beside table "b" of schema "a": the second is written a."b".
-            taken = label in labels.values() or (not bare and count[label] > 0)
-            labels[(table.schema, table.name)] = f'{table.schema}."{table.name}"' if taken else label
+            label = table.name
+            if number[table.name] > 1 and table.schema != self.default_schema:
+                label = next(each for each in self._qualified(table) if each not in taken)
+                taken.add(label)
+            labels[(table.schema, table.name)] = label
         return labels
+
+    def _qualified(self, table: Table) -> Iterator[str]:
+        """Yield names with the schema: beside a table "a.b", table "b" of schema "a" is written a."b"."""
+        yield self.qualified(table)
+        for more in count(1):
+            quotes = '"' * more
+            yield f"{table.schema}.{quotes}{table.name}{quotes}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from uuid import UUID
 
 import orjson
@@ -22,7 +22,7 @@ DEEPEST = 60  #: levels of a JSON cell; a deeper one is shown as its text
 
 #: controls, invisible and bidirectional characters: JSON's own escapes make them visible
 INVISIBLE = re.compile(
-    "[\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 
@@ -107,8 +107,7 @@ def _json(cell: object) -> object:
         value = _loads(cell, _integer, _float_of)
     except (ValueError, RecursionError):
         return cell
-    brackets = cell.count("[") + cell.count("{")
-    return cell if brackets > DEEPEST and _depth(value, DEEPEST) > DEEPEST else value
+    return cell if _is_deep(cell, value) else value
 
 
 def _loads(text: str, integer: Callable[[str], object], number: Callable[[str], object]) -> object:
@@ -118,7 +117,7 @@ def _loads(text: str, integer: Callable[[str], object], number: Callable[[str], 
 
 def _integer(digits: str) -> int | str:
     # Python refuses to read thousands of digits: they are text to everybody.
-    if len(digits) > 16:
+    if len(digits.lstrip("-")) > 16:
         return str(digits)
     value = int(digits)
     return value if -SAFE_INTEGER <= value <= SAFE_INTEGER else str(digits)
@@ -126,8 +125,16 @@ def _integer(digits: str) -> int | str:
 
 def _float_of(digits: str) -> float | str:
     value = float(digits)
-    exact = math.isfinite(value) and Decimal(repr(value)) == Decimal(digits)
+    try:
+        exact = math.isfinite(value) and Decimal(repr(value)) == Decimal(digits)
+    except InvalidOperation:
+        # An exponent of twenty digits: not even Decimal holds it.
+        exact = False
     return value if exact else str(digits)
+
+
+def _is_deep(text: str, value: object) -> bool:
+    return text.count("[") + text.count("{") > DEEPEST and _depth(value, DEEPEST) > DEEPEST
 
 
 def _depth(value: object, most: int) -> int:
@@ -145,7 +152,8 @@ def _nested(cell: object, type: ColumnType) -> object:
     if not isinstance(cell, str):
         return plain(cell)
     try:
-        return _typed(_loads(cell, _Digits, _Digits), type)
+        value = _loads(cell, _Digits, _Digits)
+        return cell if _is_deep(cell, value) else _typed(value, type)
     except (ValueError, RecursionError):
         return cell
 
@@ -167,6 +175,8 @@ def _part(value: object, family: Family | None) -> object:
     match family, value:
         case Family.DECIMAL, _Digits():
             return str(value)
+        case Family.NUMBER, _Digits():
+            return float(value)
         case _, _Digits():
             return _integer(value) if value.lstrip("-").isdigit() else _float_of(value)
         case Family.BYTES, str() if value.startswith("\\x"):
@@ -193,8 +203,8 @@ def size(value: object) -> int:
 
 
 def visible(text: str) -> str:
-    """Return JSON *text* in which invisible characters are written as escapes."""
-    if text.isascii() and "\x7f" not in text:
+    """Return *text* in which invisible characters are written as JSON escapes them."""
+    if text.isascii() and text.isprintable():
         return text
     return INVISIBLE.sub(_escape, text)
 
@@ -207,13 +217,18 @@ def _escape(match: re.Match[str]) -> str:
 def _valid(value: object) -> object:
     match value:
         case str():
-            return SURROGATES.sub(_shown, value)
+            return valid(value)
         case list():
             return [_valid(each) for each in value]
         case dict():
             return {_valid(name): _valid(each) for name, each in value.items()}
         case _:
             return value
+
+
+def valid(text: str) -> str:
+    """Return *text* with what UTF-8 cannot encode made visible."""
+    return SURROGATES.sub(_shown, text)
 
 
 def _shown(match: re.Match[str]) -> str:

@@ -20,6 +20,8 @@ from dbtools.errors import listing, nearest
 
 SAFE_INTEGER = 2**53 - 1  #: beyond it a double, and so most JSON readers, lose digits
 LONGEST_NUMBER = 400  #: characters of a number that a caller writes
+MOST_DIGITS = 16_000  #: of a decimal number on either side of its point
+UNSENDABLE = re.compile("[\0\ud800-\udfff]")  #: what a text that goes to a database may not contain
 
 
 class Operator(StrEnum):
@@ -89,13 +91,12 @@ class ColumnType:
     @property
     def operators(self) -> tuple[Operator, ...]:
         """The operators that a column of this type takes."""
+        taken = FAMILIES[self.family].operators
         if not self.equatable:
-            return tuple(
-                each for each in FAMILIES[self.family].operators if each not in (*EQUALITY[:4], *ORDER)
-            )
-        if not self.ordered:
-            return tuple(each for each in FAMILIES[self.family].operators if each not in ORDER)
-        return FAMILIES[self.family].operators
+            # An array's items are compared for CONTAINS, texts are searched without being compared.
+            refused = (*EQUALITY[:4], *ORDER, *(TEXTUAL if self.family is Family.ARRAY else ()))
+            return tuple(each for each in taken if each not in refused)
+        return taken if self.ordered else tuple(each for each in taken if each not in ORDER)
 
     @property
     def wants(self) -> str:
@@ -145,7 +146,7 @@ def _integer(text: str, type: ColumnType) -> int:
 
 
 def _number(text: str, type: ColumnType) -> float:
-    if len(text) > LONGEST_NUMBER or "_" in text:
+    if len(text) > LONGEST_NUMBER or "_" in text or not text.isascii():
         raise ValueError
     value = float(text)
     if not math.isfinite(value) and not (type.infinite and text.strip("+-").lower()[:3] in ("nan", "inf")):
@@ -157,11 +158,18 @@ def _decimal(text: str, type: ColumnType) -> str:
     if len(text) > LONGEST_NUMBER or "_" in text or not text.isascii():
         raise ValueError
     value = Decimal(text)
-    if value.is_snan() or (not value.is_finite() and not type.infinite):
-        raise ValueError
-    if value.is_finite() and value and abs(value.adjusted()) > 16_000:
+    if not value.is_finite():
+        return _infinite_decimal(value, type)
+    if max(abs(value.adjusted()), -int(value.as_tuple().exponent)) > MOST_DIGITS:
         raise ValueError
     return str(value)
+
+
+def _infinite_decimal(value: Decimal, type: ColumnType) -> str:
+    if value.is_snan() or not type.infinite:
+        raise ValueError
+    # Python's NaN may have a sign and digits.
+    return "NaN" if value.is_nan() else str(value)
 
 
 def _boolean(text: str, type: ColumnType) -> bool:
@@ -185,14 +193,15 @@ def _label(text: str, type: ColumnType) -> str:
 
 
 DATE = re.compile(r"([+-]?\d{4,7})-(\d\d)-(\d\d)( BC)?", re.ASCII)
+PLAIN_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 TIME = re.compile(
     r"(\d\d):(\d\d)(?::(\d\d)(?:\.\d{1,9})?)?(Z|[+-]\d\d(?::?\d\d)?(?::?\d\d)?)?", re.ASCII | re.I
 )
 STORED_NUMBER = re.compile(r"[+-]?\d{5,19}(\.\d{1,12})?", re.ASCII)
 
 
-def _is_date(text: str) -> bool:
-    if not (match := DATE.fullmatch(text)):
+def _is_date(text: str, type: ColumnType) -> bool:
+    if not (match := DATE.fullmatch(text)) or not (type.infinite or PLAIN_DATE.fullmatch(text)):
         return False
     year, month, day = int(match[1]), int(match[2]), int(match[3])
     # 2000 stands for years that Python's calendar lacks: their leap days are left to the database.
@@ -212,7 +221,7 @@ def _is_time(text: str) -> bool:
 
 
 def _date(text: str, type: ColumnType) -> object:
-    if _special(text, type) or (_is_date(text) and (type.infinite or re.match(r"\d{4}-", text))):
+    if _special(text, type) or _is_date(text, type):
         return text.lower() if "infinity" in text.lower() else text
     return _stored_number(text, type)
 
@@ -226,7 +235,7 @@ def _timestamp(text: str, type: ColumnType) -> object:
         return text.lower()
     suffix = " BC" if text.endswith(" BC") else ""
     day, separator, time = text.removesuffix(" BC").replace("T", " ", 1).replace("t", " ", 1).partition(" ")
-    if _is_date(day + suffix) and (not separator or _is_time(time)) and (type.infinite or not suffix):
+    if _is_date(day + suffix, type) and (not separator or _is_time(time)):
         return text
     return _stored_number(text, type)
 
@@ -260,6 +269,8 @@ def _interval(text: str, type: ColumnType) -> str:
 
 
 def _uuid(text: str, type: ColumnType) -> str:
+    if "_" in text or not text.isascii():
+        raise ValueError
     return str(UUID(text))
 
 
@@ -275,13 +286,14 @@ def _array_item(text: str, type: ColumnType) -> object:
 
 def _any(text: str, type: ColumnType) -> object:
     """Read a number as a number: alternatives() gives the text as well."""
-    if re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII) and abs(int(text)) < 2**63:
+    if re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII) and -(2**63) <= int(text) < 2**63:
         return int(text)
     if (
         re.fullmatch(r"[+-]?(\d+\.\d*|\.?\d+)([eE][+-]?\d{1,3})?", text, re.ASCII)
         and len(text) < LONGEST_NUMBER
+        and math.isfinite(number := float(text))
     ):
-        return float(text)
+        return number
     return text
 
 

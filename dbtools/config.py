@@ -95,7 +95,7 @@ class ResultsSection(Section):
 
 
 class Settings(Section):
-    """dbtools.toml"""
+    """All of dbtools.toml."""
 
     database: DatabaseSection = DatabaseSection()
     tables: dict[str, TableSection] = {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from dbtools.cells import plain
+from dbtools.column_types import UNSENDABLE
 
 ROW_TEMPLATE = "dbtools://row/{table}/{key}"
 CELL_TEMPLATE = "dbtools://cell/{table}/{key}/{column}"
@@ -29,6 +30,8 @@ def address_of(uri: str) -> Address | None:
     scheme, separator, rest = uri.partition("://")
     parts = rest.split("/")
     if scheme != "dbtools" or not separator or len(uri) > MOST_CHARACTERS:
+        return None
+    if UNSENDABLE.search(unquote(rest)):
         return None
     match parts:
         case ["row", table, key] if table and key:
@@ -73,4 +76,4 @@ def _text(value: object) -> str | None:
 
 
 def _broken(shown: object) -> bool:
-    return isinstance(shown, str) and any("\ud800" <= each <= "\udfff" for each in shown)
+    return isinstance(shown, str) and UNSENDABLE.search(shown) is not None

@@ -15,7 +15,7 @@ import orjson
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.column_types import ColumnType, Family
+from dbtools.column_types import UNSENDABLE, ColumnType, Family
 from dbtools.statement import After, Direction, Order
 
 LONGEST_KEY = 400  #: characters of one value in a cursor; rows with longer ones are counted instead
@@ -46,12 +46,17 @@ def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
     primary = () if wanted else _steps(table.key_columns(), direction)
     for key in table.keys:
         columns = tuple(table.column_by_name[name] for name in key.columns)
-        if not any(column.nullable or not column.type.ordered for column in columns):
+        if not any(column.nullable or not _has_order(column.type) for column in columns):
             return Total(order=_joined(wanted, _steps(columns, direction)), keyset=True)
     if table.row_identifier is not None:
         identity = _identity(table.row_identifier)
         return Total(order=_joined(wanted or primary, _steps((identity,), direction)), keyset=True)
     return Total(order=_joined(wanted or primary, _steps(table.columns, direction)), keyset=False)
+
+
+def _has_order(type: ColumnType) -> bool:
+    """Return whether a value of *type* that was read can be compared with when it is written back."""
+    return type.ordered and type.family not in (Family.ARRAY, Family.OBJECT, Family.JSON)
 
 
 def _steps(columns: Sequence[Column], direction: Direction) -> tuple[Order, ...]:
@@ -89,8 +94,10 @@ def next_position(total: Total, position: Position, returned: int, last: Sequenc
 
 
 def _short(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= LONGEST_KEY and not UNSENDABLE.search(value)
     return isinstance(value, bool | int | float | None) or (
-        isinstance(value, str | bytes) and len(value) <= LONGEST_KEY
+        isinstance(value, bytes) and len(value) <= LONGEST_KEY
     )
 
 
@@ -128,12 +135,6 @@ def _tagged(value: object) -> object:
             return {"b": base64.b64encode(value).decode()}
         case float() if not math.isfinite(value):
             return {"f": repr(value)}
-        case str():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                return {"s": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
-            return value
         case _:
             return value
 
@@ -144,8 +145,6 @@ def _untagged(value: object) -> object:
             return base64.b64decode(text, validate=True)
         case {"f": str(text)}:
             return float(text)
-        case {"s": str(text)}:
-            return base64.b64decode(text, validate=True).decode("utf-8", "surrogatepass")
         case None | bool() | int() | float() | str():
             return value
         case _:
@@ -161,7 +160,9 @@ def _fits(order: tuple[Order, ...], values: tuple[object, ...]) -> bool:
 def _fits_column(column: Column, value: object) -> bool:
     if value is None:
         return column.nullable
-    if isinstance(value, int) and abs(value) >= 2**63:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return False
+    if isinstance(value, str) and UNSENDABLE.search(value):
         return False
     if column.type.lenient:
         return True
@@ -169,13 +170,13 @@ def _fits_column(column: Column, value: object) -> bool:
         case Family.INTEGER:
             return isinstance(value, int) and not isinstance(value, bool) and _reads(column.type, str(value))
         case Family.NUMBER:
-            return isinstance(value, float | int)
+            return isinstance(value, float | int) and not isinstance(value, bool)
         case Family.BOOLEAN:
             return isinstance(value, bool)
         case Family.BYTES:
             return isinstance(value, bytes)
         case _:
-            return isinstance(value, str) and "\0" not in value and _reads(column.type, value)
+            return isinstance(value, str) and _reads(column.type, value)
 
 
 def _reads(type: ColumnType, text: str) -> bool:

@@ -1,18 +1,18 @@
 """What the database answered, and how it is shown: ResultSet in, Answer out, equal in both channels."""
 
-import csv
-import io
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dbtools import errors
-from dbtools.cells import dump, encoder, size
+from dbtools.cells import Encode, dump, encoder, size, valid, visible
 from dbtools.column_types import Family
 from dbtools.policy import Limits
 from dbtools.statement import Output
 
 SHORTEST_CUT = 20  #: characters that a cell keeps even where a single row is too large
+SPECIAL = re.compile('[",\r\n]')  #: what a cell of CSV is quoted for
 
 
 class Rows(StrEnum):
@@ -152,39 +152,52 @@ def fitting(table: Table, style: Style, limits: Limits, *, reserve: int) -> int:
     room = limits.max_bytes - reserve - size(list(table.columns))
     names = size(list(table.columns)) if style.rows is Rows.OBJECTS else 0
     for index, row in enumerate(table.rows):
-        room -= size(row) + names + 1
+        room -= _size_of_row(row, names, style) + 1
         if room < 0:
             return index
     return len(table.rows)
 
 
-def narrowed(table: Table, style: Style, limits: Limits, *, reserve: int) -> Table:
-    """Return the first row of *table* alone, its cells cut until it fits."""
+def _size_of_row(row: list[object], names: int, style: Style) -> int:
+    structured = size(row) + names
+    return structured if style.text is Text.JSON else max(structured, len(_csv_line(row).encode()))
+
+
+def narrowed(
+    found: ResultSet, names: Sequence[str], style: Style, limits: Limits, *, reserve: int
+) -> ResultSet:
+    """Return the first row of *found* alone, the cells under *names* cut until it fits."""
+    encoders = [encoder(output.column.type) for output in found.outputs[: len(names)]]
+    row = found.rows[0]
     longest = limits.max_bytes
     while longest > SHORTEST_CUT:
         longest //= 2
-        cells = [_shortened(cell, longest) for cell in table.rows[0]]
-        smaller = Table(columns=table.columns, rows=[cells])
-        if fitting(smaller, style, limits, reserve=reserve):
+        cells = [_shortened(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
+        smaller = replace(found, rows=((*cells, *row[len(names) :]),))
+        if fitting(encode_rows(smaller, names), style, limits, reserve=reserve):
             return smaller
     raise errors.BadArgument(
         "One row of these columns is larger than max_tokens.", hint="Name fewer columns."
     )
 
 
-def _shortened(cell: object, longest: int) -> object:
-    text = cell if isinstance(cell, str) else dump(cell)[1]
-    if len(text) <= longest:
-        return cell
-    return shown_cut(Cut(start=text[:longest], length=len(text)))
+def _shortened(cell: object, encode: Encode, longest: int) -> object:
+    if isinstance(cell, Cut):
+        return replace(cell, start=cell.start[:longest])
+    if isinstance(cell, bytes):
+        return cell if len(cell) <= longest else Cut(start=cell[:longest], length=len(cell))
+    value = encode(cell)
+    text = value if isinstance(value, str) else dump(value)[1]
+    return cell if len(text) <= longest else Cut(start=text[:longest], length=len(text))
 
 
 def write(structured: dict[str, object], table: Table | None, style: Style) -> tuple[dict[str, object], str]:
     """Return *structured* and its text; in both, what is no valid text has been replaced."""
     value, text = dump(structured)
+    assert isinstance(value, dict)
     if style.text is Text.CSV and table is not None:
-        text = csv_text(structured, table)
-    return value, text  # type: ignore[return-value]
+        text = csv_text(value, table)
+    return value, text
 
 
 def csv_text(structured: Mapping[str, object], table: Table) -> str:
@@ -192,12 +205,13 @@ def csv_text(structured: Mapping[str, object], table: Table) -> str:
     complete = "more rows exist" if structured["truncated"] else "complete"
     around = {key: structured[key] for key in ("next_cursor", "note") if key in structured}
     first = f"# {structured['row_count']} rows, {len(table.columns)} columns, {complete}"
-    lines = [
-        first + (" " + dump(around)[1] if around else ""),
-        ",".join(map(_csv_cell, table.columns)),
-    ]
-    lines.extend(",".join(map(_csv_cell, row)) for row in table.rows)
+    lines = [first + (" " + dump(around)[1] if around else ""), _csv_line(table.columns)]
+    lines.extend(map(_csv_line, table.rows))
     return "\n".join(lines)
+
+
+def _csv_line(row: Sequence[object]) -> str:
+    return ",".join(map(_csv_cell, row))
 
 
 def _csv_cell(value: object) -> str:
@@ -205,10 +219,8 @@ def _csv_cell(value: object) -> str:
         return ""
     if value == "":
         return '""'
-    text = value if isinstance(value, str) else dump(value)[1]
-    written = io.StringIO()
-    csv.writer(written, lineterminator="").writerow([text])
-    return written.getvalue()
+    text = visible(valid(value)) if isinstance(value, str) else dump(value)[1]
+    return '"' + text.replace('"', '""') + '"' if SPECIAL.search(text) else text
 
 
 def is_media(type: str) -> bool:

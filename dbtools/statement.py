@@ -223,7 +223,9 @@ def bind_order(table: Table, steps: Sequence[str]) -> tuple[Order, ...]:
 
 
 def _direction(table: Table, step: str) -> tuple[str, Direction]:
-    name, _, last = step.strip().rpartition(" ")
-    if step in table.column_by_name or last.lower() not in tuple(Direction):
-        return step if step in table.column_by_name else step.strip(), Direction.ASC
-    return name.strip(), Direction(last.lower())
+    name, _, last = step.rstrip().rpartition(" ")
+    if step in table.column_by_name:
+        return step, Direction.ASC
+    if last.lower() not in tuple(Direction):
+        return step.strip(), Direction.ASC
+    return name if name in table.column_by_name else name.strip(), Direction(last.lower())

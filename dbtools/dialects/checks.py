@@ -6,6 +6,7 @@ Total and cautious: what is not wholly understood is not reported, so that nothi
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 LONGEST = 20_000  #: characters of a constraint that is read
@@ -80,6 +81,7 @@ class _Literal(NamedTuple):
 _Tokens = Sequence[_Token]
 
 
+@lru_cache(maxsize=1024)  # many tables have the same
 def read_checks(expression: str) -> tuple[Check, ...]:
     """Return what the constraint *expression*, with or without the word CHECK, says of columns."""
     if len(expression) > LONGEST:

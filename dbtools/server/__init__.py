@@ -8,10 +8,12 @@ import anyio
 
 from dbtools import errors
 from dbtools.config import Settings, open_toolbox
+from dbtools.server.descriptors import private_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from dbtools.server.descriptors import Descriptors
     from dbtools.toolbox import Toolbox, View
 
 __all__ = ["serve_stdio"]
@@ -28,8 +30,10 @@ async def serve_stdio(settings: Settings, role: str, announce: "Callable[[View],
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_signal, group.cancel_scope)
             group.start_soon(_prepare, toolbox, role, announce)
-            stdio = await anyio.to_thread.run_sync(_import_stdio)
-            await stdio(toolbox, role, settings.database.description)
+            # What the SDK and the drivers print as they are imported is no message either.
+            with private_descriptors() as descriptors:
+                stdio = await anyio.to_thread.run_sync(_import_stdio)
+                await stdio(toolbox, role, settings.database.description, descriptors)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error
@@ -38,7 +42,7 @@ async def serve_stdio(settings: Settings, role: str, announce: "Callable[[View],
             await database.close()
 
 
-def _import_stdio() -> "Callable[[Toolbox, str, str], Awaitable[None]]":
+def _import_stdio() -> "Callable[[Toolbox, str, str, Descriptors], Awaitable[None]]":
     from dbtools.server.stdio import serve
 
     return serve

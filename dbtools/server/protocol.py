@@ -6,7 +6,7 @@ Results are plain mappings, which the SDK checks and narrows to the version that
 import base64
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 from mcp.server import ServerRequestContext
+from mcp.server.caching import CACHEABLE_METHODS, CacheHint
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -29,9 +30,26 @@ PROGRESS = 1.0  #: seconds between two reports
 RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
 LINKS_SINCE = "2025-06-18"
 AUDIO_SINCE = "2025-03-26"
+#: What a role sees is nobody else's, and may change at any moment.
+CACHING: Mapping[Any, CacheHint] = dict.fromkeys(CACHEABLE_METHODS, CacheHint(ttl_ms=0, scope="private"))
 
 Context = ServerRequestContext[Any, Any]
 Content = dict[str, object]
+TEMPLATES: list[Content] = [
+    {
+        "uriTemplate": ROW_TEMPLATE,
+        "name": "row",
+        "title": "A row by its key",
+        "description": "key: the values of a composite key with commas between them",
+        "mimeType": "application/json",
+    },
+    {
+        "uriTemplate": CELL_TEMPLATE,
+        "name": "cell",
+        "title": "A whole cell of a row",
+        "description": "for texts and bytes that a list has cut",
+    },
+]
 logger = logging.getLogger("dbtools")
 
 
@@ -43,6 +61,7 @@ def build_server(toolbox: Toolbox, role: str, instructions: str) -> Server[Any]:
         version=__version__,
         instructions=instructions or None,
         get_tool_input_schema=lambda _: None,
+        cache_hints=CACHING,
     )
     protocol = Protocol(toolbox, role)
     page = types.PaginatedRequestParams
@@ -67,8 +86,8 @@ class Protocol:
         with _safe("tools/list"):
             tools = self._tools(await self._toolbox.list(self._role))
         start = _offset(params.cursor, len(tools))
-        page: dict[str, Any] = {"tools": tools[start : start + PAGE]}
-        return page | ({"nextCursor": str(start + PAGE)} if start + PAGE < len(tools) else {})
+        more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(tools) else {}
+        return complete(tools=tools[start : start + PAGE], **more)
 
     def _tools(self, definitions: tuple[ToolDefinition, ...]) -> list[Content]:
         if self._listed[0] is not definitions:
@@ -93,27 +112,13 @@ class Protocol:
 
     async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """Answer `resources/list`: rows and cells are too many to list, their templates are there."""
-        return {"resources": []}
+        _offset(params.cursor, 0)
+        return complete(resources=[])
 
     async def list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """Answer `resources/templates/list`."""
-        return {
-            "resourceTemplates": [
-                {
-                    "uriTemplate": ROW_TEMPLATE,
-                    "name": "row",
-                    "title": "A row by its key",
-                    "description": "key: the values of a composite key with commas between them",
-                    "mimeType": "application/json",
-                },
-                {
-                    "uriTemplate": CELL_TEMPLATE,
-                    "name": "cell",
-                    "title": "A whole cell of a row",
-                    "description": "for texts and bytes that a list has cut",
-                },
-            ]
-        }
+        _offset(params.cursor, len(TEMPLATES))
+        return complete(resourceTemplates=TEMPLATES)
 
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
@@ -121,7 +126,7 @@ class Protocol:
         """Answer `resources/read`."""
         try:
             media = await self._toolbox.read(self._role, str(params.uri))
-        except errors.UnknownResource as exc:
+        except (errors.UnknownResource, errors.NoRow) as exc:
             modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
             code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
             raise MCPError(code=code, message=str(exc), data={"uri": str(params.uri)}) from exc
@@ -129,21 +134,26 @@ class Protocol:
             raise MCPError(code=types.INTERNAL_ERROR, message=str(exc)) from exc
         except Exception as exc:
             raise MCPError(code=types.INTERNAL_ERROR, message=_logged("resources/read")) from exc
-        return {"contents": [media_content(media)]}
+        return complete(contents=[media_content(media)])
+
+
+def complete(**members: Any) -> dict[str, Any]:
+    """Return a result of *members* that waits for nothing more, which versions before 2026-07-28 drop."""
+    return {**members, "resultType": "complete"}
 
 
 def answer_content(answer: Answer, version: str) -> dict[str, Any]:
-    """Return *answer* as the result of a call, with nothing that *version* of the protocol does not know."""
+    """Return *answer* as the result of a call, with no content that *version* does not know."""
     content: list[Content] = [{"type": "text", "text": answer.text}]
     content.extend(_attachment(each, version) for each in answer.media)
     if version >= LINKS_SINCE:
         content.extend(_link(each) for each in answer.links)
-    return {"content": content, "structuredContent": answer.structured, "isError": False}
+    return complete(content=content, structuredContent=answer.structured, isError=False)
 
 
 def error_content(message: str) -> dict[str, Any]:
     """Return the result of a call that failed: text only."""
-    return {"content": [{"type": "text", "text": message}], "isError": True}
+    return complete(content=[{"type": "text", "text": message}], isError=True)
 
 
 def media_content(media: Media) -> Content:
@@ -166,9 +176,10 @@ def _link(link: Link) -> Content:
 
 
 def _offset(cursor: str | None, count: int) -> int:
+    """Return where the page at *cursor* begins: a multiple of PAGE."""
     if cursor is None:
         return 0
-    if not cursor.isdecimal() or len(cursor) > 9 or not 0 < int(cursor) < count:
+    if cursor not in map(str, range(PAGE, count, PAGE)):
         raise MCPError(code=types.INVALID_PARAMS, message="The cursor is not one that this server gave.")
     return int(cursor)
 
@@ -201,12 +212,16 @@ async def _progress(context: Context, timeout: float) -> AsyncIterator[None]:
     if not _wants_progress(context):
         yield
         return
-    async with anyio.create_task_group() as group:
-        group.start_soon(_report, context, timeout)
-        try:
-            yield
-        finally:
-            group.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_report, context, timeout)
+            try:
+                yield
+            finally:
+                group.cancel_scope.cancel()
+    except ExceptionGroup as exc:
+        # The group wraps whatever ended the call: a CallError has to reach the client as itself.
+        raise exc.exceptions[0] from exc.exceptions[0].__cause__
 
 
 async def _report(context: Context, timeout: float) -> None:

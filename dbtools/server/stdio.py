@@ -1,16 +1,11 @@
-"""MCP over stdin and stdout, one JSON message a line: streams of our own for the SDK's server.
-
-While serving, file descriptor 1 points at stderr, so that what libraries and child processes print never
-reaches the protocol.
-"""
+"""MCP over stdin and stdout, one JSON message a line: streams of our own for the SDK's server."""
 
 import asyncio
 import os
 import stat
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -24,23 +19,25 @@ from mcp_types import (
     RequestId,
 )
 
-from dbtools.server.messages import Malformed, encode, parse
+from dbtools.server.descriptors import Descriptors
+from dbtools.server.messages import Malformed, encode, identifier, parse
 from dbtools.server.protocol import build_server
 from dbtools.toolbox import Toolbox
 
 LONGEST_LINE = 64 * 2**20  #: bytes
 CHUNK = 2**16
-GRACE = 1.0  #: seconds for what is being answered when the client has said all that it will
+GRACE = 5.0  #: seconds for what is being answered when the client has said all that it will
 
 
-async def serve(toolbox: Toolbox, role: str, instructions: str) -> None:
-    """Serve *toolbox* as *role* to the client at stdin and stdout until it leaves."""
+async def serve(toolbox: Toolbox, role: str, instructions: str, descriptors: Descriptors) -> None:
+    """Serve *toolbox* as *role* to the client at *descriptors* until it leaves."""
     server = build_server(toolbox, role, instructions)
-    with _private_stdout() as descriptor:
-        reader = await _open_reader(sys.stdin.fileno())
-        writer = await _open_writer(descriptor)
-        streams = LineStreams(reader, writer)
-        await server.run(streams, streams, server.create_initialization_options())
+    output = Output()
+    reader = await _open_reader(descriptors.input)
+    writer = await _open_writer(descriptors.output, output)
+    streams = LineStreams(reader, writer)
+    output.lost = streams.leave
+    await server.run(streams, streams, server.create_initialization_options())
 
 
 class LineStreams:
@@ -62,26 +59,42 @@ class LineStreams:
 
     async def __anext__(self) -> SessionMessage | Exception:
         while not self._gone:
-            try:
-                line = await self._reader.readline()
-            except ValueError:
-                await self._refuse(
-                    Malformed(
-                        id=None, code=INVALID_REQUEST, message=f"A line has over {LONGEST_LINE:,} bytes."
-                    )
-                )
-                continue
+            line = await self._line()
             if not line:
                 break
-            if not line.strip():
-                continue
-            message = parse(line)
+            message = parse(line) if isinstance(line, bytes) else line
             if not isinstance(message, Malformed):
                 self._note(message)
                 return SessionMessage(message)
             await self._refuse(message)
         await self._finish()
         raise StopAsyncIteration
+
+    async def _line(self) -> bytes | Malformed:
+        """Return the next line that is not blank, or nothing at the end."""
+        while True:
+            try:
+                line = await self._reader.readuntil()
+            except asyncio.IncompleteReadError as exc:
+                return exc.partial.strip()
+            except asyncio.LimitOverrunError as exc:
+                head = await self._reader.readexactly(exc.consumed)
+                await self._skip_line()
+                message = f"The line has over {LONGEST_LINE:,} bytes."
+                return Malformed(id=identifier(head), code=INVALID_REQUEST, message=message)
+            if line.strip():
+                return line
+
+    async def _skip_line(self) -> None:
+        while True:
+            try:
+                await self._reader.readuntil()
+            except asyncio.LimitOverrunError as exc:
+                await self._reader.readexactly(exc.consumed)
+            except asyncio.IncompleteReadError:
+                return
+            else:
+                return
 
     def _note(self, message: object) -> None:
         """Remember what is to be answered."""
@@ -125,11 +138,14 @@ class LineStreams:
         try:
             self._writer.write(line)
             await self._writer.drain()
-        except (ConnectionError, OSError):
-            # Nobody reads any more: end as if stdin had closed.
-            self._gone = True
-            self._answered.set()
-            self._reader.feed_eof()
+        except OSError:
+            self.leave()
+
+    def leave(self) -> None:
+        """End as if stdin had closed, and at once: nobody reads any more."""
+        self._gone = True
+        self._answered.set()
+        self._reader.feed_eof()
 
     async def aclose(self) -> None:
         """Do nothing: stdin and stdout belong to the process."""
@@ -144,20 +160,6 @@ class LineStreams:
         exc_tb: TracebackType | None,
     ) -> None:
         return None
-
-
-@contextmanager
-def _private_stdout() -> Iterator[int]:
-    """Give a descriptor of stdout that nobody else has, and point descriptor 1 at stderr meanwhile."""
-    sys.stdout.flush()
-    private = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield private
-    finally:
-        sys.stdout.flush()
-        os.dup2(private, 1)
-        os.close(private)
 
 
 def _is_pipe(descriptor: int) -> bool:
@@ -187,13 +189,27 @@ def _feed(descriptor: int, reader: asyncio.StreamReader, loop: asyncio.AbstractE
         return
 
 
-async def _open_writer(descriptor: int) -> "asyncio.StreamWriter | FileWriter":
+class Output(asyncio.streams.FlowControlMixin):
+    """The protocol of asyncio's that writes; it notices when nobody reads any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: Callable[[], None] | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell."""
+        super().connection_lost(exc)
+        if self.lost is not None:
+            self.lost()
+
+
+async def _open_writer(descriptor: int, output: Output) -> "asyncio.StreamWriter | FileWriter":
     if not _is_pipe(descriptor):
         return FileWriter(descriptor)
     loop = asyncio.get_running_loop()
     pipe = os.fdopen(os.dup(descriptor), "wb", buffering=0)
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe)
-    return asyncio.StreamWriter(transport, protocol, None, loop)
+    transport, _ = await loop.connect_write_pipe(lambda: output, pipe)
+    return asyncio.StreamWriter(transport, output, None, loop)
 
 
 class FileWriter:

@@ -1,7 +1,5 @@
 """Arguments of calls: one pydantic model for what is advertised and for what is read."""
 
-import copy
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, TypeVar
@@ -10,15 +8,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
-from dbtools.column_types import Operator, quoted
+from dbtools.column_types import UNSENDABLE, Operator, quoted
 from dbtools.errors import listing, nearest
 from dbtools.statement import MOST_CONDITIONS, MOST_VALUES, Comparison, Match
 
 DEEPEST = 32
+DEFAULT_LIMIT = 50  #: rows of a list
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_INTEGER = 10**400
-FORBIDDEN = re.compile("[\0\ud800-\udfff]")
 
 
 def check(arguments: object) -> None:
@@ -39,7 +37,7 @@ def _check(value: object, place: str, depth: int, left: list[int]) -> None:
         case Mapping():
             for name, each in value.items():
                 _check_text(str(name), f"{place}: the name {quoted(str(name))}", left)
-                _check(each, f"{place}.{name}" if depth else str(name), depth + 1, left)
+                _check(each, _short(f"{place}.{name}" if depth else str(name)), depth + 1, left)
         case list() | tuple():
             for index, each in enumerate(value):
                 _check(each, f"{place}[{index}]", depth + 1, left)
@@ -53,7 +51,7 @@ def _check_text(text: str, place: str, left: list[int]) -> None:
     left[0] -= len(text)
     if left[0] < 0:
         raise errors.BadArgument(f"{_short(place)}: more than {MOST_CHARACTERS:,} characters in one call.")
-    if found := FORBIDDEN.search(text):
+    if found := UNSENDABLE.search(text):
         what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
         raise errors.BadArgument(f"{_short(place)}: contains {what}. Text must be valid Unicode without NUL.")
 
@@ -103,7 +101,7 @@ class ListArguments(Arguments):
     match: Match = Match.ALL
     columns: tuple[str, ...] = Field(default=(), description="default all")
     order_by: tuple[str, ...] = Field(default=(), description='"column" or "column desc"')
-    limit: Count = Field(default=50, ge=1)
+    limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     cursor: str = Field(default="", description="next_cursor of the page before, other arguments unchanged")
 
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -167,13 +165,12 @@ WANTED: Mapping[str, str] = {
 def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError:
     found = exc.errors(include_url=False)
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
-    location = [part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))]
-    place = _place(location)
+    if first["type"] == "extra_forbidden":
+        *within, name = first["loc"]
+        return unknown_argument(str(name), list((Where if within else model).model_fields), _place(within))
+    place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
     context = first.get("ctx", {})
     match first["type"]:
-        case "extra_forbidden":
-            known = list((model if len(location) == 1 else Where).model_fields)
-            return unknown_argument(str(location[-1]), known, _place(location[:-1]))
         case "enum":
             return errors.BadArgument(f"{place}: wants one of {context['expected']}.")
         case "greater_than_equal":
@@ -197,9 +194,19 @@ def _model_schema(model: type[Arguments]) -> Mapping[str, object]:
     return inlined
 
 
-def schema_of(model: type[Arguments]) -> dict[str, object]:
-    """Return the JSON Schema of *model*, without references, titles and null defaults, as one's own."""
-    return copy.deepcopy(dict(_model_schema(model)))
+def schema_of(model: type[Arguments]) -> Mapping[str, object]:
+    """Return the JSON Schema of *model*, without references, titles and null defaults."""
+    return _model_schema(model)
+
+
+def narrowed_schema(schema: Mapping[str, object], path: Sequence[str], part: object) -> dict[str, object]:
+    """Return *schema* with *part* at *path*; what is not on the way is shared with *schema*."""
+    first, *rest = path
+    inner = schema[first]
+    if not rest:
+        return {**schema, first: part}
+    assert isinstance(inner, Mapping)
+    return {**schema, first: narrowed_schema(inner, rest, part)}
 
 
 def _inlined(schema: object, definitions: Mapping[str, object]) -> object:

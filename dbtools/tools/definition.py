@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
-from dbtools.catalog import Catalog
+from dbtools.catalog import Catalog, Table
 from dbtools.policy import Limits
 from dbtools.results import Answer, ResultSet, Style
 from dbtools.statement import Statement
+from dbtools.tools.naming import table_names
 
 BYTES_PER_TOKEN = 4  #: of definitions
 
@@ -43,6 +45,14 @@ class Setting:
     catalog: Catalog
     limits: Limits = field(default_factory=Limits)
     style: Style = field(default_factory=Style)
+
+    def name(self, table: Table) -> str:
+        """Return the part T of the names of *table*'s tools."""
+        return self._names[(table.schema, table.name)]
+
+    @cached_property
+    def _names(self) -> Mapping[tuple[str, str], str]:
+        return table_names(self.catalog)
 
 
 class Call(Protocol):

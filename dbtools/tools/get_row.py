@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.cells import encoder, size
-from dbtools.column_types import Family, quoted
+from dbtools.cells import dump, encoder, size
+from dbtools.column_types import Family, Operator, quoted
 from dbtools.errors import listing
 from dbtools.links import cell_uri
 from dbtools.results import (
@@ -24,12 +24,13 @@ from dbtools.statement import Comparison, Output, Select, Statement, bind_condit
 from dbtools.tools.arguments import as_text, check, unknown_argument
 from dbtools.tools.definition import ROW_SCHEMA, Setting, ToolDefinition
 from dbtools.tools.list_rows import link_type
-from dbtools.tools.naming import argument_names, table_names
+from dbtools.tools.naming import argument_names
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, cleaned, sentence
 
 LARGEST_MEDIA = 1_000_000  #: bytes of one blob that goes along with a row
 ROOM_FOR_NOTE = 200  #: bytes
-SHORTEST = 100  #: characters that a cut cell keeps
+ROOM_FOR_LENGTH = 40  #: bytes that say how long a cut cell is
+SHORTEST = 100  #: bytes that a cut cell keeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,28 +149,34 @@ class GetCall:
         for name in sorted(sizes, key=lambda name: -sizes[name]):
             if total <= room:
                 break
-            kept = max(SHORTEST, (sizes[name] - (total - room)) // 2)
-            value = row[name] if isinstance(row[name], str) else str(row[name])
-            row[name] = shown_cut(Cut(start=str(value)[:kept], length=len(str(value))))
+            kept = max(SHORTEST, sizes[name] - (total - room) - ROOM_FOR_LENGTH)
+            row[name] = _shortened(cells[name], row[name], kept)
             total += size(row[name]) - sizes[name]
             if name not in cut:
                 cut.append(name)
         return cut
 
 
+def _shortened(cell: object, shown: object, most: int) -> str:
+    """Return *cell*, or the JSON value *shown* that it is, cut so that it takes about *most* bytes."""
+    if isinstance(cell, bytes):
+        return shown_cut(Cut(start=cell, length=len(cell)))
+    text = shown if isinstance(shown, str) else dump(shown)[1]
+    length = len(text)
+    if isinstance(cell, Cut) and isinstance(cell.start, str):
+        text, length = cell.start, cell.length
+    while (taken := size(text)) > most:
+        text = text[: min(len(text) - 1, len(text) * most // taken)]
+    return shown_cut(Cut(start=text, length=length))
+
+
 def define(setting: Setting) -> Iterator[GetRow]:
     """Yield `get_T` for every table that has a key."""
-    names = table_names(setting.catalog)
     for table in setting.catalog.tables:
         keys = argument_names(table.key_columns())
-        if keys and all(column.type.equatable for column in keys.values()):
-            name = names[(table.schema, table.name)]
-            yield GetRow(
-                setting=setting,
-                table=table,
-                keys=keys,
-                definition=_definition(setting, table, keys, name),
-            )
+        if keys and all(Operator.EQ in column.type.operators for column in keys.values()):
+            definition = _definition(setting, table, keys, setting.name(table))
+            yield GetRow(setting=setting, table=table, keys=keys, definition=definition)
 
 
 def _definition(setting: Setting, table: Table, keys: Mapping[str, Column], name: str) -> ToolDefinition:

@@ -39,9 +39,8 @@ from dbtools.statement import (
     bind_order,
     column_of,
 )
-from dbtools.tools.arguments import ListArguments, read, schema_of
+from dbtools.tools.arguments import DEFAULT_LIMIT, ListArguments, narrowed_schema, read, schema_of
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, ToolDefinition
-from dbtools.tools.naming import table_names
 from dbtools.tools.wording import (
     LONGEST_TABLE_COMMENT,
     cleaned,
@@ -138,14 +137,16 @@ class ListCall:
     def render(self, found: ResultSet) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""
         setting = self.tool.setting
-        encoded = encode_rows(found, [column.name for column in self.columns])
-        reserve = ENVELOPE + (size(self._cursor(found, len(found.rows))) if found.rows else 0)
-        count = fitting(encoded, setting.style, setting.limits, reserve=reserve)
-        if count == 0 and encoded.rows:
-            encoded, count = narrowed(encoded, setting.style, setting.limits, reserve=reserve), 1
+        names = [column.name for column in self.columns]
+        encoded, shown = encode_rows(found, names), found
+        count = self._fitting(found, encoded)
+        if count == 0 and found.rows:
+            reserve = self._reserve(found, 1)
+            shown = narrowed(found, names, setting.style, setting.limits, reserve=reserve)
+            encoded, count = encode_rows(shown, names), 1
         page = Encoded(columns=encoded.columns, rows=encoded.rows[:count])
         truncated = found.more or count < len(found.rows)
-        cuts = list(self._cuts(found, count))
+        cuts = list(self._cuts(shown, count))
         extra: dict[str, object] = {"next_cursor": self._cursor(found, count)} if truncated else {}
         if note := self._note(capped=count < len(found.rows), truncated=truncated, cuts=bool(cuts)):
             extra["note"] = note
@@ -154,6 +155,21 @@ class ListCall:
         )
         links = tuple(link for link in map(self._link, cuts[:MOST_LINKS]) if link is not None)
         return Answer(structured=structured, text=text, links=links, rows=count, truncated=truncated)
+
+    def _fitting(self, found: ResultSet, encoded: Encoded) -> int:
+        """Return how many rows fit together with the cursor after them."""
+        setting = self.tool.setting
+        count = len(found.rows)
+        while count:
+            reserve = self._reserve(found, count)
+            fits = fitting(encoded, setting.style, setting.limits, reserve=reserve)
+            if fits >= count:
+                break
+            count = fits
+        return count
+
+    def _reserve(self, found: ResultSet, count: int) -> int:
+        return ENVELOPE + size(self._cursor(found, count))
 
     def _cursor(self, found: ResultSet, count: int) -> str:
         last = found.rows[count - 1]
@@ -199,13 +215,9 @@ def link_type(column: Column) -> str:
 
 def define(setting: Setting) -> Iterator[ListRows]:
     """Yield `list_T` for every table."""
-    names = table_names(setting.catalog)
     for table in setting.catalog.tables:
-        yield ListRows(
-            setting=setting,
-            table=table,
-            definition=_definition(setting, table, names[(table.schema, table.name)]),
-        )
+        definition = _definition(setting, table, setting.name(table))
+        yield ListRows(setting=setting, table=table, definition=definition)
 
 
 def _definition(setting: Setting, table: Table, name: str) -> ToolDefinition:
@@ -231,28 +243,18 @@ def _definition(setting: Setting, table: Table, name: str) -> ToolDefinition:
     )
 
 
-def input_schema(setting: Setting, table: Table) -> dict[str, object]:
+def input_schema(setting: Setting, table: Table) -> Mapping[str, object]:
     """Return the schema of `list_T`'s arguments: the model's, with *table*'s columns and operators."""
-    schema = schema_of(ListArguments)
-    properties = _object(schema["properties"])
-    names = [column.name for column in table.columns]
-    where = _object(_object(_object(properties["where"])["items"])["properties"])
-    where["column"] = {"type": "string", "enum": names}
+    column = {"type": "string", "enum": [column.name for column in table.columns]}
     taken = {operator for column in table.columns for operator in column.type.operators}
-    where["op"] = {
-        "type": "string",
-        "enum": [each for each in Operator if each in taken],
-        "default": Operator.EQ,
-    }
-    if Operator.EQ not in taken:
-        del _object(where["op"])["default"]
-    _object(properties["columns"])["items"] = {"type": "string", "enum": names}
-    limit = _object(properties["limit"])
-    limit["maximum"] = setting.limits.max_rows
-    limit["default"] = min(50, setting.limits.max_rows)
-    return schema
-
-
-def _object(schema: object) -> dict[str, object]:
-    assert isinstance(schema, dict)
-    return schema
+    names = [str(each) for each in Operator if each in taken]
+    operator: dict[str, object] = {"type": "string", "enum": names}
+    if Operator.EQ in taken:
+        operator["default"] = str(Operator.EQ)
+    most = setting.limits.max_rows
+    schema = schema_of(ListArguments)
+    schema = narrowed_schema(schema, ("properties", "where", "items", "properties", "column"), column)
+    schema = narrowed_schema(schema, ("properties", "where", "items", "properties", "op"), operator)
+    schema = narrowed_schema(schema, ("properties", "columns", "items"), column)
+    limit = {"type": "integer", "minimum": 1, "maximum": most, "default": min(DEFAULT_LIMIT, most)}
+    return narrowed_schema(schema, ("properties", "limit"), limit)

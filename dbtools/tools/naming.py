@@ -45,10 +45,15 @@ def normalised(name: str) -> str:
 
 def argument_names(columns: Iterable[Column]) -> Mapping[str, Column]:
     """Return *columns* by the argument names that stand for them: their own wherever clients accept it."""
+    columns = tuple(columns)
+    taken = {column.name for column in columns if ARGUMENT.fullmatch(column.name)}
     arguments: dict[str, Column] = {}
     for column in columns:
-        name = column.name if ARGUMENT.fullmatch(column.name) else normalised(column.name)[:60]
-        while name in arguments:
-            name += "_"
+        name = column.name
+        if name not in taken:
+            name = normalised(name)[:60]
+            while name in taken:
+                name += "_"
+            taken.add(name)
         arguments[name] = column
     return arguments

@@ -9,6 +9,7 @@ LONGEST_TABLE_COMMENT = 200
 LONGEST_COLUMN_COMMENT = 80
 LONGEST_COLUMNS = 3_000  #: characters of the list of columns in one description
 MOST_CHOICES = 12
+CONTROLS = re.compile(r"[\x00-\x1f]")
 SHORT_TYPES = (
     ("timestamp with time zone", "timestamptz"),
     ("timestamp without time zone", "timestamp"),
@@ -19,7 +20,10 @@ SHORT_TYPES = (
 
 def cleaned(comment: str, most: int) -> str:
     """Return *comment* on one line of at most *most* characters, without invisible characters."""
-    text = " ".join(re.sub(r"[\x00-\x1f]", " ", INVISIBLE.sub("", comment)).split())
+    if comment.isascii() and comment.isprintable() and "  " not in comment:
+        text = comment.strip()
+    else:
+        text = " ".join(CONTROLS.sub(" ", INVISIBLE.sub("", comment)).split())
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
@@ -67,13 +71,13 @@ def type_name(column: Column) -> str:
 
 def relation_targets(catalog: Catalog, table: Table) -> dict[str, str]:
     """Return for each column of a foreign key the column of the table that it points to."""
-    labels = {(each.schema, each.name): catalog.label(each) for each in catalog.tables}
     targets: dict[str, str] = {}
     for foreign_key in table.foreign_keys:
-        label = labels.get((foreign_key.target_schema, foreign_key.target))
-        for column, target in zip(foreign_key.columns, foreign_key.target_columns, strict=True):
-            if label is not None:
-                targets.setdefault(column, f"{label}.{target}")
+        target = catalog.table(foreign_key.target_schema, foreign_key.target)
+        if target is not None:
+            pairs = zip(foreign_key.columns, foreign_key.target_columns, strict=True)
+            for column, target_column in pairs:
+                targets.setdefault(column, f"{catalog.label(target)}.{target_column}")
     return targets
 
 

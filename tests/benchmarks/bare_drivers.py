@@ -42,8 +42,8 @@ class BarePostgresql:
 async def open_bare(url: str) -> AsyncIterator[Bare]:
     """Open the database at *url* with its driver alone."""
     if url.startswith("sqlite:"):
-        async with aiosqlite.connect(urlsplit(url).path[1:]) as connection:
-            yield BareSqlite(connection)
+        async with aiosqlite.connect(urlsplit(url).path[1:]) as file:
+            yield BareSqlite(file)
         return
     connection = await asyncpg.connect(url)
     try:

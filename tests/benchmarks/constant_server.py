@@ -1,4 +1,4 @@
-"""The least server that the SDK makes: one tool, a constant answer, streams of asyncio. `python -m` runs it."""
+"""The least server that the SDK makes: one tool with a constant answer, over stdio. `python -m` runs it."""
 
 import asyncio
 import sys

@@ -3,7 +3,7 @@
 import gc
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 Work = Callable[[], Awaitable[object]]
@@ -19,7 +19,7 @@ class Figure:
     dialect: str
     ours: float  #: seconds, or bytes
     floor: float
-    floor_is: str  #: what stands at the bottom of it
+    floor_is: str
     unit: str = "s"
 
     @property
@@ -37,8 +37,6 @@ def shown(value: float, unit: str) -> str:
     """Return *value* as people read it."""
     if unit == "bytes":
         return f"{value / 2**20:.1f} MiB"
-    if unit == "calls/s":
-        return f"{value:,.0f}/s"
     if value < 0.001:
         return f"{value * 1e6:.0f} µs"
     return f"{value * 1e3:.2f} ms" if value < 0.1 else f"{value:.3f} s"
@@ -55,25 +53,41 @@ def _line(cells: Sequence[str]) -> str:
     return "  ".join([*padded, *cells[len(WIDTHS) :]])
 
 
-async def medians(contenders: Mapping[str, Work], *, rounds: int, calls: int) -> dict[str, float]:
-    """Return the seconds that a call of each of *contenders* takes: the median of the rounds."""
-    times = await _rounds(contenders, rounds=rounds, calls=calls)
-    return {name: statistics.median(each) for name, each in times.items()}
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """The seconds that a call of each contender took."""
+
+    ours: float
+    floor: float
+
+    def __truediv__(self, calls: int) -> "Times":
+        """Return the times of one call where each has been *calls* at once."""
+        return Times(ours=self.ours / calls, floor=self.floor / calls)
+
+    def figure(self, measured: str, dialect: str, *, floor_is: str) -> Figure:
+        """Return the times under the names of what was *measured* and of what the floor is."""
+        return Figure(measured=measured, dialect=dialect, ours=self.ours, floor=self.floor, floor_is=floor_is)
 
 
-async def bests(contenders: Mapping[str, Work], *, rounds: int) -> dict[str, float]:
-    """Return the seconds of each of *contenders* in its best round of one call."""
-    times = await _rounds(contenders, rounds=rounds, calls=1)
-    return {name: min(each) for name, each in times.items()}
+async def medians(*, ours: Work, floor: Work, rounds: int, calls: int) -> Times:
+    """Return what a call of each took in the middle one of the *rounds*."""
+    times = await _rounds(ours, floor, rounds=rounds, calls=calls)
+    return Times(ours=statistics.median(times[0]), floor=statistics.median(times[1]))
 
 
-async def _rounds(contenders: Mapping[str, Work], *, rounds: int, calls: int) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for work in contenders.values():
+async def bests(*, ours: Work, floor: Work, rounds: int) -> Times:
+    """Return what a call of each took in its best one of the *rounds*."""
+    times = await _rounds(ours, floor, rounds=rounds, calls=1)
+    return Times(ours=min(times[0]), floor=min(times[1]))
+
+
+async def _rounds(*contenders: Work, rounds: int, calls: int) -> list[list[float]]:
+    times: list[list[float]] = [[] for _ in contenders]
+    for work in contenders:
         await work()
     for _ in range(rounds):
-        for name, work in contenders.items():
-            times[name].append(await _seconds(work, calls))
+        for work, seconds in zip(contenders, times, strict=True):
+            seconds.append(await _seconds(work, calls))
     return times
 
 

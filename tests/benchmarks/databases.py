@@ -95,9 +95,7 @@ def postgresql_wide() -> str:
 
 def _wide_table(number: int, comments: list[str]) -> str:
     # The parents are tables that exist by then, the first one its own.
-    fixed = [
-        column.format(parent=_name(number // 2), owner=_name(number // 3)) for column in FIXED_COLUMNS
-    ]
+    fixed = [column.format(parent=_name(number // 2), owner=_name(number // 3)) for column in FIXED_COLUMNS]
     rest = [f"column_{at:02d} {TYPES[at % len(TYPES)]}" for at in range(len(fixed), COLUMNS)]
     separators = [","] * (COLUMNS - 1) + [""]
     lines = map("".join, zip(fixed + rest, separators, comments, strict=True))

@@ -5,7 +5,7 @@ import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class StdioClient:
     async def request(self, method: str, parameters: Mapping[str, object]) -> bytes:
         """Return the line that answers."""
         number = next(self._numbers)
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         self._send({"id": number, "method": method, "params": parameters})
         return await answer
@@ -67,15 +67,16 @@ class StdioClient:
 
 @asynccontextmanager
 async def open_process(*arguments: str) -> AsyncIterator[Process]:
-    """Run Python with *arguments* and end it in the end."""
+    """Run Python with *arguments*, and end it at once in the end: how it leaves is not measured."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, cwd=ROOT, stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE
     )
     try:
         yield process
     finally:
-        assert process.stdin is not None
-        process.stdin.close()
+        # It may have ended by itself.
+        with suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
 
 

@@ -218,9 +218,7 @@ def _content(path: Path) -> Mapping[str, Sequence[tuple[object, ...]]]:
 
 def _columns(path: Path) -> dict[str, list[str]]:
     query = "select name from pragma_table_info('{}')"
-    return {
-        table: [str(name) for (name,) in _rows(path, query.format(table))] for table in _names(path)
-    }
+    return {table: [str(name) for (name,) in _rows(path, query.format(table))] for table in _names(path)}
 
 
 def _counts(path: Path) -> dict[str, int]:
@@ -235,9 +233,7 @@ def _postgresql_counts(url: str) -> dict[str, object]:
         and relkind in ('r', 'v')
     """
     names = [name for (name,) in _postgresql_rows(url, query)]
-    return {
-        str(name): _postgresql_rows(url, f'select count(*) from "{name}"')[0][0] for name in names
-    }
+    return {str(name): _postgresql_rows(url, f'select count(*) from "{name}"')[0][0] for name in names}
 
 
 def _postgresql_rows(url: str, query: str) -> list[tuple[object, ...]]:

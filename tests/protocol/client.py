@@ -241,7 +241,8 @@ async def spawn(
         if process.returncode is None:
             os.kill(process.pid, signal.SIGKILL)
         await process.wait()
-        writer.transport.abort()
+        if not writer.is_closing():
+            writer.transport.abort()
         output.close()
         await anyio.lowlevel.checkpoint()
 

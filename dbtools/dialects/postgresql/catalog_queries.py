@@ -6,7 +6,15 @@ Names are qualified throughout: what the search path finds first may be anybody'
 #: The planner takes these for long statements, and compiling them would take longer than running them.
 SETTINGS = "set local jit = off"
 
-DEFAULT_SCHEMA = "select coalesce(pg_catalog.current_schema()::text, 'public')"
+#: The first on the search path that is not hidden: the login may well have the name of a hidden one.
+DEFAULT_SCHEMA = """
+select s.name::text
+from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
+where not pg_catalog.starts_with(s.name::text, 'pg_')
+    and s.name not in ('information_schema', 'dbtools')
+order by s.place
+limit 1
+"""
 
 #: Before version 14, nought is also what an unknown number of rows looks like.
 ROWS = """
@@ -54,7 +62,7 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
 """
 
 #: Of the tables $2 only those columns that have been granted. A default names no column: it is
-#: printed without its table, which is quicker and, in version 18, waits for no lock.
+#: printed without its table, which is quicker and waits for no lock on it.
 COLUMNS = """
 select
     a.attrelid as relation,
@@ -161,7 +169,7 @@ select
         order by e.enumsortorder
     ) as labels,
     array(
-        select pg_catalog.pg_get_constraintdef(k.oid)
+        select coalesce(pg_catalog.pg_get_constraintdef(k.oid), '')
         from pg_catalog.pg_constraint as k
         where k.contypid = t.oid
             and k.contype = 'c'

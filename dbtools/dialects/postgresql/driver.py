@@ -90,8 +90,10 @@ class PostgresqlDriver:
 
 async def _set_codecs(connection: Any) -> None:
     """Let temporal values and decimals come as the server writes them: the driver's own lose some."""
-    for name in ("date", "time", "timetz", "interval", "numeric", "uuid"):
+    for name in ("date", "time", "timetz", "interval", "numeric", "uuid", "inet"):
         await _set_codec(connection, name, str)
+    # Read as four bytes, 0.1 would be shown as 0.10000000149011612.
+    await _set_codec(connection, "float4", float)
     await _set_codec(connection, "timestamp", _with_t)
     await _set_codec(connection, "timestamptz", _in_utc)
 

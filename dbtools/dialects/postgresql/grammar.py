@@ -15,7 +15,8 @@ from dbtools.column_types import ColumnType, Family
 from dbtools.dialects.selects import ESCAPE, Element, Truth
 from dbtools.statement import Output
 
-PLAIN_TEXT = {"pg_catalog.text", "pg_catalog.varchar", "pg_catalog.bpchar"}
+#: An address that is cast to a text has a mask even where it is that of one host.
+PLAIN_TEXT = {"pg_catalog.text", "pg_catalog.varchar", "pg_catalog.bpchar", "pg_catalog.inet"}
 AS_THEY_ARE = {
     Family.INTEGER,
     Family.NUMBER,

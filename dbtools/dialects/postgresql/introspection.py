@@ -45,7 +45,7 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
     """Return what the login of *connection* may select from, all as of one moment."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(catalog_queries.SETTINGS)
-        default_schema = await connection.fetchval(catalog_queries.DEFAULT_SCHEMA)
+        default_schema = await connection.fetchval(catalog_queries.DEFAULT_SCHEMA) or "public"
         relations = [
             row
             for row in await connection.fetch(catalog_queries.RELATIONS)
@@ -101,11 +101,9 @@ def _place(table: Table, default_schema: str) -> tuple[bool, str, str]:
 
 def _warnings(relations: Iterable[Record], tables: Iterable[Table]) -> tuple[str, ...]:
     found = {(table.schema, table.name) for table in tables}
-    missed = sorted({(row["schema"], row["name"]) for row in relations} - found)
-    if not missed:
-        return ()
-    names = listing(f"{schema}.{name}" for schema, name in missed)
-    return (f"The login may not select from {names}.",)
+    closed = {(row["schema"], row["name"]) for row in relations if not (row["reachable"] and row["readable"])}
+    names = [f"{schema}.{name}" for schema, name in sorted(closed - found)]
+    return (f"The login may not select from {listing(names)}.",) if names else ()
 
 
 def _tables(facts: _Facts) -> list[Table]:
@@ -248,7 +246,8 @@ def _foreign_key(sources: Iterable[Column], target: Record, targets: Iterable[Co
 
 
 def _find(columns: Columns, relation: int, numbers: Iterable[int]) -> tuple[Column, ...]:
-    """Return the columns of *relation* with *numbers*, or none at all if one of them is missing."""
+    """Return the columns with *numbers*, or none at all if one is missing or is never equal to a value."""
     known = columns.get(relation, {})
-    numbers = tuple(numbers)
-    return tuple(known[number] for number in numbers) if known.keys() >= set(numbers) else ()
+    found = [known.get(number) for number in numbers]
+    comparable = [column for column in found if column and column.type.equatable]
+    return tuple(comparable) if len(comparable) == len(found) else ()

@@ -49,6 +49,7 @@ class DeclaredType:
     type: ColumnType
     checks: tuple[Check, ...] = ()  #: of the domains
     filled: bool = False  #: whether a domain forbids nulls
+    base: str  #: the name of the type below all domains, without a length
 
 
 class DeclaredTypes:
@@ -70,20 +71,28 @@ class DeclaredTypes:
 
     def _make(self, row: Record, depth: int) -> DeclaredType:
         if depth == DEEPEST:
-            return DeclaredType(type=_opaque(row))
+            return DeclaredType(type=_opaque(row), base=row["name"])
         if row["kind"] == "d":
             return self._domain(row, depth)
         made = self._undomained(row, depth)
         if not row["reachable"]:
             made = replace(made, equatable=False, ordered=False)
-        return DeclaredType(type=made)
+        return DeclaredType(type=made, base=row["name"].partition("(")[0])
 
     def _domain(self, row: Record, depth: int) -> DeclaredType:
         base = self._declared((row["base"], row["base_modifier"]), depth + 1)
+        # The operators of enums do not take a domain for its enum, as all others do.
+        comparable = base.type.family is not Family.ENUM
         return DeclaredType(
-            type=replace(base.type, name=row["name"]),
-            checks=(*_value_checks(row["checks"]), *base.checks),
+            type=replace(
+                base.type,
+                name=row["name"],
+                equatable=base.type.equatable and comparable,
+                ordered=base.type.ordered and comparable,
+            ),
+            checks=(*_checks(row["checks"], base.base), *base.checks),
             filled=row["filled"] or base.filled,
+            base=base.base,
         )
 
     def _undomained(self, row: Record, depth: int) -> ColumnType:
@@ -131,9 +140,11 @@ class DeclaredTypes:
         return ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row), large=large)
 
 
-def _value_checks(expressions: Iterable[str]) -> Iterator[Check]:
+def _checks(expressions: Iterable[str], base: str) -> Iterator[Check]:
     for expression in expressions:
-        yield from (check for check in read_checks(expression) if check.column == "VALUE")
+        # The value of a domain over a domain is written with a cast that changes nothing.
+        uncast = expression.replace(f"(VALUE)::{base}", "VALUE")
+        yield from (check for check in read_checks(uncast) if check.column == "VALUE")
 
 
 def _own_name(row: Record) -> str:

@@ -11,18 +11,22 @@ Whose a comment is:
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import dropwhile, islice, takewhile
 
 TOKEN = re.compile(
     r"""
-    --(?P<line>[^\n]*)
+    (?=\S)(?:
+    (?P<words>[^\s'"`\[(),/-](?:[^'"`\[(),/-]*[^\s'"`\[(),/-])?)
+    | (?P<mark>[(),])
+    | --(?P<line>[^\n]*)
     | /\*(?P<block>.*?)(?:\*/|\Z)
     | (?P<quoted>'[^']*(?:''[^']*)*'? | "[^"]*(?:""[^"]*)*"? | `[^`]*(?:``[^`]*)*`? | \[[^\]]*\]?)
-    | (?P<mark>[(),])
-    | (?P<words>[^\s'"`\[(),/-]+(?:[ \t\r\n\f]+[^\s'"`\[(),/-]+)*)
+    )
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
+COMMENTS = ("line", "block")
+STEPS = {"(": 1, ",": 0, ")": -1}  #: into parentheses and out
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
 CHECK = re.compile(r"(?:^|\s)check$", re.IGNORECASE)
 COLLATION = re.compile(r"(?:^|\s)collate(?:$|\s+(?!binary(?:\s|$)))", re.IGNORECASE)
@@ -48,35 +52,48 @@ class Definition:
     collated: frozenset[str] = frozenset()  #: columns where unequal texts may count as equal
 
 
-class _Token(NamedTuple):
-    kind: str  #: line or block (comments), quoted, mark, words; of a body also opening, separator, closing
-    text: str
-    start: int
-    end: int
+_Token = re.Match[str]
+
+
+@dataclass(kw_only=True)
+class _Part:
+    """One definition in the body of a CREATE statement: of a column, or a constraint."""
+
+    begin: int  #: where the mark before it ends
+    end: int = 0  #: where the mark after it begins
+    code: list[_Token] = field(default_factory=list)
+    comments: list[tuple[int, _Token]] = field(default_factory=list)  #: how much code is before, and each
 
     @property
-    def is_comment(self) -> bool:
-        return self.kind in ("line", "block")
+    def name(self) -> str | None:
+        """The folded name of the column; None of a constraint."""
+        if not self.code:
+            return None
+        first = self.code[0]
+        if first.lastgroup == "quoted":
+            return fold(_unquoted(first[0]))
+        name = fold(first[0].split(None, 1)[0]) if first.lastgroup == "words" else ""
+        return name if name and name not in CONSTRAINTS else None
 
 
 def read_definition(sql: str) -> Definition:
     """Return what the CREATE statement *sql* of a table or a view tells of it."""
-    if "--" not in sql and "/*" not in sql and "check" not in sql.lower():
+    folded = sql.lower()
+    if "--" not in sql and "/*" not in sql and "check" not in folded:
         return Definition()
-    tokens = _tokens(sql)
+    tokens = list(TOKEN.finditer(sql))
     is_view = BEGINNING_OF_VIEW.match(sql) is not None
     opening = _opening(tokens, is_view)
-    head = [token for token in tokens[:opening] if token.is_comment]
+    head = [token for token in tokens[:opening] if token.lastgroup in COMMENTS]
     if is_view:
         head += _comments_after_as(sql, tokens)
-    body = _body(tokens[opening:])
-    parts = _parts(body)
-    comments = _comments(parts, _owned(sql, body, parts))
+    parts = _parts(tokens[opening:])
+    comments = _comments(sql, parts)
     return Definition(
-        comment=_cleaned([*head, *comments.pop(TABLE, [])]),
-        comments={_name(parts[owner]): _cleaned(tokens) for owner, tokens in comments.items()},
-        checks=tuple(check for part in parts for check in _checks(sql, part)),
-        collated=frozenset(_name(part) for part in parts if _is_collated(part)),
+        comment=_cleaned([*head, *comments.pop(None, [])]),
+        comments={name: _cleaned(found) for name, found in comments.items() if name is not None},
+        checks=tuple(check for part in parts for check in _checks(sql, part)) if "check" in folded else (),
+        collated=_collated(parts) if "collate" in folded else frozenset(),
     )
 
 
@@ -87,150 +104,121 @@ def fold(name: str) -> str:
 
 def module_of(sql: str) -> str:
     """Return the folded name of the module that the CREATE VIRTUAL TABLE statement *sql* uses."""
-    words = [fold(word) for token in _tokens(sql) if token.kind == "words" for word in token.text.split()]
+    code = (token[0] for token in TOKEN.finditer(sql) if token.lastgroup == "words")
+    words = [fold(word) for chunk in code for word in chunk.split()]
     return words[words.index("using") + 1] if "using" in words[:-1] else ""
 
 
-def _tokens(sql: str) -> list[_Token]:
-    tokens = []
-    for match in TOKEN.finditer(sql):
-        kind = str(match.lastgroup)
-        tokens.append(_Token(kind, match[kind], match.start(), match.end()))
-    return tokens
-
-
 def _opening(tokens: Sequence[_Token], is_view: bool) -> int:
-    """Return where the parenthesis is that opens the list of columns; without one, the end."""
+    """Return where the list of columns opens or, in a view without one, where its AS is."""
     for index, token in enumerate(tokens):
-        if token.text == "(" and token.kind == "mark":
+        if token["mark"] == "(" or (is_view and token["words"] and AS.search(token[0])):
             return index
-        if is_view and token.kind == "words" and AS.search(token.text):
-            break
     return len(tokens)
 
 
 def _comments_after_as(sql: str, tokens: Sequence[_Token]) -> Iterator[_Token]:
-    words = ((index, AS.search(token.text)) for index, token in enumerate(tokens) if token.kind == "words")
-    at, match = next(((index, match) for index, match in words if match), (0, None))
-    if match is None or match["more"]:
+    """Return the comments between AS and SELECT, or on the line of that SELECT."""
+    rest = dropwhile(lambda token: not (token["words"] and AS.search(token[0])), tokens)
+    beginning = next(rest, None)
+    match = AS.search(beginning[0]) if beginning else None
+    if beginning is None or match is None or match["more"]:
         return
-    for token in tokens[at + 1 :]:
-        if not token.is_comment or (match["select"] and "\n" in sql[tokens[at].end : token.start]):
+    for token in takewhile(lambda token: token.lastgroup in COMMENTS, rest):
+        if match["select"] and "\n" in sql[beginning.end() : token.start()]:
             return
         yield token
 
 
-def _body(tokens: Sequence[_Token]) -> list[_Token]:
-    """Return the parentheses that *tokens* begin with and what is in them; its own marks are named by kind."""
-    body: list[_Token] = []
-    if not tokens or tokens[0].text != "(":
-        return body
+def _parts(tokens: Sequence[_Token]) -> list[_Part]:
+    """Return the definitions in the parentheses that *tokens* begin with."""
+    if not tokens or tokens[0]["mark"] != "(":
+        return []
+    parts = [_Part(begin=tokens[0].end())]
     depth = 0
-    for token in tokens:
-        mark = token.text if token.kind == "mark" else ""
-        depth -= mark == ")"
-        kind = {(0, "("): "opening", (1, ","): "separator", (0, ")"): "closing"}.get((depth, mark))
-        depth += mark == "("
-        body.append(token if kind is None else token._replace(kind=kind))
-        if kind == "closing":
-            break
-    return body
-
-
-def _parts(body: Iterable[_Token]) -> list[list[_Token]]:
-    """Return the definitions in *body*, without comments."""
-    parts: list[list[_Token]] = [[]]
-    for token in body:
-        if token.kind == "separator":
-            parts.append([])
-        elif not token.is_comment and token.kind not in ("opening", "closing"):
-            parts[-1].append(token)
+    for token in islice(tokens, 1, None):
+        part, kind = parts[-1], token.lastgroup
+        if kind in COMMENTS:
+            part.comments.append((len(part.code), token))
+            continue
+        if kind == "mark":
+            mark = token[0]
+            if depth == 0 and mark != "(":
+                part.end = token.start()
+                if mark == ")":
+                    break
+                parts.append(_Part(begin=token.end()))
+                continue
+            depth += STEPS[mark]
+        part.code.append(token)
     return parts
 
 
-def _comments(
-    parts: Sequence[Sequence[_Token]], owned: Iterable[tuple[int, _Token]]
-) -> dict[int, list[_Token]]:
-    """Return the comments by the definition of a column that they belong to, or TABLE."""
-    comments: dict[int, list[_Token]] = {}
-    for owner, comment in owned:
-        is_column = 0 <= owner < len(parts) and _name(parts[owner])
-        if owner == TABLE or is_column:
-            comments.setdefault(owner, []).append(comment)
+def _comments(sql: str, parts: Sequence[_Part]) -> dict[str | None, list[_Token]]:
+    """Return the comments by the column that they belong to; by None, those of the table."""
+    comments: dict[str | None, list[_Token]] = {}
+    for owner, comment in _owned(sql, parts):
+        name = parts[owner].name if 0 <= owner < len(parts) else None
+        if name is not None or owner == TABLE:
+            comments.setdefault(name, []).append(comment)
     return comments
 
 
-def _owned(
-    sql: str, body: Sequence[_Token], parts: Sequence[Sequence[_Token]]
-) -> Iterator[tuple[int, _Token]]:
-    part = 0
-    before = above = body[0] if body else None
-    owner, continuable = NOBODY, False
-    for token, after in zip(body, _next_code(body), strict=True):
-        if not token.is_comment:
-            part += token.kind == "separator"
-            before = token
-        elif before is not None:
-            is_trailing = "\n" not in sql[before.end : token.start]
-            continuable = is_trailing or (continuable and above is not None and _goes_on(sql, above, token))
-            if is_trailing or not continuable:
-                owner = _owner(sql, token, part, before, after)
-                owner = NOBODY if is_trailing and _shares_line(sql, parts, owner, token) else owner
-            yield owner, token
-        above = token
-
-
-def _next_code(body: Sequence[_Token]) -> list[_Token]:
-    """Return for each token of *body* itself or, if it is a comment, the first after it that is none."""
-    found: list[_Token] = []
-    for token in reversed(body):
-        found.append(found[-1] if found and token.is_comment else token)
-    return found[::-1]
+def _owned(sql: str, parts: Sequence[_Part]) -> Iterator[tuple[int, _Token]]:
+    """Return each comment with the number of the definition that it belongs to, or TABLE, or NOBODY."""
+    above: _Token | None = None
+    owner = NOBODY
+    for number, part in enumerate(parts):
+        for place, comment in part.comments:
+            before = part.code[place - 1].end() if place else part.begin
+            if "\n" not in sql[before : comment.start()]:
+                owner = _owner_of_trailing(sql, parts, number, place, comment)
+                above = comment
+            elif above is not None and _goes_on(sql, above, comment):
+                above = comment
+            else:
+                owner = _owner_of_own_line(sql, part, number, place, comment)
+                above = None
+            yield owner, comment
 
 
 def _goes_on(sql: str, above: _Token, comment: _Token) -> bool:
     """Return whether *comment* stands in the line below the comment *above*, and in its column."""
-    if not above.kind == comment.kind == "line" or sql.count("\n", above.end, comment.start) != 1:
+    if not above.lastgroup == comment.lastgroup == "line":
         return False
-    return _indent(sql, above) == _indent(sql, comment)
+    is_below = sql.count("\n", above.end(), comment.start()) == 1
+    return is_below and _indent(sql, above) == _indent(sql, comment)
 
 
 def _indent(sql: str, token: _Token) -> int:
-    return token.start - sql.rfind("\n", 0, token.start)
+    return token.start() - sql.rfind("\n", 0, token.start())
 
 
-def _owner(sql: str, comment: _Token, part: int, before: _Token, after: _Token) -> int:
-    """Return the definition that *comment* belongs to; *part* is the one being read, or the next."""
-    is_trailing = "\n" not in sql[before.end : comment.start]
-    is_leading = "\n" not in sql[comment.end : after.start]
-    if before.kind not in ("opening", "separator"):
-        if is_trailing or after.kind not in ("separator", "closing"):
-            return part
-        return part + 1 if after.kind == "separator" else NOBODY
-    if is_trailing and not is_leading:
-        return part - 1 if part else TABLE
-    if BLANK_LINE.search(sql, comment.end, after.start):
-        return NOBODY if part else TABLE
-    return part
+def _owner_of_trailing(sql: str, parts: Sequence[_Part], number: int, place: int, comment: _Token) -> int:
+    """Return whose a *comment* is that stands after code, or after a mark, on the same line."""
+    part = parts[number]
+    after = part.code[place].start() if place < len(part.code) else part.end
+    is_last = "\n" in sql[comment.end() : after]
+    if place == 0 and not is_last:
+        return number
+    owner = number if place else number - 1
+    # A column that was added later may have come between a comment and its own column.
+    if is_last and owner > 0 and parts[owner - 1].code:
+        other = parts[owner - 1].code[-1]
+        return owner if "\n" in sql[other.end() : comment.start()] else NOBODY
+    return owner
 
 
-def _shares_line(sql: str, parts: Sequence[Sequence[_Token]], owner: int, comment: _Token) -> bool:
-    """Return whether *comment* ends a line on which another definition than its *owner* ends too."""
-    if owner < 1 or owner >= len(parts) or not parts[owner - 1]:
-        return False
-    is_last = "\n" in sql[comment.end : comment.end + 1] or comment.kind == "line"
-    return is_last and "\n" not in sql[parts[owner - 1][-1].end : comment.start]
-
-
-def _name(part: Sequence[_Token]) -> str:
-    """Return the folded name of the column that *part* defines; of a constraint, nothing."""
-    if not part:
-        return ""
-    first = part[0]
-    if first.kind == "quoted":
-        return fold(_unquoted(first.text))
-    name = fold(first.text.split()[0]) if first.kind == "words" else ""
-    return "" if name in CONSTRAINTS else name
+def _owner_of_own_line(sql: str, part: _Part, number: int, place: int, comment: _Token) -> int:
+    """Return whose a *comment* is that begins its line."""
+    if place and place < len(part.code):
+        return number
+    if place:
+        return number + 1 if sql.startswith(",", part.end) else NOBODY
+    after = part.code[0].start() if part.code else part.end
+    if BLANK_LINE.search(sql, comment.end(), after):
+        return NOBODY if number else TABLE
+    return number
 
 
 def _unquoted(text: str) -> str:
@@ -238,23 +226,25 @@ def _unquoted(text: str) -> str:
     return text[1:-1] if quote == "]" else text[1:-1].replace(quote * 2, quote)
 
 
-def _checks(sql: str, part: Sequence[_Token]) -> Iterator[str]:
+def _checks(sql: str, part: _Part) -> Iterator[str]:
     depth = opening = 0
-    for index, token in enumerate(part):
-        if token.kind != "mark":
+    for index, token in enumerate(part.code):
+        if token.lastgroup != "mark":
             continue
-        if token.text == "(":
-            opening = index if depth == 0 else opening
-            depth += 1
-        elif token.text == ")":
-            depth -= 1
-            word = part[opening - 1] if opening else None
-            if depth == 0 and word and word.kind == "words" and CHECK.search(word.text):
-                yield sql[part[opening].start : token.end]
+        if depth == 0:
+            opening = index
+        depth += STEPS[token[0]]
+        if depth == 0 and opening and CHECK.search(part.code[opening - 1][0]):
+            yield sql[part.code[opening].start() : token.end()]
 
 
-def _is_collated(part: Sequence[_Token]) -> bool:
-    return any(token.kind == "words" and COLLATION.search(token.text) for token in part)
+def _collated(parts: Iterable[_Part]) -> frozenset[str]:
+    return frozenset(
+        part.name
+        for part in parts
+        if part.name is not None
+        and any(token.lastgroup == "words" and COLLATION.search(token[0]) for token in part.code)
+    )
 
 
 def _cleaned(comments: Iterable[_Token]) -> str:
@@ -264,6 +254,6 @@ def _cleaned(comments: Iterable[_Token]) -> str:
 
 
 def _lines(comment: _Token) -> list[str]:
-    if comment.kind == "line":
-        return [comment.text.lstrip("-")]
-    return [re.sub(r"^\s*[*!]+(?=\s|$)", "", line) for line in comment.text.splitlines()]
+    if comment.lastgroup == "line":
+        return [comment["line"].lstrip("-")]
+    return [re.sub(r"^\s*[*!]+(?=\s|$)", "", line) for line in comment["block"].splitlines()]

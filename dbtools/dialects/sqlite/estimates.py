@@ -1,7 +1,7 @@
 """About how many rows tables have, as far as SQLite knows without counting. Tables in, numbers out.
 
-ANALYZE, where it has run, has left a count. Otherwise the rowids tell: their first and last are found at once,
-and rows lie between them without gaps, unless rows were deleted or given keys from elsewhere.
+ANALYZE, where it has run, has left a count. Otherwise the rowids tell: the first and the last are found at
+once, and rows lie between them without gaps, unless some were deleted or given keys from elsewhere.
 """
 
 import re

@@ -18,7 +18,7 @@ from dbtools.column_types import quoted
 from dbtools.dialects.checks import Check, read_checks
 from dbtools.dialects.sqlite.ddl import Definition, fold, module_of, read_definition
 from dbtools.dialects.sqlite.estimates import row_estimates
-from dbtools.dialects.sqlite.limits import column_limits
+from dbtools.dialects.sqlite.limits import Limits, column_limits
 from dbtools.dialects.sqlite.types import column_type
 
 #: The tables of migrations and of the registry.
@@ -30,6 +30,7 @@ ROWIDS = ("rowid", "_rowid_", "oid")
 GENERATED = (2, 3)  #: kinds of a hidden column: virtual and stored
 #: What is wrong with one relation; all else, such as a lock or an interrupt, is wrong with the whole reading.
 LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
+NO_LIMITS = Limits()
 
 RELATIONS = """
 select name, type, wr, strict
@@ -179,7 +180,7 @@ def _columns(
     """Return the columns of each of *relations* that can be read, and what is wrong with the others."""
     found, problems = _columns_of_all(connection, relations)
     for name in relations.keys() - problems.keys():
-        if any(not _is_text(each) for each in (name, *(row.name for row in found[name]))):
+        if not _is_text(name + "".join(row.name for row in found[name])):
             problems[name] = "its name or that of a column is no valid text"
         elif all(row.hidden == 1 for row in found[name]):
             problems[name] = "it has no columns"
@@ -268,7 +269,7 @@ def _checks(definition: Definition) -> dict[str, list[Check]]:
 
 
 def _rowid_column(relation: _Relation, rows: Sequence[_ColumnRow], indexes: Sequence[_Index]) -> str | None:
-    """Return the column that is another name of the rowid: an INTEGER PRIMARY KEY without an index of its own."""
+    """Return the column that is another name of the rowid: an INTEGER PRIMARY KEY that has no index."""
     primary = [row for row in rows if row.primary]
     if relation.kind is not TableKind.TABLE or not relation.has_rowid or len(primary) != 1:
         return None
@@ -287,7 +288,9 @@ def _column(
 ) -> Column:
     type = column_type(_shown(row.type), strict=strict, rowid=rowid)
     folded = fold(row.name) if checks or definition.comments else ""
-    limits = column_limits(type, checks.get(folded, ()), collated=folded in definition.collated)
+    limits = NO_LIMITS
+    if folded in checks:
+        limits = column_limits(type, checks[folded], collated=folded in definition.collated)
     return Column(
         name=row.name,
         type=type,
@@ -345,10 +348,16 @@ def _foreign_key(pairs: Sequence[tuple[str, str | None]], target: Table | None) 
     if target is None:
         return None
     implied = target.primary_key.columns if target.primary_key and target.primary_key.primary else ()
-    named = tuple(there for _, there in pairs if there is not None)
-    exact = {fold(column.name): column.name for column in target.columns}
-    there = tuple(exact.get(fold(name), "") for name in named or implied)
-    if len(there) != len(pairs) or "" in there:
+    named = tuple(name for _, name in pairs if name is not None)
+    exact = (_exact_name(target, name) for name in named or implied)
+    there = tuple(name for name in exact if name is not None)
+    if len(there) != len(pairs):
         return None
     here = tuple(name for name, _ in pairs)
     return ForeignKey(columns=here, target_schema="", target=target.name, target_columns=there)
+
+
+def _exact_name(table: Table, name: str) -> str | None:
+    if name in table.column_by_name:
+        return name
+    return next((column.name for column in table.columns if fold(column.name) == fold(name)), None)

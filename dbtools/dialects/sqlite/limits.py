@@ -1,6 +1,6 @@
 """Which values CHECK constraints leave to a column. A type and what was read of constraints in, limits out.
 
-SQLite compares by affinity: a number in a constraint on a text is a text, and nothing is said of such columns.
+SQLite compares by affinity, so a number that a constraint compares a text with is a text: that is no bound.
 """
 
 import re
@@ -26,7 +26,7 @@ class Limits(NamedTuple):
 
 
 def column_limits(type: ColumnType, checks: Iterable[Check], *, collated: bool) -> Limits:
-    """Return the limits that *checks* set to a column of *type*; *collated*: unequal texts may count as equal."""
+    """Return the limits of a column of *type*; where it is *collated*, unequal texts may count as equal."""
     checks = [] if collated and type.family not in NUMERIC else list(checks)
     chosen = (check.choices for check in checks if check.choices)
     least = (_bound(type, check.minimum, ">" * check.exclusive_minimum) for check in checks)

@@ -1,6 +1,6 @@
 """The types that SQLite's columns declare. A declared type in, a ColumnType out.
 
-A name that people mean something by (DATE, DECIMAL, JSON) counts for more than SQLite's own rules of affinity,
+A name that people mean something by (DATE, DECIMAL, JSON) counts for more than SQLite's rules of affinity,
 which look for parts of names (https://sqlite.org/datatype3.html, 3.1).
 """
 

@@ -1,0 +1,46 @@
+"""The fixtures of the tests on real databases: served ones, of either dialect."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from dbtools.config import LimitsSection
+from tests.database.shop import Shop, open_shop
+
+DIALECTS = ("sqlite", "postgresql")
+
+#: A dialect, DDL and limits in; a served database out.
+Serve = Callable[..., AbstractContextManager[Shop]]
+
+
+@pytest.fixture(scope="session", params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    """Give each dialect."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def portal() -> Iterator[BlockingPortal]:
+    """Give a loop in a thread of its own, on which toolboxes live longer than a test."""
+    with start_blocking_portal("asyncio") as portal:
+        yield portal
+
+
+@pytest.fixture(scope="session")
+def serve(portal: BlockingPortal, request: pytest.FixtureRequest) -> Serve:
+    """Give a factory: a dialect and DDL in, a served database of one's own out, for any scope."""
+
+    @contextmanager
+    def serve(dialect: str, ddl: str, *, limits: LimitsSection | None = None) -> Iterator[Shop]:
+        if dialect == "sqlite":
+            path = request.getfixturevalue("sqlite_database")(ddl)
+            with open_shop(dialect, f"sqlite:///{path}", portal, limits) as shop:
+                yield shop
+            return
+        database = request.getfixturevalue("postgresql_database")
+        with database(ddl) as url, open_shop(dialect, url, portal, limits) as shop:
+            yield shop
+
+    return serve

@@ -1,0 +1,210 @@
+"""A database that is served, and a connection behind the server's back. DDL in, answers and rows out."""
+
+import re
+import sqlite3
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import asyncpg
+from anyio.from_thread import BlockingPortal
+
+from dbtools.config import DatabaseSection, LimitsSection, Settings, open_toolbox
+from dbtools.database import Database
+from dbtools.results import Answer, Media
+from dbtools.toolbox import Toolbox
+
+ROLE = "default"
+MOST_PAGES = 1_000
+#: As the server's own, so that both write a value alike.
+SESSION = {
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+}
+
+Row = tuple[object, ...]
+
+
+class Bare(Protocol):
+    """A connection that may do everything. Values stand in SQL as ? or, on PostgreSQL, as $1."""
+
+    def execute(self, sql: str, *values: object) -> None:
+        """Run *sql*; without values it may be several statements."""
+
+    def rows(self, sql: str, *values: object) -> list[Row]:
+        """Return the rows of *sql*."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BareSqlite:
+    """A connection to a file."""
+
+    connection: sqlite3.Connection
+
+    def execute(self, sql: str, *values: object) -> None:
+        """Run *sql*."""
+        if values:
+            self.connection.execute(sql, values)
+        else:
+            self.connection.executescript(sql)
+
+    def rows(self, sql: str, *values: object) -> list[Row]:
+        """Return the rows of *sql*."""
+        return self.connection.execute(sql, values).fetchall()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarePostgresql:
+    """A connection to a server, on the loop of *portal*."""
+
+    connection: "asyncpg.Connection[asyncpg.Record]"
+    portal: BlockingPortal
+
+    def execute(self, sql: str, *values: object) -> None:
+        """Run *sql*."""
+        self.portal.call(self.connection.execute, sql, *values)
+
+    def rows(self, sql: str, *values: object) -> list[Row]:
+        """Return the rows of *sql*."""
+        return [tuple(record) for record in self.portal.call(self.connection.fetch, sql, *values)]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.portal.call(self.connection.close)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """A served database."""
+
+    dialect: str
+    url: str
+    toolbox: Toolbox
+    database: Database
+    bare: Bare
+    portal: BlockingPortal
+
+    def call(self, tool: str, arguments: Mapping[str, object]) -> Answer:
+        """Return the answer of *tool*."""
+        return self.portal.call(self.toolbox.call, ROLE, tool, arguments)
+
+    def page(self, table: str, **arguments: object) -> Mapping[str, object]:
+        """Return one page of *table*, whose name needs no normalising."""
+        return self.call(f"list_{table}", arguments).structured
+
+    def get(self, table: str, **key: object) -> Mapping[str, object]:
+        """Return the row of *table* with *key*."""
+        row = self.call(f"get_{table}", key).structured["row"]
+        assert isinstance(row, dict)
+        return row
+
+    def rows(self, table: str, **arguments: object) -> list[list[object]]:
+        """Return the rows of one page of *table*."""
+        return rows_of(self.page(table, **arguments))
+
+    def read(self, uri: str) -> Media:
+        """Return what is at *uri*."""
+        return self.portal.call(self.toolbox.read, ROLE, uri)
+
+    def refresh(self) -> None:
+        """Let the toolbox read the catalog again."""
+        self.portal.call(self.toolbox.refresh)
+
+    def pages(
+        self, tool: str, limits: Sequence[int], arguments: Mapping[str, object]
+    ) -> Iterator[Mapping[str, object]]:
+        """Yield the pages of *tool* to the end, with one of *limits* after the other and over again."""
+        cursor: dict[str, object] = {}
+        for number in range(MOST_PAGES):
+            limit = limits[number % len(limits)]
+            page = self.call(tool, {**arguments, "limit": limit, **cursor}).structured
+            yield page
+            if "next_cursor" not in page:
+                return
+            cursor = {"cursor": page["next_cursor"]}
+        raise AssertionError("the pages have no end")
+
+    def insert(self, table: str, rows: Sequence[Sequence[object]], *, casts: Sequence[str] = ()) -> None:
+        """Put *rows* into *table*; on PostgreSQL each value is a text that is cast to one of *casts*."""
+        for row in rows:
+            self.bare.execute(f'insert into "{table}" values ({self.places(row, casts)})', *row)
+
+    def places(self, row: Sequence[object], casts: Sequence[str] = ()) -> str:
+        """Return the places of the values of *row* in SQL."""
+        if self.dialect == "sqlite":
+            return ", ".join("?" for _ in row)
+        casts = casts or [""] * len(row)
+        pairs = enumerate(zip(row, casts, strict=True), 1)
+        return ", ".join(f"${at}::text::{cast}" if cast else f"${at}" for at, (_, cast) in pairs)
+
+
+def rows_of(page: Mapping[str, object]) -> list[list[object]]:
+    """Return the rows of *page*."""
+    rows = page["rows"]
+    assert isinstance(rows, list)
+    return rows
+
+
+def quote(name: str) -> str:
+    """Return *name* as an identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Return *text* as a string in SQL."""
+    return "'" + re.sub("'", "''", text) + "'"
+
+
+def same(value: object) -> object:
+    """Return *value* so that -0.0 and 0.0 differ, and 1 and true."""
+    match value:
+        case bool():
+            return ("bool", value)
+        case float():
+            return struct.pack(">d", value)
+        case list():
+            return [same(each) for each in value]
+        case dict():
+            return {name: same(each) for name, each in value.items()}
+        case _:
+            return value
+
+
+@contextmanager
+def open_shop(
+    dialect: str, url: str, portal: BlockingPortal, limits: LimitsSection | None = None
+) -> Iterator[Shop]:
+    """Serve the database at *url* under *limits*, and close everything in the end."""
+    settings = Settings(database=DatabaseSection(url=url), limits=limits or LimitsSection())
+    with ExitStack() as stack:
+        toolbox, database = open_toolbox(settings)
+        stack.callback(portal.call, database.close)
+        bare = open_bare(dialect, url, portal)
+        stack.callback(bare.close)
+        yield Shop(dialect=dialect, url=url, toolbox=toolbox, database=database, bare=bare, portal=portal)
+
+
+def open_bare(dialect: str, url: str, portal: BlockingPortal) -> Bare:
+    """Open a connection to *url* behind the server's back."""
+    if dialect == "sqlite":
+        path = Path(url.removeprefix("sqlite:///").partition("?")[0])
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        return BareSqlite(connection=connection)
+
+    async def connect() -> "asyncpg.Connection[asyncpg.Record]":
+        return await asyncpg.connect(url, server_settings=SESSION)
+
+    return BarePostgresql(connection=portal.call(connect), portal=portal)

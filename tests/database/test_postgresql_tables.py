@@ -1,0 +1,396 @@
+"""Which tables of a PostgreSQL database are read, and by whom, from a real server."""
+
+import secrets
+from collections.abc import AsyncIterator
+from typing import cast
+
+import anyio
+import asyncpg
+import pytest
+
+from dbtools import errors
+from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
+from dbtools.column_types import ColumnType, Family
+from dbtools.dialects.postgresql.introspection import check_version, read_catalog
+from tests.database.postgresql_catalog import (
+    DATE,
+    EVERYTHING,
+    INTEGER,
+    NO_MORE,
+    catalog_of,
+    connected,
+    foreign_key,
+    incomparable,
+    table_of,
+)
+
+
+@pytest.fixture
+async def reader(postgresql_url: str) -> AsyncIterator[str]:
+    """Give a role that may do nothing, in the test's own database."""
+    name = f"reader_{secrets.token_hex(8)}"
+    async with connected(postgresql_url) as connection:
+        await connection.execute(f"create role {name}")
+        yield name
+        await connection.execute(f"drop owned by {name}; drop role {name}")
+
+
+async def _catalog_of_role(url: str, role: str, ddl: str) -> Catalog:
+    async with connected(url) as connection:
+        await connection.execute(ddl)
+        await connection.execute(f"set role {role}")
+        return await read_catalog(connection, EVERYTHING)
+
+
+def _columns(catalog: Catalog) -> dict[str, list[str]]:
+    return {catalog.qualified(table): [column.name for column in table.columns] for table in catalog.tables}
+
+
+ALL_KINDS = """
+create table "Zebra" (id integer);
+create table apple (id integer);
+create view view as select 1 as id;
+create materialized view "materialized" as select 1 as id;
+create table parted (id integer) partition by list (id);
+create table part partition of parted for values in (1);
+create foreign data wrapper nothing;
+create server nowhere foreign data wrapper nothing;
+create foreign table "foreign" (id integer) server nowhere;
+create sequence sequence;
+create type composite as (id integer);
+create schema "A";
+create table "A".apple (id integer);
+create schema zoo;
+create table zoo.apple (id integer);
+"""
+
+
+async def test_tables_of_every_kind_are_found_in_order(postgresql_url: str) -> None:
+    catalog = await catalog_of(postgresql_url, ALL_KINDS)
+
+    assert [(table.schema, table.name, table.kind) for table in catalog.tables] == [
+        ("public", "Zebra", TableKind.TABLE),
+        ("public", "apple", TableKind.TABLE),
+        ("public", "foreign", TableKind.FOREIGN),
+        ("public", "materialized", TableKind.MATERIALIZED_VIEW),
+        ("public", "parted", TableKind.PARTITIONED),
+        ("public", "view", TableKind.VIEW),
+        ("A", "apple", TableKind.TABLE),
+        ("zoo", "apple", TableKind.TABLE),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("search_path", "default_schema"),
+    [
+        pytest.param("zoo, public", "zoo", id="first-of-the-path"),
+        pytest.param("nowhere", "public", id="none"),
+    ],
+)
+async def test_default_schema_is_the_first_of_the_search_path(
+    postgresql_url: str, search_path: str, default_schema: str
+) -> None:
+    catalog = await catalog_of(postgresql_url, f"{ALL_KINDS} set search_path = {search_path}")
+
+    assert (catalog.default_schema, catalog.tables[0].schema) == (default_schema, default_schema)
+
+
+async def test_tables_of_the_system_and_internal_ones_are_hidden(postgresql_url: str) -> None:
+    ddl = """
+    create schema dbtools;
+    create schema app;
+    set search_path = dbtools, public;
+    create table dbtools.call (id integer);
+    create table public.alembic_version (id integer);
+    create table app.alembic_version (id integer);
+    create table public.dbtools_version (id integer);
+    create table public.dbtools_query (id integer);
+    create table public.dbtools_call (id integer);
+    create table public.of_extension (id integer);
+    alter extension plpgsql add table of_extension;
+    create temporary table brief (id integer);
+    create table public.shown (id integer);
+    """
+
+    catalog = await catalog_of(postgresql_url, ddl)
+
+    assert (_columns(catalog), catalog.default_schema) == ({"public.shown": ["id"]}, "public")
+
+
+@pytest.mark.parametrize(
+    ("selection", "names"),
+    [
+        pytest.param(Selection(schemas=("A", "zoo")), ["A.apple", "zoo.apple"], id="schemas"),
+        pytest.param(
+            Selection(include=("public.*e*",), exclude=("*er*", "apple")),
+            ["public.Zebra", "public.foreign", "public.parted", "public.view"],
+            id="patterns",
+        ),
+        pytest.param(Selection(schemas=("pg_catalog",)), [], id="system"),
+    ],
+)
+async def test_only_wanted_tables_are_read(
+    postgresql_url: str, selection: Selection, names: list[str]
+) -> None:
+    catalog = await catalog_of(postgresql_url, ALL_KINDS, selection)
+
+    assert [catalog.qualified(table) for table in catalog.tables] == names
+
+
+NAMES = (
+    *("two words", 'quo"te', "apo'strophe", "sla/sh", "back\\slash", "do.t", "Ünïcode", "日本", "🦊", "1st"),
+    *("select", "UPPER", "new\nline", "per%cent", "$1", ":name", "a" * 63, "é" * 31),
+)
+
+
+async def test_names_are_read_exactly(postgresql_url: str) -> None:
+    def quoted(name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    columns = ", ".join(f"{quoted(name)} integer not null check ({quoted(name)} < 3)" for name in NAMES)
+    tables = "".join(
+        f"create schema {name}; create table {name}.{name} ({columns},"
+        f" primary key ({name}), foreign key ({name}) references {name}.{name});"
+        for name in map(quoted, NAMES)
+    )
+
+    catalog = await catalog_of(postgresql_url, tables)
+
+    read = tuple(Column(name=name, type=INTEGER, nullable=False, maximum="2") for name in NAMES)
+    assert catalog.tables == tuple(
+        Table(
+            name=name,
+            schema=name,
+            columns=read,
+            keys=(Key(columns=(name,), primary=True),),
+            foreign_keys=(
+                ForeignKey(columns=(name,), target_schema=name, target=name, target_columns=(name,)),
+            ),
+        )
+        for name in sorted(NAMES)
+    )
+
+
+async def test_table_without_columns_is_left_out(postgresql_url: str) -> None:
+    catalog = await catalog_of(postgresql_url, "create table empty ()")
+
+    assert (catalog, catalog.warnings) == (Catalog(default_schema="public"), ())
+
+
+async def test_estimate_is_of_the_last_analysis(postgresql_url: str) -> None:
+    ddl = """
+    create table counted as select * from generate_series(1, 12) as id;
+    create table never (id integer);
+    create view view as select * from counted;
+    create materialized view stored as select * from counted;
+    analyze counted, stored;
+    """
+
+    catalog = await catalog_of(postgresql_url, ddl)
+
+    assert [(table.name, table.row_estimate) for table in catalog.tables] == [
+        ("counted", 12),
+        ("never", None),
+        ("stored", 12),
+        ("view", None),
+    ]
+
+
+PARTITIONED = """
+create table customer (id integer primary key);
+create table product (id integer primary key);
+create table staff (id integer primary key);
+create table sale (
+    id integer,
+    day date,
+    customer integer references customer,
+    product integer,
+    staff integer,
+    primary key (day, id)
+) partition by range (day);
+create table sale_2023 partition of sale for values from ('2023-01-01') to ('2024-01-01');
+create table sale_2024 (
+    product integer, day date not null, staff integer, customer integer, id integer not null
+) partition by range (id);
+create table sale_2024_low partition of sale_2024 for values from (0) to (10);
+create table sale_2024_high partition of sale_2024 for values from (10) to (20);
+alter table sale attach partition sale_2024 for values from ('2024-01-01') to ('2025-01-01');
+alter table sale_2023 add foreign key (product) references product;
+alter table sale_2023 add foreign key (staff) references staff;
+alter table sale_2024_low add foreign key (product) references product;
+alter table sale_2024_low add foreign key (staff) references staff;
+alter table sale_2024_high add foreign key (product) references product;
+insert into sale select i, '2023-05-05' from generate_series(1, 5) as i;
+insert into sale select i, '2024-05-05' from generate_series(1, 12) as i;
+create table refund (sale integer, day date, foreign key (day, sale) references sale);
+analyze sale_2023, sale_2024_low, sale_2024_high;
+"""
+
+
+async def test_partitioned_table_stands_for_its_partitions(postgresql_url: str) -> None:
+    catalog = await catalog_of(
+        postgresql_url, PARTITIONED, Selection(include=("sale*", "customer", "product"))
+    )
+
+    assert [table.name for table in catalog.tables] == ["customer", "product", "sale"]
+    assert catalog.tables[2] == Table(
+        name="sale",
+        schema="public",
+        kind=TableKind.PARTITIONED,
+        columns=(
+            Column(name="id", type=INTEGER, nullable=False),
+            Column(name="day", type=DATE, nullable=False),
+            Column(name="customer", type=INTEGER),
+            Column(name="product", type=INTEGER),
+            Column(name="staff", type=INTEGER),
+        ),
+        keys=(Key(columns=("day", "id"), primary=True),),
+        foreign_keys=(foreign_key("customer", "customer", "id"), foreign_key("product", "product", "id")),
+        row_estimate=17,
+    )
+
+
+async def test_foreign_key_to_a_partitioned_table_is_one(postgresql_url: str) -> None:
+    table = await table_of(postgresql_url, PARTITIONED, "refund")
+
+    assert table.foreign_keys == (foreign_key("day sale", "sale", "day id"),)
+
+
+async def test_partitioned_table_without_partitions_has_its_own_foreign_keys(postgresql_url: str) -> None:
+    ddl = """
+    create table customer (id integer primary key);
+    create table sale (customer integer references customer) partition by list (customer);
+    """
+
+    table = await table_of(postgresql_url, ddl, "sale")
+
+    assert (table.foreign_keys, table.row_estimate) == ((foreign_key("customer", "customer", "id"),), None)
+
+
+PRIVATE = """
+create schema app;
+create table app.person (id integer primary key, name text not null unique, salary integer);
+create table app.secret (id integer primary key);
+create table app.badge (person integer references app.person, secret integer references app.secret);
+"""
+OPEN = "grant usage on schema app to {}"
+
+
+@pytest.mark.parametrize(
+    ("grants", "columns"),
+    [
+        pytest.param("grant select on all tables in schema app to {}", {}, id="schema-is-closed"),
+        pytest.param(OPEN, {}, id="tables-are-closed"),
+        pytest.param(f"{OPEN}; grant select on app.secret to {{}}", {"app.secret": ["id"]}, id="table"),
+        pytest.param(
+            f"{OPEN}; grant select (name, id) on app.person to {{}}",
+            {"app.person": ["id", "name"]},
+            id="columns",
+        ),
+        pytest.param(f"{OPEN}; grant insert, update, delete on app.person to {{}}", {}, id="others"),
+    ],
+)
+async def test_only_what_the_login_may_select_is_read(
+    postgresql_url: str, reader: str, grants: str, columns: dict[str, list[str]]
+) -> None:
+    ddl = PRIVATE + grants.replace("{}", reader)
+
+    catalog = await _catalog_of_role(postgresql_url, reader, ddl)
+
+    assert _columns(catalog) == columns
+
+
+async def test_keys_with_a_closed_column_are_left_out(postgresql_url: str, reader: str) -> None:
+    grants = f"""
+    grant usage on schema app to {reader};
+    grant select (name) on app.person to {reader};
+    grant select on app.secret, app.badge to {reader};
+    """
+
+    catalog = await _catalog_of_role(postgresql_url, reader, PRIVATE + grants)
+
+    assert [(table.name, table.keys, table.foreign_keys) for table in catalog.tables] == [
+        ("badge", (), (foreign_key("secret", "secret", "id", "app"),)),
+        ("person", (Key(columns=("name",)),), ()),
+        ("secret", (Key(columns=("id",), primary=True),), ()),
+    ]
+
+
+async def test_type_of_a_closed_schema_is_not_compared(postgresql_url: str, reader: str) -> None:
+    ddl = f"""
+    create schema app;
+    create type app.mood as enum ('sad', 'ok');
+    create table t (mood app.mood);
+    grant select on t to {reader};
+    """
+    mood = ColumnType(family=Family.ENUM, name="app.mood", cast="app.mood", labels=("sad", "ok"))
+
+    catalog = await _catalog_of_role(postgresql_url, reader, ddl)
+
+    assert catalog.tables[0].columns == (Column(name="mood", type=incomparable(mood)),)
+
+
+async def test_operator_is_told_what_the_login_may_not_select(postgresql_url: str, reader: str) -> None:
+    grants = f"grant usage on schema app to {reader}; grant select on app.badge to {reader}"
+
+    catalog = await _catalog_of_role(postgresql_url, reader, PRIVATE + grants)
+
+    assert catalog.warnings == ("The login may not select from app.person, app.secret.",)
+
+
+async def test_functions_and_operators_of_others_are_not_called(postgresql_url: str) -> None:
+    trap = "language plpgsql as $$ begin raise exception 'caught'; end $$"
+    ddl = f"""
+    {ALL_KINDS}
+    create function public.quote_ident(name) returns text {trap};
+    create function public.has_table_privilege(oid, varchar) returns boolean {trap};
+    create function public.starts_with(name, text) returns boolean {trap};
+    create function public.trap(real, integer) returns boolean {trap};
+    create operator public.> (leftarg = real, rightarg = integer, function = public.trap);
+    set search_path = public, pg_catalog;
+    """
+
+    catalog = await catalog_of(postgresql_url, ddl)
+
+    assert len(catalog.tables) == 8
+
+
+async def test_locked_table_is_read_without_waiting(postgresql_url: str) -> None:
+    ddl = "create table t (a integer default 3, b integer generated always as (a + 1) stored)"
+    async with connected(postgresql_url) as other:
+        await other.execute(ddl)
+        async with other.transaction():
+            await other.execute("lock table t in access exclusive mode")
+            with anyio.fail_after(5):
+                table = await table_of(postgresql_url, NO_MORE, "t")
+
+    assert table.columns == (
+        Column(name="a", type=INTEGER, default="3"),
+        Column(name="b", type=INTEGER, generated=True),
+    )
+
+
+async def test_two_readings_of_one_schema_are_equal(postgresql_url: str) -> None:
+    first = await catalog_of(postgresql_url, PARTITIONED + ALL_KINDS)
+
+    assert await catalog_of(postgresql_url, NO_MORE) == first
+
+
+class OldServer:
+    """A connection to a server of the year 2019."""
+
+    def get_server_version(self) -> asyncpg.ServerVersion:
+        """Return the version."""
+        return asyncpg.ServerVersion(12, 0, 22, "final", 0)
+
+
+def test_old_server_is_refused() -> None:
+    connection = cast("asyncpg.Connection[asyncpg.Record]", OldServer())
+
+    with pytest.raises(errors.ConfigurationError, match="PostgreSQL 13 or later is needed, this is 12"):
+        check_version(connection)
+
+
+async def test_server_of_the_tests_is_accepted(postgresql_url: str) -> None:
+    async with connected(postgresql_url) as connection:
+        check_version(connection)

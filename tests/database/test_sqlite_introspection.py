@@ -1,0 +1,613 @@
+"""What SQLite's tables become, read from real databases."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
+from dbtools.dialects.checks import Check, read_checks
+from dbtools.dialects.sqlite.introspection import read_catalog
+from dbtools.dialects.sqlite.types import column_type
+
+INTEGER = column_type("integer", strict=False)
+ROWID = column_type("integer", strict=False, rowid=True)
+TEXT = column_type("text", strict=False)
+ANY = column_type("", strict=False)
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    """Give an empty database."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        yield connection
+
+
+def read(connection: sqlite3.Connection, ddl: str, selection: Selection | None = None) -> Catalog:
+    connection.executescript(ddl)
+    return read_catalog(connection, selection or Selection())
+
+
+def read_table(connection: sqlite3.Connection, ddl: str, name: str = "t") -> Table:
+    return {table.name: table for table in read(connection, ddl).tables}[name]
+
+
+def names(catalog: Catalog) -> list[str]:
+    return [table.name for table in catalog.tables]
+
+
+def test_table_is_read_with_all_that_is_said_of_it(connection: sqlite3.Connection) -> None:
+    ddl = """
+    create table orders ( -- What was ordered
+      id integer primary key,
+      status text not null default 'new' -- Where it is
+        check (status in ('new', 'paid')),
+      quantity integer not null check (quantity > 0),
+      rating real check (rating between 1 and 5),
+      price decimal(10,2), -- Of one, in EUR
+      total numeric generated always as (quantity * price),
+      kept text as (upper(status)) stored,
+      check (price > 0 and price < 1000)
+    );
+    insert into orders (status, quantity, price) values ('new', 1, 2), ('paid', 3, 4);
+    """
+
+    catalog = read(connection, ddl)
+
+    orders = Table(
+        name="orders",
+        comment="What was ordered",
+        columns=(
+            Column(name="id", type=ROWID, nullable=False),
+            Column(
+                name="status",
+                type=TEXT,
+                nullable=False,
+                default="'new'",
+                comment="Where it is",
+                choices=("new", "paid"),
+            ),
+            Column(name="quantity", type=INTEGER, nullable=False, minimum="1"),
+            Column(name="rating", type=column_type("real", strict=False), minimum="1", maximum="5"),
+            Column(
+                name="price",
+                type=column_type("decimal(10,2)", strict=False),
+                comment="Of one, in EUR",
+                minimum="> 0",
+                maximum="< 1000",
+            ),
+            Column(name="total", type=column_type("numeric", strict=False), generated=True),
+            Column(name="kept", type=TEXT, generated=True),
+        ),
+        keys=(Key(columns=("id",), primary=True),),
+        row_estimate=2,
+        row_identifier="rowid",
+    )
+    assert catalog == Catalog(tables=(orders,))
+    assert catalog.warnings == ()
+
+
+def test_tables_are_in_the_order_of_their_names(connection: sqlite3.Connection) -> None:
+    catalog = read(
+        connection, "create table b (x); create view Z as select 1; create table a (x); create table é (x)"
+    )
+
+    assert names(catalog) == ["Z", "a", "b", "é"]
+
+
+NASTY = [
+    "order",
+    "with space",
+    'double "quotes"',
+    "single 'quotes'",
+    "`back` [ticks]",
+    "a/b\\c.d",
+    "main.t",
+    "1st",
+    "tab\tand\nline",
+    "--",
+    "/*",
+    "%_*?",
+    "ÄÖÜ ß",
+    "日本語",
+    "👩‍🚀",
+    "\u202eright",
+    "\ufffd",
+    "x" * 200,
+    "",
+]
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_any_name_is_read(connection: sqlite3.Connection, name: str) -> None:
+    quoted = '"' + name.replace('"', '""') + '"'
+    ddl = f"""
+    create table {quoted} ({quoted} integer primary key, -- the key
+      up integer references {quoted}, other text not null unique);
+    insert into {quoted} values (1, null, 'a');
+    """
+
+    table = Table(
+        name=name,
+        columns=(
+            Column(name=name, type=ROWID, nullable=False, comment="the key"),
+            Column(name="up", type=INTEGER),
+            Column(name="other", type=TEXT, nullable=False),
+        ),
+        keys=(Key(columns=(name,), primary=True), Key(columns=("other",))),
+        foreign_keys=(ForeignKey(columns=("up",), target_schema="", target=name, target_columns=(name,)),),
+        row_estimate=1,
+        row_identifier="rowid",
+    )
+    assert read(connection, ddl) == Catalog(tables=(table,))
+
+
+def test_internal_tables_are_hidden(connection: sqlite3.Connection) -> None:
+    ddl = """
+    create table t (a integer primary key autoincrement);
+    create virtual table words using fts5(a);
+    create virtual table boxes using rtree(id, x0, x1);
+    create table alembic_version (a);
+    create table dbtools_version (a);
+    create table DBTOOLS_query (a);
+    create table dbtools_call (a);
+    create table dbtools_mine (a);
+    create temp table temporary (a);
+    attach ':memory:' as other;
+    create table other.foreign_one (a);
+    insert into t default values;
+    analyze;
+    """
+
+    assert names(read(connection, ddl)) == ["boxes", "dbtools_mine", "t", "words"]
+
+
+def test_selection_is_applied(connection: sqlite3.Connection) -> None:
+    ddl = """
+    create table b (id integer primary key);
+    create table a1 (b integer references b);
+    create table a2 (x);
+    create view broken as select * from missing;
+    """
+
+    catalog = read(connection, ddl, Selection(include=("a*",), exclude=("a2",)))
+
+    assert [(table.name, table.foreign_keys) for table in catalog.tables] == [("a1", ())]
+    assert catalog.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("columns", "nullable", "key", "identifier"),
+    [
+        pytest.param("a integer primary key", False, ("a",), "rowid", id="rowid"),
+        pytest.param("a INTEGER, primary key (a desc)", False, ("a",), "rowid", id="rowid by a constraint"),
+        pytest.param("a integer primary key desc", True, ("a",), "rowid", id="integer that is not the rowid"),
+        pytest.param("a int primary key", True, ("a",), "rowid", id="int"),
+        pytest.param("a text primary key", True, ("a",), "rowid", id="text"),
+        pytest.param("a text primary key not null", False, ("a",), "rowid", id="not null"),
+        pytest.param("a text", True, None, "rowid", id="no key"),
+    ],
+)
+def test_primary_key_may_hold_null(
+    connection: sqlite3.Connection,
+    columns: str,
+    nullable: bool,
+    key: tuple[str, ...] | None,
+    identifier: str,
+) -> None:
+    table = read_table(connection, f"create table t ({columns})")
+
+    assert table.columns[0].nullable is nullable
+    assert table.keys == ((Key(columns=key, primary=True),) if key else ())
+    assert table.row_identifier == identifier
+
+
+def test_table_without_rowid_is_read(connection: sqlite3.Connection) -> None:
+    table = read_table(connection, "create table t (a text, b integer, c, primary key (b, a)) without rowid")
+
+    assert table == Table(
+        name="t",
+        columns=(
+            Column(name="a", type=TEXT, nullable=False),
+            Column(name="b", type=INTEGER, nullable=False),
+            Column(name="c", type=ANY),
+        ),
+        keys=(Key(columns=("b", "a"), primary=True),),
+    )
+
+
+def test_strict_table_is_read(connection: sqlite3.Connection) -> None:
+    ddl = "create table t (a text primary key, b int, c any, d real, e blob) strict"
+
+    assert read_table(connection, ddl).columns == (
+        Column(name="a", type=column_type("text", strict=True), nullable=False),
+        Column(name="b", type=column_type("int", strict=True)),
+        Column(name="c", type=column_type("any", strict=True)),
+        Column(name="d", type=column_type("real", strict=True)),
+        Column(name="e", type=column_type("blob", strict=True)),
+    )
+
+
+def test_unique_keys_without_nulls_are_keys(connection: sqlite3.Connection) -> None:
+    ddl = """
+    create table t (
+      id integer primary key,
+      a text not null,
+      b text not null unique,
+      c text unique,
+      d integer not null,
+      unique (d, a),
+      unique (a, c)
+    );
+    create unique index i1 on t (a);
+    create unique index i2 on t (d) where d > 0;
+    create unique index i3 on t (lower(b));
+    create unique index i4 on t (b);
+    create index i5 on t (d);
+    """
+
+    assert read_table(connection, ddl).keys == (
+        Key(columns=("id",), primary=True),
+        Key(columns=("b",)),
+        Key(columns=("d", "a")),
+        Key(columns=("a",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "identifier"),
+    [
+        ("a", "rowid"),
+        ("RowId text", "_rowid_"),
+        ("rowid, _ROWID_", "oid"),
+        ("rowid, _rowid_, oid", None),
+    ],
+)
+def test_row_identifier_is_a_name_that_no_column_has(
+    connection: sqlite3.Connection, columns: str, identifier: str | None
+) -> None:
+    assert read_table(connection, f"create table t ({columns})").row_identifier == identifier
+
+
+def test_foreign_keys_are_read(connection: sqlite3.Connection) -> None:
+    ddl = """
+    create table Place (Country text, City text, code integer unique, primary key (Country, City));
+    create table t (
+      id integer primary key,
+      parent integer references t,
+      country text,
+      city text,
+      code integer references place (CODE),
+      gone integer references missing (id),
+      wrong integer references place (absent),
+      short integer references place,
+      foreign key (country, city) references PLACE,
+      foreign key (city, country) references Place (city, country)
+    );
+    """
+
+    assert read_table(connection, ddl).foreign_keys == (
+        ForeignKey(columns=("parent",), target_schema="", target="t", target_columns=("id",)),
+        ForeignKey(columns=("code",), target_schema="", target="Place", target_columns=("code",)),
+        ForeignKey(
+            columns=("country", "city"), target_schema="", target="Place", target_columns=("Country", "City")
+        ),
+        ForeignKey(
+            columns=("city", "country"), target_schema="", target="Place", target_columns=("City", "Country")
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "choices", "minimum", "maximum"),
+    [
+        pytest.param("A text check (a in ('x', 'y'))", ("x", "y"), None, None, id="choices"),
+        pytest.param("a integer check (a in (1, 2))", ("1", "2"), None, None, id="choices of integers"),
+        pytest.param("a integer check (a > 0 and a < 10)", (), "1", "9", id="exclusive bounds of integers"),
+        pytest.param("a integer check (a > 0.5)", (), "> 0.5", None, id="integer above a fraction"),
+        pytest.param("a real check (a > 0 and a <= 1.5)", (), "> 0", "1.5", id="bounds of numbers"),
+        pytest.param("a date check (a >= '2020-01-01')", (), "2020-01-01", None, id="bound of dates"),
+        pytest.param("a text check (a >= 'A')", (), "A", None, id="bound of texts"),
+        pytest.param("a integer check (a >= 1) check (a >= 0)", (), "1", None, id="two bounds"),
+        pytest.param("a text collate nocase check (a in ('x', 'y'))", (), None, None, id="collated choices"),
+        pytest.param("a text check (a >= 5)", (), None, None, id="number as a bound of texts"),
+        pytest.param("a integer check (a in ('x', 'y'))", (), None, None, id="texts as choices of integers"),
+        pytest.param("a integer check (a >= 'x')", (), None, None, id="text as a bound of integers"),
+        pytest.param("a date check (a > 0)", (), None, None, id="number as a bound of dates"),
+        pytest.param("a boolean check (a in (0, 1))", (), None, None, id="choices of truth"),
+        pytest.param("a check (a >= 1)", (), None, None, id="bound of anything"),
+        pytest.param("a blob check (a = 'x')", (), None, None, id="choices of bytes"),
+    ],
+)
+def test_limits_are_those_of_check_constraints(
+    connection: sqlite3.Connection,
+    column: str,
+    choices: tuple[str, ...],
+    minimum: str | None,
+    maximum: str | None,
+) -> None:
+    (found,) = read_table(connection, f"create table t ({column})").columns
+
+    assert (found.choices, found.minimum, found.maximum) == (choices, minimum, maximum)
+
+
+def test_comments_stay_with_their_columns_when_columns_are_added(connection: sqlite3.Connection) -> None:
+    ddl = """
+    create table t (
+      a text, -- the a
+      b text, -- the b
+      c text -- the c
+    );
+    alter table t add column d text /* the d */ default 'x';
+    alter table t rename column a to "new a";
+    alter table t drop column b;
+    """
+
+    assert [(column.name, column.comment) for column in read_table(connection, ddl).columns] == [
+        ("new a", "the a"),
+        ("c", "the c"),
+        ("d", "the d"),
+    ]
+
+
+def test_no_comment_moves_to_a_column_that_was_added(connection: sqlite3.Connection) -> None:
+    ddl = """
+    create table t (
+      a text, -- the a
+      b text, -- the b
+      primary key (a)
+    );
+    alter table t add column c text;
+    """
+
+    assert [(column.name, column.comment) for column in read_table(connection, ddl).columns] == [
+        ("a", "the a"),
+        ("b", ""),
+        ("c", ""),
+    ]
+
+
+def test_view_is_read(connection: sqlite3.Connection) -> None:
+    ddl = """
+    create table t (id integer primary key, day date not null);
+    create view v as -- Days and more
+    select id, day, count(*) as n from t;
+    """
+
+    assert read_table(connection, ddl, "v") == Table(
+        name="v",
+        kind=TableKind.VIEW,
+        comment="Days and more",
+        columns=(
+            Column(name="id", type=INTEGER),
+            Column(name="day", type=column_type("date", strict=False)),
+            Column(name="n", type=column_type(type_of_count(connection), strict=False)),
+        ),
+    )
+
+
+def type_of_count(connection: sqlite3.Connection) -> str:
+    """Return the type that this version of SQLite gives a column without one."""
+    (declared,) = connection.execute("select type from pragma_table_xinfo('v') where name = 'n'").fetchone()
+    return str(declared)
+
+
+def test_virtual_tables_are_read(connection: sqlite3.Connection) -> None:
+    ddl = """
+    create virtual table words -- To search
+    using fts5(body, lang unindexed, tokenize = 'porter');
+    create virtual table boxes using rtree(id, x0, x1, +label text);
+    create virtual table tokens using fts5vocab(words, 'row');
+    """
+
+    tables = {table.name: table for table in read(connection, ddl).tables}
+
+    assert tables["words"] == Table(
+        name="words",
+        kind=TableKind.VIRTUAL,
+        comment="To search",
+        columns=(Column(name="body", type=ANY), Column(name="lang", type=ANY)),
+        row_identifier="rowid",
+    )
+    assert [column.name for column in tables["boxes"].columns] == ["id", "x0", "x1", "label"]
+    assert (tables["boxes"].row_identifier, tables["tokens"].row_identifier) == ("rowid", None)
+
+
+def test_relations_that_cannot_be_read_are_left_out(connection: sqlite3.Connection) -> None:
+    ddl = """
+    create table t (a integer primary key);
+    create table source (a);
+    create view v as select a from t;
+    create view broken as select a from source;
+    create view "on 'it'" as select * from broken;
+    create view unknown as select no_function(a) as a from t;
+    drop table source;
+    pragma writable_schema = on;
+    insert into sqlite_schema (type, name, tbl_name, rootpage, sql) values
+      ('table', 'no_module', 'no_module', 0, 'create virtual table no_module using nosuch(a)'),
+      ('table', 'no_tokens', 'no_tokens', 0, 'create virtual table no_tokens using fts5(a, tokenize = x)');
+    pragma writable_schema = reset;
+    """
+
+    catalog = read(connection, ddl)
+
+    assert names(catalog) == ["t", "v"]
+    assert [warning.split(" is left out: ")[0] for warning in catalog.warnings] == [
+        "view 'broken'",
+        "virtual table 'no_module'",
+        "virtual table 'no_tokens'",
+        "view 'on 'it''",
+        "view 'unknown'",
+    ]
+
+
+def test_view_that_only_fails_when_it_is_selected_from_stays(connection: sqlite3.Connection) -> None:
+    ddl = "create table t (a); create view v as select abs(-9223372036854775807 - 1) as a from t"
+
+    assert names(read(connection, ddl)) == ["t", "v"]
+
+
+def write_definition(connection: sqlite3.Connection, name: str, sql: bytes) -> None:
+    connection.execute("pragma writable_schema = on")
+    connection.execute("update sqlite_schema set sql = cast(? as text) where name = ?", (sql, name))
+    connection.execute("pragma writable_schema = reset")
+    connection.commit()
+
+
+def test_comment_that_is_no_utf8_is_read_as_far_as_it_goes(connection: sqlite3.Connection) -> None:
+    connection.executescript("create table t (a text); create view broken as select * from missing")
+    write_definition(connection, "t", b"create table t (a text default 'gr\xfcn' -- die L\xe4nge\n)")
+
+    catalog = read_catalog(connection, Selection())
+
+    (table,) = catalog.tables
+    assert table.columns == (Column(name="a", type=TEXT, default="'gr\ufffdn'", comment="die L\ufffdnge"),)
+    assert len(catalog.warnings) == 1
+    assert connection.text_factory is str
+
+
+def test_table_with_a_name_that_is_no_utf8_is_left_out(connection: sqlite3.Connection) -> None:
+    connection.executescript("create table t (a text); create table u (a text)")
+    write_definition(connection, "t", b"create table t (\xe4 text)")
+
+    catalog = read_catalog(connection, Selection())
+
+    assert names(catalog) == ["u"]
+    assert catalog.warnings == ("table 't' is left out: its name or that of a column is no valid text.",)
+
+
+def test_locked_database_is_not_taken_for_an_empty_one(sqlite_database: Callable[[str], Path]) -> None:
+    path = sqlite_database("create table t (a)")
+    with closing(sqlite3.connect(path)) as writer, closing(sqlite3.connect(path, timeout=0)) as reader:
+        writer.execute("begin exclusive")
+
+        with pytest.raises(sqlite3.OperationalError):
+            read_catalog(reader, Selection())
+
+
+def test_interrupt_is_not_taken_for_a_broken_table(connection: sqlite3.Connection) -> None:
+    connection.executescript("".join(f"create table t{number} (a);" for number in range(50)))
+    connection.set_progress_handler(lambda: True, 200)
+
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        read_catalog(connection, Selection())
+
+
+@pytest.mark.parametrize("isolation", [None, "DEFERRED"])
+def test_connection_is_left_outside_of_a_transaction(
+    sqlite_database: Callable[[str], Path], isolation: Literal["DEFERRED"] | None
+) -> None:
+    uri = f"{sqlite_database('create table t (a)').as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, isolation_level=isolation)) as connection:
+        read_catalog(connection, Selection())
+
+        assert not connection.in_transaction
+
+
+def test_transaction_of_the_caller_goes_on(connection: sqlite3.Connection) -> None:
+    connection.execute("create table t (a)")
+    connection.execute("insert into t values (1)")
+
+    read_catalog(connection, Selection())
+
+    assert connection.in_transaction
+
+
+@pytest.mark.parametrize(
+    ("rows", "estimate"),
+    [
+        pytest.param("", 0, id="empty"),
+        pytest.param("insert into t (a) values (10), (11), (12);", 3, id="range of rowids"),
+        pytest.param("insert into t (a) values (1), (9000000000000000000);", None, id="keys from elsewhere"),
+        pytest.param(
+            "insert into t (a) values (-9223372036854775808), (9223372036854775807);", None, id="overflow"
+        ),
+        pytest.param(
+            "insert into t (a) values (1), (900); create index i on t (b); analyze;", 2, id="analyzed"
+        ),
+    ],
+)
+def test_rows_are_estimated_without_counting(
+    connection: sqlite3.Connection, rows: str, estimate: int | None
+) -> None:
+    table = read_table(connection, f"create table t (a integer primary key, b text); {rows}")
+
+    assert table.row_estimate == estimate
+
+
+def test_rows_of_very_many_tables_are_not_estimated(connection: sqlite3.Connection) -> None:
+    catalog = read(connection, "".join(f"create table t{number} (a);" for number in range(201)))
+
+    assert {table.row_estimate for table in catalog.tables} == {None}
+
+
+CELLS = (None, -1, 0, 0.5, 1, 2, 5, "", "a", "b", "zz")
+LITERALS = st.sampled_from(["-1", "0", "0.5", "1", "2", "'a'", "'b'", "''", "null", "y", "(1)"])
+EQUAL, ORDERED = ("==", "<>", "is", "+"), ("=", "<", "<=", ">", ">=")
+OPERANDS = st.sampled_from(["x", "y", "(x)", '"x"', "[y]", "length(x)", "-x"])
+COMPARISONS = st.one_of(
+    st.builds("{} {} {}".format, OPERANDS, st.sampled_from(EQUAL + ORDERED), LITERALS),
+    st.builds("{} {} {}".format, LITERALS, st.sampled_from(ORDERED), OPERANDS),
+    st.builds(
+        "{} {} ({})".format, OPERANDS, st.sampled_from(["in", "not in"]), st.lists(LITERALS).map(", ".join)
+    ),
+    st.builds(
+        "{} {} {} and {}".format, OPERANDS, st.sampled_from(["between", "not between"]), LITERALS, LITERALS
+    ),
+    st.builds("{} {} null".format, OPERANDS, st.sampled_from(["is", "is not"])),
+)
+CONDITIONS = st.recursive(
+    COMPARISONS,
+    lambda inner: st.one_of(
+        st.builds("{} {} {}".format, inner, st.sampled_from(["and", "or"]), inner),
+        st.builds("({})".format, inner),
+        st.builds("not {}".format, inner),
+        st.builds("case when {} then {} else {} end".format, inner, inner, inner),
+    ),
+    max_leaves=6,
+)
+
+
+@given(CONDITIONS)
+def test_rows_that_a_constraint_admits_are_within_what_is_read_of_it(condition: str) -> None:
+    checks = read_checks(f"({condition})")
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"create table t (x, y, check ({condition}))")
+        cells = [(x, y) for x in CELLS for y in CELLS]
+        connection.executemany("insert or ignore into t values (?, ?)", cells)
+        rows = connection.execute("select x, y from t").fetchall()
+
+        wrong = [
+            (row, check)
+            for check in checks
+            for row in rows
+            if not admits(connection, check, row["xy".index(check.column)])
+        ]
+
+    assert wrong == []
+
+
+def admits(connection: sqlite3.Connection, check: Check, cell: object) -> bool:
+    if cell is None or (check.choices and str(cell) in check.choices):
+        return True
+    bounds = [
+        (check.minimum, ">" if check.exclusive_minimum else ">="),
+        (check.maximum, "<" if check.exclusive_maximum else "<="),
+    ]
+    compared = [
+        connection.execute(f"select ? {operator} ?", (cell, value_of(bound))).fetchone()[0]
+        for bound, operator in bounds
+        if bound is not None
+    ]
+    return not check.choices and all(compared)
+
+
+def value_of(literal: str) -> float | str:
+    try:
+        return float(literal)
+    except ValueError:
+        return literal

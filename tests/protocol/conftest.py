@@ -1,0 +1,81 @@
+"""A database of every kind of content, and clients of servers on it."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.server.lowlevel import Server
+
+from dbtools.config import DatabaseSection, LimitsSection, Settings, open_toolbox
+from dbtools.dialects import url_of_file
+from dbtools.server.protocol import build_server
+from tests.protocol.client import VERSIONS, Client, connect
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
+WAV = b"RIFF\x24\0\0\0WAVEfmt " + b"sound"
+PDF = b"%PDF-1.7 paper"
+LONG_TEXT = "long " * 1_000  #: more than max_cell
+DDL = """
+create table person ( -- Somebody.
+  id integer primary key,
+  name text not null, -- What they are called
+  salary decimal(10,2),
+  notes text
+);
+insert into person values (1, 'Ada', 10.50, null), (2, 'Bo', null, 'x'), (3, 'Cy', 7, 'y');
+create table album (id integer primary key, picture blob, sound blob, paper blob);
+create table story (slug text primary key, body text not null);
+create table tag (story text, word text, primary key (story, word));
+insert into tag values ('one', 'a,b');
+create view slow as
+with recursive n (i) as (select 1 union all select i + 1 from n) select count(*) as total from n;
+"""
+
+
+@pytest.fixture(scope="session")
+def path(sqlite_database: Callable[[str], Path]) -> Path:
+    """Give the path of a database with every kind of content, and a view that never ends."""
+    path = sqlite_database(DDL)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("insert into album values (1, ?, ?, ?)", (PNG, WAV, PDF))
+        connection.execute("insert into story values ('long', ?), ('short', 'brief')", (LONG_TEXT,))
+    return path
+
+
+@pytest.fixture(scope="session")
+def large_path(sqlite_database: Callable[[str], Path]) -> Path:
+    """Give the path of a database of 450 tables."""
+    return sqlite_database("".join(f"create table t{number:03} (a text);" for number in range(450)))
+
+
+def settings_for(path: Path, *, timeout: float = 10.0) -> Settings:
+    """Return the settings that serve the database file at *path*."""
+    return Settings(
+        database=DatabaseSection(url=url_of_file(path)), limits=LimitsSection(timeout=timeout)
+    )
+
+
+@pytest.fixture
+async def server(path: Path) -> AsyncIterator[Server[Any]]:
+    """Give a server of the database in this process."""
+    toolbox, database = open_toolbox(settings_for(path))
+    yield build_server(toolbox, "default", "A small world.")
+    await database.close()
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    """Give each version of the protocol."""
+    version: str = request.param
+    return version
+
+
+@pytest.fixture
+async def client(server: Server[Any], version: str) -> AsyncIterator[Client]:
+    """Give a raw client of each version, its connection open."""
+    async with connect(server, version=version) as client:
+        await client.open()
+        yield client

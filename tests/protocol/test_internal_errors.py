@@ -1,0 +1,209 @@
+"""A bug is logged and answered in general words: nothing of an exception reaches a client (mcp.md, pitfall 1)."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from dbtools.catalog import Catalog, Column, Key, Table
+from dbtools.column_types import ColumnType, Family
+from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
+from dbtools.policy import Limits, Role
+from dbtools.results import ResultSet, Style
+from dbtools.server.protocol import build_server
+from dbtools.statement import Statement
+from dbtools.toolbox import Executes, Toolbox
+from tests.protocol.client import VERSIONS, Client, Message, connect
+
+SECRET = "postgres://u:p@h"
+INTERNAL_ERROR = -32603
+COLUMNS = (
+    Column(name="id", type=ColumnType(name="integer", family=Family.INTEGER)),
+    Column(name="name", type=ColumnType(name="text", family=Family.TEXT)),
+)
+PERSON = Table(schema="", name="person", columns=COLUMNS, keys=(Key(columns=("id",), primary=True),))
+CATALOG = Catalog(tables=(PERSON,))
+CALL: Message = {"name": "list_person", "arguments": {}}
+READ: Message = {"uri": "dbtools://row/person/1"}
+
+
+class Raises:
+    """Runs no statement."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+        """Raise the error."""
+        raise self._error
+
+
+class AnswersNonsense:
+    """Answers every statement with what no tool can render."""
+
+    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+        """Return a row that is none."""
+        row = cast("tuple[object, ...]", None)
+        return ResultSet(outputs=statement.shape.outputs, rows=(row,))
+
+
+def _toolbox(execution: Executes, catalog: Catalog | BaseException = CATALOG) -> Toolbox:
+    async def introspect() -> Catalog:
+        if isinstance(catalog, BaseException):
+            raise catalog
+        return catalog
+
+    return Toolbox(introspect, execution, roles=(Role(),), style=Style())
+
+
+async def _ask(client: Client, method: str, params: Mapping[str, object]) -> str:
+    """Return everything that the client gets to see, as text."""
+    await client.open()
+    await client.request(method, params)
+    return str(client.received)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        pytest.param("tools/call", CALL, id="call"),
+        pytest.param("resources/read", READ, id="read"),
+    ],
+)
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError(f"secret dsn {SECRET}"),
+        ValueError(SECRET),
+        KeyError(SECRET),
+        RecursionError(SECRET),
+        OSError(5, SECRET),
+        ExceptionGroup(SECRET, [ValueError(SECRET)]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_nothing_of_an_exception_in_execution_is_told(
+    version: str, method: str, params: Message, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = build_server(_toolbox(Raises(error)), "default", "")
+    async with connect(server, version=version) as client:
+        seen = await _ask(client, method, params)
+
+    assert SECRET not in seen
+    assert "Internal error" in seen
+    assert SECRET in caplog.text
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        pytest.param("tools/list", {}, id="list"),
+        pytest.param("tools/call", CALL, id="call"),
+        pytest.param("resources/read", READ, id="read"),
+    ],
+)
+async def test_nothing_of_an_exception_in_introspection_is_told(
+    version: str, method: str, params: Message
+) -> None:
+    server = build_server(_toolbox(AnswersNonsense(), RuntimeError(SECRET)), "default", "")
+    async with connect(server, version=version) as client:
+        seen = await _ask(client, method, params)
+
+    assert SECRET not in seen
+    assert "Internal error" in seen
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [pytest.param("tools/call", CALL, id="call"), pytest.param("resources/read", READ, id="read")],
+)
+async def test_failure_to_render_is_an_internal_error(version: str, method: str, params: Message) -> None:
+    server = build_server(_toolbox(AnswersNonsense()), "default", "")
+    async with connect(server, version=version) as client:
+        seen = await _ask(client, method, params)
+
+    assert "Internal error" in seen
+    assert "NoneType" not in seen
+
+
+async def test_internal_error_of_a_call_is_a_result_and_of_a_list_is_an_error() -> None:
+    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), "default", "")
+    broken = build_server(_toolbox(AnswersNonsense(), RuntimeError(SECRET)), "default", "")
+    async with connect(server) as client, connect(broken) as other:
+        called = await client.result("tools/call", CALL)
+        read = await client.error("resources/read", READ)
+        listed = await other.error("tools/list")
+
+    assert called["isError"] is True
+    assert read["code"] == listed["code"] == INTERNAL_ERROR
+
+
+async def test_mark_of_an_internal_error_is_found_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), "default", "")
+    async with connect(server) as client:
+        result = await client.result("tools/call", CALL)
+
+    mark = result["content"][0]["text"].partition("Internal error ")[2].partition(":")[0]
+    [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert mark in record.getMessage()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("error", [Busy(), TimedOut(), DatabaseUnavailable()], ids=lambda error: error.code)
+async def test_what_the_model_can_mend_is_told(version: str, error: Exception) -> None:
+    server = build_server(_toolbox(Raises(error)), "default", "")
+    async with connect(server, version=version) as client:
+        await client.open()
+        called = await client.result("tools/call", CALL)
+        read = await client.error("resources/read", READ)
+
+    assert called["isError"] is True
+    assert called["content"] == [{"type": "text", "text": str(error)}]
+    assert read["message"] == str(error)
+
+
+async def test_server_goes_on_after_an_internal_error() -> None:
+    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), "default", "")
+    async with connect(server) as client:
+        await client.result("tools/call", CALL)
+        listed = await client.result("tools/list")
+
+    assert [tool["name"] for tool in listed["tools"]] == ["describe_tables", "list_person", "get_person"]
+
+
+async def test_catalog_is_read_again_after_a_failure() -> None:
+    """The database may have come up since."""
+    answers: list[Catalog | Exception] = [DatabaseUnavailable(), CATALOG]
+
+    async def introspect() -> Catalog:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    toolbox = Toolbox(introspect, AnswersNonsense(), roles=(Role(),), style=Style())
+    async with connect(build_server(toolbox, "default", "")) as client:
+        error = await client.error("tools/list")
+        listed = await client.result("tools/list")
+
+    assert error["code"] == INTERNAL_ERROR
+    assert error["message"] == str(DatabaseUnavailable())
+    assert listed["tools"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_columns_of_every_family_are_listed_in_every_version(version: str) -> None:
+    """One schema that a version does not accept would fail its whole list (mcp.md, pitfall 4)."""
+    every = tuple(Column(name=family, type=ColumnType(name=family, family=family)) for family in Family)
+    table = replace(PERSON, columns=(*COLUMNS, *every))
+    toolbox = _toolbox(AnswersNonsense(), Catalog(tables=(table,)))
+    async with connect(build_server(toolbox, "default", ""), version=version) as client:
+        await client.open()
+        listed = await client.result("tools/list")
+
+    assert len(listed["tools"]) == 3

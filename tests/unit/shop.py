@@ -1,0 +1,110 @@
+"""A small shop, as values: what tests of the pure wing are about."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
+from dbtools.column_types import ColumnType, Family
+from dbtools.policy import Limits
+from dbtools.results import Answer, ResultSet, Style
+from dbtools.tools import Setting, Toolset, define
+
+LABELS = ("small", "large")
+
+#: One type of each family, as a database without surprises declares it.
+TYPES: Mapping[Family, ColumnType] = {
+    Family.INTEGER: ColumnType(
+        family=Family.INTEGER, name="bigint", minimum=-(2**63), maximum=2**63 - 1
+    ),
+    Family.NUMBER: ColumnType(family=Family.NUMBER, name="double"),
+    Family.DECIMAL: ColumnType(family=Family.DECIMAL, name="numeric(10,2)"),
+    Family.BOOLEAN: ColumnType(family=Family.BOOLEAN, name="boolean"),
+    Family.TEXT: ColumnType(family=Family.TEXT, name="text", large=True),
+    Family.ENUM: ColumnType(family=Family.ENUM, name="size", labels=LABELS),
+    Family.DATE: ColumnType(family=Family.DATE, name="date"),
+    Family.TIME: ColumnType(family=Family.TIME, name="time"),
+    Family.TIMESTAMP: ColumnType(family=Family.TIMESTAMP, name="timestamp"),
+    Family.TIMESTAMPTZ: ColumnType(family=Family.TIMESTAMPTZ, name="timestamptz"),
+    Family.INTERVAL: ColumnType(family=Family.INTERVAL, name="interval"),
+    Family.UUID: ColumnType(family=Family.UUID, name="uuid"),
+    Family.JSON: ColumnType(family=Family.JSON, name="json", equatable=False, ordered=False, large=True),
+    Family.BYTES: ColumnType(family=Family.BYTES, name="bytes", large=True),
+    Family.ARRAY: ColumnType(
+        family=Family.ARRAY,
+        name="numeric[]",
+        element=ColumnType(family=Family.DECIMAL, name="numeric"),
+        large=True,
+    ),
+    Family.OBJECT: ColumnType(
+        family=Family.OBJECT,
+        name="address",
+        fields=(
+            ("street", ColumnType(family=Family.TEXT, name="text")),
+            ("rent", ColumnType(family=Family.DECIMAL, name="numeric")),
+        ),
+        large=True,
+    ),
+    Family.OTHER: ColumnType(family=Family.OTHER, name="inet"),
+    Family.ANY: ColumnType(family=Family.ANY, name="any", lenient=True, large=True),
+}
+
+
+def column(name: str, family: Family = Family.TEXT, /, **more: Any) -> Column:
+    """Return a column of the usual type of *family*, unless *more* says otherwise."""
+    return Column(**{"name": name, "type": TYPES[family], **more})
+
+
+def table(*columns: Column, name: str = "product", key: Sequence[str] = ("id",), **more: Any) -> Table:
+    """Return a table of *columns* whose primary key is *key*."""
+    keys = (Key(columns=tuple(key), primary=True),) if key else ()
+    return Table(**{"name": name, "columns": columns, "keys": keys, **more})
+
+
+ID = column("id", Family.INTEGER, nullable=False)
+PRODUCT = table(
+    ID,
+    column("name", nullable=False, comment="as printed on the label"),
+    column("price", Family.DECIMAL),
+    column("color", choices=("red", "green")),
+    column("size", Family.ENUM),
+    column("sold", Family.BOOLEAN),
+    column("added_on", Family.DATE),
+    column("tags", Family.ARRAY),
+    column("details", Family.JSON),
+    column("photo", Family.BYTES),
+    comment="What the shop sells",
+    row_estimate=1_200,
+)
+ORDER_LINE = table(
+    column("order_id", Family.INTEGER, nullable=False),
+    column("product_id", Family.INTEGER, nullable=False),
+    column("quantity", Family.INTEGER),
+    name="order line",
+    key=("order_id", "product_id"),
+    foreign_keys=(
+        ForeignKey(columns=("product_id",), target_schema="", target="product", target_columns=("id",)),
+    ),
+)
+SALE = table(column("day", Family.DATE), column("total", Family.DECIMAL), name="sale", key=())
+ANYTHING = table(ID, *(column(str(family), family) for family in Family), name="anything")
+
+SHOP = Catalog(tables=(PRODUCT, ORDER_LINE, SALE, ANYTHING))
+
+
+def tools(*tables: Table, limits: Limits | None = None, style: Style | None = None) -> Toolset:
+    """Return the tools of a database of *tables*; of the shop, if none are named."""
+    catalog = Catalog(tables=tables) if tables else SHOP
+    return define(Setting(catalog=catalog, limits=limits or Limits(), style=style or Style()))
+
+
+def answer(
+    toolset: Toolset,
+    name: str,
+    arguments: Mapping[str, object],
+    *rows: Sequence[object],
+    more: bool = False,
+) -> Answer:
+    """Return the answer of the tool *name* where the database answers with *rows*."""
+    call = toolset[name].bind(arguments)
+    outputs = call.statement.shape.outputs if call.statement else ()
+    return call.render(ResultSet(outputs=outputs, rows=tuple(map(tuple, rows)), more=more))

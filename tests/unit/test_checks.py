@@ -1,0 +1,267 @@
+"""What is read of CHECK constraints, and what is rather not."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dbtools.dialects.checks import Check, read_checks
+
+AB = ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("expression", "choices"),
+    [
+        pytest.param("status in ('a', 'b')", AB, id="in"),
+        pytest.param("(status IN('a','b'))", AB, id="in, packed"),
+        pytest.param("CHECK (status in ('a', 'b'))", AB, id="with the word"),
+        pytest.param("status = 'a' or status = 'b'", AB, id="alternatives"),
+        pytest.param("(status = 'a') OR ((status == 'b'))", AB, id="alternatives in parentheses"),
+        pytest.param("status = 'a' or (status = 'b' or status in ('a'))", AB, id="nested alternatives"),
+        pytest.param("status is null or status in ('a', 'b')", AB, id="or null"),
+        pytest.param("status in ('a', 'b') or (status is null)", AB, id="null at the end"),
+        pytest.param("status is null or status = 'a' or status = 'b'", AB, id="alternatives and null"),
+        pytest.param("(status is null or status = 'a') or status = 'b'", AB, id="null within"),
+        pytest.param("'a' = status", ("a",), id="turned round"),
+        pytest.param("status in ('it''s', '')", ("it's", ""), id="quotes"),
+        pytest.param("status in ('(', 'x or y', '--')", ("(", "x or y", "--"), id="signs in strings"),
+        pytest.param("status in ('a', -- first\n 'b' /* last */)", AB, id="comments"),
+        pytest.param("status in (1, -2, 0.5)", ("1", "-2", "0.5"), id="numbers"),
+        pytest.param(
+            "((status)::text = ANY ((ARRAY['a'::character varying, 'b'::character varying])::text[]))",
+            AB,
+            id="any of varchar",
+        ),
+        pytest.param("(status = ANY (ARRAY['a'::text, 'b'::text]))", AB, id="any of text"),
+        pytest.param(
+            "(status = ANY (ARRAY[1, '-2'::integer, (0.5)::numeric]))",
+            ("1", "-2", "0.5"),
+            id="any of numbers",
+        ),
+        pytest.param("((status)::text = 'a'::text)", ("a",), id="one text"),
+        pytest.param(
+            r"(status = ANY (ARRAY['a'::text, E'b\\c\'d''e'::text]))", ("a", r"b\c'd'e"), id="escaped"
+        ),
+        pytest.param("((status = 'a'::text) OR (status = 'b'::text))", AB, id="alternatives of text"),
+        pytest.param(
+            "((status IS NULL) OR (status = ANY (ARRAY['a'::text, 'b'::text])))", AB, id="any or null"
+        ),
+    ],
+)
+def test_choices_are_read(expression: str, choices: tuple[str, ...]) -> None:
+    assert read_checks(expression) == (Check(column="status", choices=choices),)
+
+
+@pytest.mark.parametrize(
+    ("expression", "check"),
+    [
+        pytest.param("x > 0", Check(column="x", minimum="0", exclusive_minimum=True), id="greater"),
+        pytest.param("0 < x", Check(column="x", minimum="0", exclusive_minimum=True), id="turned round"),
+        pytest.param("x <= 1.50", Check(column="x", maximum="1.50"), id="less or equal"),
+        pytest.param("x < -5", Check(column="x", maximum="-5", exclusive_maximum=True), id="negative"),
+        pytest.param("x between 1 and 5", Check(column="x", minimum="1", maximum="5"), id="between"),
+        pytest.param("x is null or x >= 1", Check(column="x", minimum="1"), id="or null"),
+        pytest.param("x>='2020-01-01'", Check(column="x", minimum="2020-01-01"), id="string"),
+        pytest.param("CHECK ((x >= (0)::numeric))", Check(column="x", minimum="0"), id="numeric"),
+        pytest.param("CHECK ((x >= (-5)::numeric))", Check(column="x", minimum="-5"), id="negative numeric"),
+        pytest.param("CHECK ((x >= '-5'::integer))", Check(column="x", minimum="-5"), id="quoted integer"),
+        pytest.param("CHECK ((x <= (0.5)::double precision))", Check(column="x", maximum="0.5"), id="double"),
+        pytest.param("CHECK ((x >= '2020-01-01'::date))", Check(column="x", minimum="2020-01-01"), id="date"),
+        pytest.param(
+            "CHECK ((x <= '2030-01-01 00:00:00+00'::timestamp with time zone))",
+            Check(column="x", maximum="2030-01-01 00:00:00+00"),
+            id="timestamp",
+        ),
+        pytest.param(
+            "CHECK ((VALUE > 0))", Check(column="VALUE", minimum="0", exclusive_minimum=True), id="domain"
+        ),
+    ],
+)
+def test_bounds_are_read(expression: str, check: Check) -> None:
+    assert read_checks(expression) == (check,)
+
+
+@pytest.mark.parametrize(
+    ("expression", "column"),
+    [
+        pytest.param('"or" = 1', "or", id="double quotes"),
+        pytest.param('"a ""b""" = 1', 'a "b"', id="doubled quotes"),
+        pytest.param("[order by] = 1", "order by", id="brackets"),
+        pytest.param("`a``b` = 1", "a`b", id="backticks"),
+        pytest.param("Größe = 1", "Größe", id="unicode"),
+        pytest.param("a😀b = 1", "a😀b", id="emoji"),
+        pytest.param("a\u00a0b = 1", "a\u00a0b", id="no-break space"),
+        pytest.param("a$1 = 1", "a$1", id="dollar"),
+        pytest.param("((x)) = 1", "x", id="parentheses"),
+    ],
+)
+def test_column_is_read_in_every_notation(expression: str, column: str) -> None:
+    assert read_checks(expression) == (Check(column=column, choices=("1",)),)
+
+
+LEAST, MOST = Check(column="x", minimum="1"), Check(column="x", maximum="5")
+OF_Y = Check(column="y", choices=("a",))
+
+
+@pytest.mark.parametrize(
+    ("expression", "checks"),
+    [
+        pytest.param("x >= 1 and x <= 5", (LEAST, MOST), id="two bounds"),
+        pytest.param("CHECK (((x >= 1) AND (x <= 5)))", (LEAST, MOST), id="in parentheses"),
+        pytest.param("x >= 1 and (x <= 5 and y = 'a')", (LEAST, MOST, OF_Y), id="nested"),
+        pytest.param("x >= 1 and length(z) = 2 and y = 'a'", (LEAST, OF_Y), id="beside the unknown"),
+        pytest.param("z not between 1 and 2 and y = 'a'", (OF_Y,), id="beside an unknown range"),
+        pytest.param("x is null or (x >= 1 and y = 'a')", (LEAST,), id="of another column, unless null"),
+    ],
+)
+def test_conjunction_is_several_checks(expression: str, checks: tuple[Check, ...]) -> None:
+    assert read_checks(expression) == checks
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "",
+        "CHECK",
+        "x",
+        "x is not null",
+        "not x > 0",
+        "not (x > 0)",
+        "x <> 0",
+        "x != 0",
+        "x not in (1, 2)",
+        "x not between 1 and 5",
+        "x in ()",
+        "x in (1, null)",
+        "x in (1, y)",
+        "x in (select 1)",
+        'x in ("a", "b")',
+        'x = "a"',
+        "'x' in ('a', 'b')",
+        "(x, y) in ((1, 2))",
+        "x = 1 = 1",
+        "1 < x < 5",
+        "x > y",
+        "x > 0 + 1",
+        "x > 1e3",
+        "x > 0x10",
+        "x > .5",
+        "x > 1_000",
+        "x = 007",
+        "x = 1.50",
+        "x = -0",
+        "x = x'41'",
+        "x = N'a'",
+        "x = U&'a'",
+        "x = $$a$$",
+        "x = 'a' || 'b'",
+        "x = 'a' collate nocase",
+        "x collate nocase = 'a'",
+        "lower(x) = 'a'",
+        "length(x) > 1",
+        "t.x > 0",
+        "-x > 0",
+        "x + 1 > 0",
+        "x > 0 or y > 0",
+        "x > 10 or x < 5",
+        "x = 'a' or y = 'a'",
+        "x = 'a' or x > 'b'",
+        "x = 'a' or foo(x)",
+        "x = 'a' or (x = 'b' and foo(y))",
+        "x is null or y > 0",
+        "x is null or y is null",
+        "x is null or y is null or x = 1",
+        "x is null",
+        "(x > 0) is not true",
+        "(x > 0) = 1",
+        "case when y then x > 0 else x > 5 end",
+        "case when y and x > 0 and y then z end",
+        "case x when 1 then 2 end = 2 or x > 0",
+        "true in (1, 2)",
+        "null = 1",
+        "current_date > '2020-01-01'",
+        "x between 1 and y",
+        "x between symmetric 1 and 5",
+        "x > 'unterminated",
+        "x > 0)",
+        "((x > 0)",
+        "x > 0; drop table t",
+        "CHECK ((x > 0)) NOT VALID",
+        "CHECK ((x > 0)) NO INHERIT",
+        "CHECK ((x > 0)) NOT ENFORCED",
+        "((x)::integer > 0)",
+        "((x)::text > '5'::text)",
+        "((x)::numeric > 0.5)",
+        "(x = 'a'::citext)",
+        "(x = 'a'::mood)",
+        "(x = ('ab'::character varying(1)))",
+        "(x > (5.7)::integer)",
+        "(x > ('5'::text)::integer)",
+        "((x)::text ~~ 'a%'::text)",
+        "((x ->> 'a'::text) = 'b'::text)",
+        "(x[1] > 0)",
+        "(x <> ALL (ARRAY[1, 2]))",
+        "(x < ANY (ARRAY[1, 2]))",
+        "(x = ANY ('{a,b}'::text[]))",
+        "(x = ANY (y))",
+        "(1 = ANY (x))",
+        "(x = ANY ((ARRAY['a'::text])::mood[]))",
+        "(x >> 5)",
+        "(x @> 5)",
+        "(x OPERATOR(pg_catalog.>) 5)",
+    ],
+)
+def test_nothing_is_said_of_what_is_not_certain(expression: str) -> None:
+    assert read_checks(expression) == ()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param("(" * 5_000 + "x > 0" + ")" * 5_000, id="deep"),
+        pytest.param(" and ".join(["x > 0"] * 50_000), id="long"),
+        pytest.param("x in (" + "1," * 9_000 + "2", id="open"),
+        pytest.param("x" * 19_000 + "'", id="one long word"),
+        pytest.param("9" * 19_000 + "a", id="one long number"),
+        pytest.param("case " * 3_000 + "end " * 3_000, id="cases"),
+    ],
+)
+def test_excess_is_not_read(expression: str) -> None:
+    assert read_checks(expression) == ()
+
+
+MARKS = (
+    "(",
+    ")",
+    "[",
+    "]",
+    ",",
+    "::",
+    "=",
+    "==",
+    "<",
+    ">",
+    "<=",
+    ">=",
+    "<>",
+    "-",
+    "--",
+    "/*",
+    "*/",
+    ".",
+    ";",
+    "$",
+)
+LITERALS = ("'", "''", "'a'", "E'a'", "E'\\", "0", "1", "1.5", "null", '"', "`", "\\", "\0", "\ud800", "😀")
+WORDS = ("in", "and", "or", "not", "is", "between", "any", "array[", "any(array[", "case", "end", "check")
+NAMES = ("x", "y", '"x"', "é", "text", "::text", "::text[]", "::integer", "::character varying")
+FRAGMENTS = st.sampled_from(MARKS + LITERALS + WORDS + NAMES)
+
+
+@given(st.lists(FRAGMENTS, max_size=30), st.sampled_from(["", " "]))
+def test_any_fragments_are_read_without_an_error(fragments: list[str], separator: str) -> None:
+    assert all(isinstance(check, Check) for check in read_checks(separator.join(fragments)))
+
+
+@given(st.text())
+def test_any_text_is_read_without_an_error(text: str) -> None:
+    assert all(isinstance(check, Check) for check in read_checks(text))

@@ -1,0 +1,335 @@
+"""Conditions and orders as callers write them: what they become, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from dbtools import errors
+from dbtools.catalog import Column, Table
+from dbtools.column_types import Family, Operator
+from dbtools.errors import CallError
+from dbtools.statement import (
+    LONGEST_PATTERN,
+    MOST_CONDITIONS,
+    MOST_VALUES,
+    Comparison,
+    Condition,
+    Direction,
+    Order,
+    bind_conditions,
+    bind_order,
+    column_of,
+)
+from tests.unit.shop import ANYTHING, PRODUCT, TYPES, column, table
+
+MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
+ONE = tuple(operator for operator in Operator if operator not in MANY)
+
+
+def _bound(
+    of: Table, name: str, operator: Operator, *values: str
+) -> tuple[Operator, bool, list[object]]:
+    """Return operator, wanted and the values, in the order of the parameters, of one bound condition."""
+    comparison = Comparison(column=name, operator=operator, value=values[0])
+    if operator in MANY:
+        comparison = Comparison(column=name, operator=operator, values=values)
+    (condition,), bound = bind_conditions(of, [comparison])
+    assert condition.column is of.column_by_name[name]
+    assert set(condition.parameters) == set(bound)
+    return condition.operator, condition.wanted, [bound[each] for each in condition.parameters]
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "texts", "values"),
+    [
+        pytest.param("id", Operator.EQ, ["1"], [1], id="eq"),
+        pytest.param("id", Operator.NE, ["1"], [1], id="ne"),
+        pytest.param("id", Operator.LT, ["1"], [1], id="lt"),
+        pytest.param("id", Operator.LTE, ["1"], [1], id="lte"),
+        pytest.param("id", Operator.GT, ["1"], [1], id="gt"),
+        pytest.param("id", Operator.GTE, ["1"], [1], id="gte"),
+        pytest.param("id", Operator.IN, ["1", "2"], [[1, 2]], id="in"),
+        pytest.param("id", Operator.NOT_IN, ["1"], [[1]], id="not_in"),
+        pytest.param("id", Operator.IN, [], [[]], id="in nothing"),
+        pytest.param("id", Operator.BETWEEN, ["1", "2"], [1, 2], id="between"),
+        pytest.param("name", Operator.EQ, [""], [""], id="empty text"),
+        pytest.param("name", Operator.CONTAINS, ["50%_"], ["50%_"], id="contains"),
+        pytest.param("name", Operator.STARTS_WITH, [" x"], [" x"], id="starts_with"),
+        pytest.param("name", Operator.ENDS_WITH, [""], [""], id="ends_with"),
+        pytest.param("tags", Operator.CONTAINS, ["1.10"], ["1.10"], id="membership"),
+        pytest.param("price", Operator.GTE, ["19.90"], ["19.90"], id="decimal"),
+        pytest.param("sold", Operator.EQ, ["yes"], [True], id="boolean"),
+        pytest.param("photo", Operator.EQ, ["aGk="], [b"hi"], id="bytes"),
+        pytest.param("color", Operator.EQ, ["red"], ["red"], id="choice"),
+        pytest.param("color", Operator.GT, ["purple"], ["purple"], id="order beyond choices"),
+    ],
+)
+def test_condition_binds_the_values_of_its_column(
+    name: str, operator: Operator, texts: list[str], values: list[object]
+) -> None:
+    assert _bound(PRODUCT, name, operator, *texts) == (operator, True, values)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("name", [each.name for each in ANYTHING.columns])
+def test_is_null_says_which_is_wanted(name: str, wanted: bool) -> None:
+    bound = _bound(ANYTHING, name, Operator.IS_NULL, "true" if wanted else "false")
+
+    assert bound == (Operator.IS_NULL, wanted, [])
+
+
+@pytest.mark.parametrize(
+    ("operator", "texts", "bound", "values"),
+    [
+        pytest.param(Operator.EQ, ["5"], Operator.IN, [[5, "5"]], id="eq number"),
+        pytest.param(Operator.EQ, ["five"], Operator.IN, [["five"]], id="eq text"),
+        pytest.param(Operator.NE, ["5.5"], Operator.NOT_IN, [[5.5, "5.5"]], id="ne"),
+        pytest.param(Operator.IN, ["5", "x"], Operator.IN, [[5, "x", "5"]], id="in"),
+        pytest.param(Operator.NOT_IN, ["5"], Operator.NOT_IN, [[5, "5"]], id="not_in"),
+        pytest.param(Operator.LT, ["5"], Operator.LT, [5], id="lt"),
+        pytest.param(Operator.BETWEEN, ["a", "5"], Operator.BETWEEN, ["a", 5], id="between"),
+        pytest.param(Operator.CONTAINS, ["5"], Operator.CONTAINS, ["5"], id="contains"),
+    ],
+)
+def test_column_without_a_type_equals_a_number_and_its_text(
+    operator: Operator, texts: list[str], bound: Operator, values: list[object]
+) -> None:
+    assert _bound(ANYTHING, "any", operator, *texts) == (bound, True, values)
+
+
+def test_parameters_of_several_conditions_have_names_of_their_own() -> None:
+    conditions, values = bind_conditions(
+        PRODUCT,
+        [
+            Comparison(column="id", operator=Operator.GT, value="1"),
+            Comparison(column="id", operator=Operator.BETWEEN, values=("2", "3")),
+            Comparison(column="name", operator=Operator.IS_NULL, value="true"),
+            Comparison(column="id", operator=Operator.IN, values=("4", "5")),
+        ],
+    )
+    id, name = PRODUCT.column_by_name["id"], PRODUCT.column_by_name["name"]
+
+    assert conditions == (
+        Condition(column=id, operator=Operator.GT, parameters=("c0_0",)),
+        Condition(column=id, operator=Operator.BETWEEN, parameters=("c1_0", "c1_1")),
+        Condition(column=name, operator=Operator.IS_NULL, wanted=True),
+        Condition(column=id, operator=Operator.IN, parameters=("c3_0",)),
+    )
+    assert values == {"c0_0": 1, "c1_0": 2, "c1_1": 3, "c3_0": [4, 5]}
+
+
+def test_shape_of_a_condition_holds_none_of_its_values() -> None:
+    first, _ = bind_conditions(PRODUCT, [Comparison(column="id", operator=Operator.IN, values=("1",))])
+    second, _ = bind_conditions(PRODUCT, [Comparison(column="id", operator=Operator.IN, values=("2", "3"))])
+
+    assert first == second
+
+
+def _refusal(comparison: Comparison, of: Table = ANYTHING) -> CallError:
+    with pytest.raises(CallError) as raised:
+        bind_conditions(of, [comparison])
+    return raised.value
+
+
+def _column_with(operator: Operator) -> str:
+    return next(each.name for each in ANYTHING.columns if operator in each.type.operators)
+
+
+@pytest.mark.parametrize("operator", Operator)
+def test_missing_value_is_an_error_and_no_dropped_condition(operator: Operator) -> None:
+    refusal = _refusal(Comparison(column=_column_with(operator), operator=operator))
+
+    assert refusal.code == "bad_argument"
+    assert "where" in refusal.message
+
+
+@pytest.mark.parametrize("operator", Operator)
+def test_value_and_values_together_are_refused(operator: Operator) -> None:
+    comparison = Comparison(column=_column_with(operator), operator=operator, value="1", values=("1", "2"))
+
+    assert _refusal(comparison).code == "bad_argument"
+
+
+@pytest.mark.parametrize("operator", ONE)
+def test_values_where_one_value_is_wanted_are_refused(operator: Operator) -> None:
+    comparison = Comparison(column=_column_with(operator), operator=operator, values=("1",))
+
+    assert _refusal(comparison).code == "bad_argument"
+
+
+@pytest.mark.parametrize("operator", MANY)
+def test_one_value_where_values_are_wanted_is_refused(operator: Operator) -> None:
+    comparison = Comparison(column=_column_with(operator), operator=operator, value="1")
+
+    assert _refusal(comparison).code == "bad_argument"
+
+
+@pytest.mark.parametrize("values", [(), ("1",), ("1", "2", "3")], ids=len)
+def test_between_takes_two_values(values: tuple[str, ...]) -> None:
+    refusal = _refusal(Comparison(column="id", operator=Operator.BETWEEN, values=values))
+
+    assert refusal.code == "bad_argument"
+
+
+@pytest.mark.parametrize("name", [each.name for each in ANYTHING.columns])
+@pytest.mark.parametrize("operator", Operator)
+def test_operator_that_the_column_lacks_is_refused_with_those_it_has(name: str, operator: Operator) -> None:
+    operators = ANYTHING.column_by_name[name].type.operators
+    if operator in operators:
+        return
+    refusal = _refusal(Comparison(column=name, operator=operator, value="1"))
+
+    assert refusal.code == "bad_operator"
+    assert all(each in refusal.hint for each in operators)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "code", "says"),
+    [
+        pytest.param(Comparison(column="id", value="x"), "bad_value", ["where", "id", "'x'"], id="no integer"),
+        pytest.param(
+            Comparison(column="id", operator=Operator.IN, values=("1", "x")),
+            "bad_value",
+            ["where.values[1]", "'x'"],
+            id="one of several values",
+        ),
+        pytest.param(
+            Comparison(column="color", value="gren"), "bad_value", ["color", "gren", "green"], id="choice"
+        ),
+        pytest.param(
+            Comparison(column="color", operator=Operator.IN, values=("red", "blue")),
+            "bad_value",
+            ["where.values[1]", "'blue'", "red, green"],
+            id="one of several choices",
+        ),
+        pytest.param(Comparison(column="nme", value="x"), "unknown_column", ["'nme'", "name"], id="unknown"),
+        pytest.param(Comparison(column="NAME", value="x"), "unknown_column", ["'NAME'", "name"], id="case"),
+        pytest.param(Comparison(column="", value="x"), "unknown_column", ["''", "name"], id="empty"),
+        pytest.param(
+            Comparison(column="id", operator=Operator.IS_NULL, value="yes"),
+            "bad_value",
+            ["is_null", "'yes'"],
+            id="is_null of something else",
+        ),
+        pytest.param(
+            Comparison(column="name", operator=Operator.CONTAINS, value="x" * (LONGEST_PATTERN + 1)),
+            "bad_value",
+            ["where"],
+            id="long pattern",
+        ),
+        pytest.param(
+            Comparison(column="id", operator=Operator.IN, values=("1",) * (MOST_VALUES + 1)),
+            "bad_argument",
+            ["where.values"],
+            id="many values",
+        ),
+    ],
+)
+def test_condition_that_cannot_be_meant_is_refused(
+    comparison: Comparison, code: str, says: list[str]
+) -> None:
+    refusal = _refusal(comparison, PRODUCT)
+
+    assert refusal.code == code
+    assert [said for said in says if said not in str(refusal)] == []
+
+
+def test_most_values_and_longest_pattern_are_taken() -> None:
+    numbers = tuple(map(str, range(MOST_VALUES)))
+
+    assert _bound(PRODUCT, "id", Operator.IN, *numbers)[2] == [list(range(MOST_VALUES))]
+    assert _bound(PRODUCT, "name", Operator.CONTAINS, "x" * LONGEST_PATTERN)[2] == ["x" * LONGEST_PATTERN]
+
+
+def test_conditions_are_counted() -> None:
+    one = Comparison(column="id", value="1")
+
+    assert len(bind_conditions(PRODUCT, [one] * MOST_CONDITIONS)[0]) == MOST_CONDITIONS
+    with pytest.raises(errors.BadArgument):
+        bind_conditions(PRODUCT, [one] * (MOST_CONDITIONS + 1))
+
+
+ODD = table(
+    column("total"),
+    column("total desc"),
+    column("first name"),
+    column("padded "),
+    column("desc"),
+    column("Asc"),
+    column("größe, cm"),
+    name="odd",
+    key=(),
+)
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "direction"),
+    [
+        pytest.param("total", "total", Direction.ASC, id="bare"),
+        pytest.param("total asc", "total", Direction.ASC, id="asc"),
+        pytest.param("first name desc", "first name", Direction.DESC, id="space in the name"),
+        pytest.param("first name", "first name", Direction.ASC, id="space in the name, bare"),
+        pytest.param("total  DESC ", "total", Direction.DESC, id="spaces and case"),
+        pytest.param(" total", "total", Direction.ASC, id="space in front"),
+        pytest.param("total desc", "total desc", Direction.ASC, id="name that ends in desc"),
+        pytest.param("total desc desc", "total desc", Direction.DESC, id="name that ends in desc, desc"),
+        pytest.param("desc", "desc", Direction.ASC, id="named desc"),
+        pytest.param("desc desc", "desc", Direction.DESC, id="named desc, desc"),
+        pytest.param("Asc asc", "Asc", Direction.ASC, id="named Asc"),
+        pytest.param("padded ", "padded ", Direction.ASC, id="space at the end"),
+        pytest.param("padded  desc", "padded ", Direction.DESC, id="space at the end, desc"),
+        pytest.param("größe, cm desc", "größe, cm", Direction.DESC, id="comma"),
+    ],
+)
+def test_step_of_an_order_is_a_column_and_a_direction(step: str, name: str, direction: Direction) -> None:
+    assert bind_order(ODD, [step]) == (Order(column=ODD.column_by_name[name], direction=direction),)
+
+
+@pytest.mark.parametrize("step", ["", " ", "nothing", "total down", "total,desc", "total nulls last", " desc", "-total"])
+def test_step_that_names_no_column_is_refused(step: str) -> None:
+    of = replace(ODD, columns=ODD.columns[:1])
+
+    with pytest.raises(errors.UnknownColumn) as raised:
+        bind_order(of, ["total", step])
+    assert "order_by[1]" in raised.value.message
+
+
+def test_column_that_is_named_twice_counts_once() -> None:
+    assert bind_order(ODD, ["total", "first name", "first name desc"]) == (
+        Order(column=ODD.column_by_name["total"]),
+        Order(column=ODD.column_by_name["first name"]),
+    )
+
+
+@pytest.mark.parametrize("family", Family)
+def test_column_without_an_order_cannot_order(family: Family) -> None:
+    unordered = {Family.JSON, Family.OBJECT, Family.ARRAY, Family.BYTES}
+    step = Order(column=ANYTHING.column_by_name[family])
+
+    if family in unordered:
+        with pytest.raises(errors.BadArgument):
+            bind_order(ANYTHING, [str(family)])
+    else:
+        assert bind_order(ANYTHING, [str(family)]) == (step,)
+
+
+def test_type_that_is_not_ordered_cannot_order() -> None:
+    point = column("at", Family.OTHER, type=replace(TYPES[Family.OTHER], ordered=False))
+
+    with pytest.raises(errors.BadArgument):
+        bind_order(table(point, key=()), ["at"])
+
+
+def test_unknown_column_names_argument_and_columns() -> None:
+    with pytest.raises(errors.UnknownColumn) as raised:
+        column_of(PRODUCT, "prize", "columns[2]")
+
+    assert raised.value.message.startswith("columns[2]:")
+    assert raised.value.hint.startswith("Did you mean price?")
+    assert all(each.name in raised.value.hint for each in PRODUCT.columns)
+
+
+def test_column_is_the_one_of_the_table() -> None:
+    found: Column = column_of(PRODUCT, "price", "columns[0]")
+
+    assert found is PRODUCT.column_by_name["price"]
