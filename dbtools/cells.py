@@ -8,8 +8,10 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from operator import attrgetter
+from types import NoneType
 from uuid import UUID
 
 import orjson
@@ -26,6 +28,9 @@ INVISIBLE = re.compile(
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 
+class_of = attrgetter("__class__")
+TEXTS = {str, NoneType}
+INTEGERS = {int, NoneType}
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -42,6 +47,21 @@ def encoder(type: ColumnType) -> Encode:
             return lambda cell: _nested(cell, type)
         case _:
             return plain
+
+
+def encode_column(type: ColumnType, cells: Sequence[object]) -> Sequence[object]:
+    """Return the JSON values of *cells*, the cells of one column of *type*."""
+    encode = encoder(type)
+    kinds = set(map(class_of, cells))
+    # Most columns are texts or small integers throughout, which are JSON values already.
+    if encode is plain and (kinds <= TEXTS or (kinds <= INTEGERS and _safe(cells))):
+        return cells
+    return list(map(encode, cells))
+
+
+def _safe(cells: Sequence[object]) -> bool:
+    numbers = [cell for cell in cells if isinstance(cell, int)]
+    return not numbers or (-SAFE_INTEGER <= min(numbers) and max(numbers) <= SAFE_INTEGER)
 
 
 def plain(cell: object) -> object:

@@ -30,13 +30,21 @@ UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 def _seconds(value: object) -> object:
     """Read "10s", "500ms" or "2m" as seconds."""
     if not isinstance(value, str):
-        return value
+        return _number(value)
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", value.strip())
     if match is None:
         raise ValueError('wants a duration such as "10s", "500ms" or "2m"')
     return float(match[1]) * UNITS[match[2]]
 
 
+def _number(value: object) -> object:
+    """Refuse a boolean, which Python takes for a number."""
+    if isinstance(value, bool):
+        raise ValueError("wants a number, not a boolean")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_number)]
 Duration = Annotated[
     float,
     BeforeValidator(_seconds, json_schema_input_type=float | str),
@@ -72,9 +80,9 @@ class TableSection(Section):
 class LimitsSection(Section):
     """[limits]: how much one call may take."""
 
-    max_rows: int = Field(default=200, ge=1, le=10_000, description="rows of one answer")
-    max_tokens: int = Field(default=20_000, ge=500, le=1_000_000, description="bytes of one answer / 3")
-    max_cell: int = Field(default=2_000, ge=20, le=100_000, description="characters of one cell in a list")
+    max_rows: Whole = Field(default=200, ge=1, le=10_000, description="rows of one answer")
+    max_tokens: Whole = Field(default=20_000, ge=500, le=1_000_000, description="bytes of one answer / 3")
+    max_cell: Whole = Field(default=2_000, ge=20, le=100_000, description="characters of one cell in a list")
     timeout: Duration = Field(default=10.0, description='of one call: "10s", "500ms", "2m", or seconds')
 
 
@@ -82,7 +90,9 @@ class ToolsSection(Section):
     """[tools]: how tools are listed."""
 
     style: Literal["auto", "typed"] = Field(default="auto", description="typed tools for each table")
-    budget: int = Field(default=10_000, ge=0, description="tokens of definitions above which start-up warns")
+    budget: Whole = Field(
+        default=10_000, ge=0, description="tokens of definitions above which start-up warns"
+    )
 
 
 class ResultsSection(Section):

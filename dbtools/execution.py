@@ -41,10 +41,10 @@ class Execution:
         try:
             return await self._fetch(driver, statement, limits)
         except driver.errors as exc:
-            if driver.is_lost(exc):
-                await self._database.reopen()
-            elif not driver.is_stale(exc):
+            if not (driver.is_lost(exc) or driver.is_stale(exc)):
                 raise driver.translate(exc) from exc
+        # The other connections that wait are out of date as well.
+        await self._database.reopen()
         try:
             return await self._fetch(driver, statement, limits)
         except driver.errors as exc:

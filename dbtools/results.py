@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dbtools import errors
-from dbtools.cells import Encode, dump, encoder, size, valid, visible
-from dbtools.column_types import Family
+from dbtools.cells import Encode, class_of, dump, encode_column, encoder, size, valid, visible
+from dbtools.column_types import ColumnType
 from dbtools.policy import Limits
 from dbtools.statement import Output
 
@@ -125,15 +125,17 @@ def shown_cut(cut: Cut, cell_start: str | None = None) -> str:
 
 def encode_rows(found: ResultSet, names: Sequence[str]) -> Table:
     """Return the first `len(names)` outputs of *found* as JSON values."""
-    encoders = [encoder(output.column.type) for output in found.outputs[: len(names)]]
-    rows = [
-        [
-            shown_cut(cell) if isinstance(cell, Cut) else encode(cell)
-            for encode, cell in zip(encoders, row, strict=False)
-        ]
-        for row in found.rows
-    ]
+    cells = zip(*found.rows, strict=True)
+    columns = [_encoded(output.column.type, each) for output, each in zip(found.outputs, cells, strict=False)]
+    rows = [list(row) for row in zip(*columns[: len(names)], strict=True)]
     return Table(columns=tuple(names), rows=rows)
+
+
+def _encoded(type: ColumnType, cells: Sequence[object]) -> Sequence[object]:
+    if Cut not in set(map(class_of, cells)):
+        return encode_column(type, cells)
+    encode = encoder(type)
+    return [shown_cut(cell) if isinstance(cell, Cut) else encode(cell) for cell in cells]
 
 
 def envelope(
@@ -151,6 +153,8 @@ def fitting(table: Table, style: Style, limits: Limits, *, reserve: int) -> int:
     """Return how many rows of *table* stay below the cap, with *reserve* bytes for what goes around them."""
     room = limits.max_bytes - reserve - size(list(table.columns))
     names = size(list(table.columns)) if style.rows is Rows.OBJECTS else 0
+    if style.text is Text.JSON and size(table.rows) + names * len(table.rows) <= room:
+        return len(table.rows)
     for index, row in enumerate(table.rows):
         room -= _size_of_row(row, names, style) + 1
         if room < 0:
@@ -226,8 +230,3 @@ def _csv_cell(value: object) -> str:
 def is_media(type: str) -> bool:
     """Return whether clients show content of this MIME *type* by itself."""
     return type.startswith(("image/", "audio/"))
-
-
-def is_large(output: Output) -> bool:
-    """Return whether cells of *output* may be longer than any cap."""
-    return output.column.type.large or output.column.type.family is Family.BYTES

@@ -38,6 +38,7 @@ class EnginePool:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
         """Lend a connection, or raise Busy where none comes free in time."""
+        pool = self._engine.pool
         try:
             pooled = await self._engine.raw_connection()
         except sa.exc.TimeoutError as exc:
@@ -46,6 +47,9 @@ class EnginePool:
             yield pooled.driver_connection
         finally:
             with anyio.CancelScope(shield=True):
+                if pool is not self._engine.pool:
+                    # Reopened meanwhile: what comes back to the old pool would never be closed.
+                    await greenlet_spawn(pooled.invalidate)
                 await greenlet_spawn(pooled.close)
 
     async def reopen(self) -> None:

@@ -17,6 +17,7 @@ DEFAULT_LIMIT = 50  #: rows of a list
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_INTEGER = 10**400
+LONGEST_PLACE = 120  #: characters that say where in the arguments something is
 
 
 def check(arguments: object) -> None:
@@ -28,9 +29,9 @@ def check(arguments: object) -> None:
 def _check(value: object, place: str, depth: int, left: list[int]) -> None:
     left[1] -= 1
     if depth > DEEPEST:
-        raise errors.BadArgument(f"{_short(place)}: nested deeper than {DEEPEST} levels.")
+        raise errors.BadArgument(f"{_shown(place)}: nested deeper than {DEEPEST} levels.")
     if left[1] < 0:
-        raise errors.BadArgument(f"{_short(place)}: more than {MOST_PARTS:,} values in one call.")
+        raise errors.BadArgument(f"{_shown(place)}: more than {MOST_PARTS:,} values in one call.")
     match value:
         case str():
             _check_text(value, place, left)
@@ -42,22 +43,28 @@ def _check(value: object, place: str, depth: int, left: list[int]) -> None:
             for index, each in enumerate(value):
                 _check(each, f"{place}[{index}]", depth + 1, left)
         case float() if value != value or value in (float("inf"), float("-inf")):
-            raise errors.BadArgument(f"{place}: not a number in JSON. Write NaN and Infinity as strings.")
+            raise errors.BadArgument(
+                f"{_shown(place)}: not a number in JSON. Write NaN and Infinity as strings."
+            )
         case int() if abs(value) > LARGEST_INTEGER:
-            raise errors.BadArgument(f"{place}: an integer of more than 400 digits.")
+            raise errors.BadArgument(f"{_shown(place)}: an integer of more than 400 digits.")
 
 
 def _check_text(text: str, place: str, left: list[int]) -> None:
     left[0] -= len(text)
     if left[0] < 0:
-        raise errors.BadArgument(f"{_short(place)}: more than {MOST_CHARACTERS:,} characters in one call.")
+        raise errors.BadArgument(f"{_shown(place)}: more than {MOST_CHARACTERS:,} characters in one call.")
     if found := UNSENDABLE.search(text):
         what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
-        raise errors.BadArgument(f"{_short(place)}: contains {what}. Text must be valid Unicode without NUL.")
+        raise errors.BadArgument(f"{_shown(place)}: contains {what}. Text must be valid Unicode without NUL.")
 
 
 def _short(place: str) -> str:
-    return place if len(place) <= 80 else place[:80] + "…"
+    return place if len(place) <= LONGEST_PLACE else place[:LONGEST_PLACE] + "…"
+
+
+def _shown(place: str) -> str:
+    return quoted(place, LONGEST_PLACE)[1:-1]
 
 
 def as_text(value: object) -> object:

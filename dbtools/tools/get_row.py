@@ -1,5 +1,6 @@
 """The tool `get_T`: one row by its key, with whole cells, and pictures and sound as such."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -102,10 +103,10 @@ class GetCall:
         if not found.rows:
             raise errors.NoRow(f"{self.tool.table.name} has no row with {self.key}.")
         cells = dict(zip((column.name for column in self.tool.table.columns), found.rows[0], strict=True))
-        uris = {name: self._uri(cells, name) for name in cells}
+        uris = {name: self._uri(cells, name) for name, cell in cells.items() if isinstance(cell, Cut | bytes)}
         media = tuple(self._media(cells, uris))
         row = {
-            column.name: self._shown(column, cells[column.name], uris[column.name])
+            column.name: self._shown(column, cells[column.name], uris.get(column.name))
             for column in self.tool.table.columns
         }
         cut = self._fit(row, cells)
@@ -115,7 +116,7 @@ class GetCall:
         links = tuple(
             Link(uri=uri, name=name, type=link_type(self.tool.table.column_by_name[name]))
             for name in cut
-            if (uri := uris[name]) is not None
+            if (uri := self._uri(cells, name)) is not None
         )
         structured, text = write(structured, None, self.tool.setting.style)
         return Answer(structured=structured, text=text, media=media, links=links, rows=1)
@@ -127,7 +128,7 @@ class GetCall:
     def _media(self, cells: Mapping[str, object], uris: Mapping[str, str | None]) -> Iterator[Media]:
         room = LARGEST_MEDIA
         for name, cell in cells.items():
-            uri = uris[name]
+            uri = uris.get(name)
             if isinstance(cell, bytes) and cell and len(cell) <= room and uri is not None:
                 room -= len(cell)
                 yield Media(uri=uri, type=media_type(cell), content=cell)
@@ -144,8 +145,10 @@ class GetCall:
         """Cut the longest cells of *row* until it fits; return the names of all that are cut."""
         cut = [name for name, cell in cells.items() if isinstance(cell, Cut)]
         room = self.tool.setting.limits.max_bytes - ROOM_FOR_NOTE
-        sizes = {name: size(value) for name, value in row.items()}
         total = size({"row": row})
+        if total <= room:
+            return cut
+        sizes = {name: size(value) for name, value in row.items()}
         for name in sorted(sizes, key=lambda name: -sizes[name]):
             if total <= room:
                 break
@@ -165,9 +168,8 @@ def _shortened(cell: object, shown: object, most: int) -> str:
     length = len(text)
     if isinstance(cell, Cut) and isinstance(cell.start, str):
         text, length = cell.start, cell.length
-    while (taken := size(text)) > most:
-        text = text[: min(len(text) - 1, len(text) * most // taken)]
-    return shown_cut(Cut(start=text, length=length))
+    end = bisect_right(range(len(text) + 1), most, key=lambda end: size(text[:end])) - 1
+    return shown_cut(Cut(start=text[:end], length=length))
 
 
 def define(setting: Setting) -> Iterator[GetRow]:

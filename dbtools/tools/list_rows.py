@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dbtools.catalog import Column, Table
-from dbtools.cells import size
+from dbtools.cells import class_of, size
 from dbtools.column_types import Family, Operator
 from dbtools.errors import BadArgument
 from dbtools.links import CELL_TEMPLATE, cell_uri
@@ -189,6 +189,8 @@ class ListCall:
 
     def _cuts(self, found: ResultSet, count: int) -> Iterator[tuple[tuple[object, ...], Column]]:
         for row in found.rows[:count]:
+            if Cut not in set(map(class_of, row)):
+                continue
             for column, cell in zip(self.columns, row, strict=False):
                 if isinstance(cell, Cut):
                     yield row, column

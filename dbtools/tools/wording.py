@@ -23,7 +23,7 @@ def cleaned(comment: str, most: int) -> str:
     if comment.isascii() and comment.isprintable() and "  " not in comment:
         text = comment.strip()
     else:
-        text = " ".join(CONTROLS.sub(" ", INVISIBLE.sub("", comment)).split())
+        text = " ".join(INVISIBLE.sub("", CONTROLS.sub(" ", comment)).split())
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import asyncpg
 from anyio.from_thread import BlockingPortal
@@ -28,7 +28,7 @@ SESSION = {
     "extra_float_digits": "1",
 }
 
-Row = tuple[object, ...]
+Row = tuple[Any, ...]
 
 
 class Bare(Protocol):
@@ -52,10 +52,10 @@ class BareSqlite:
 
     def execute(self, sql: str, *values: object) -> None:
         """Run *sql*."""
-        if values:
-            self.connection.execute(sql, values)
-        else:
+        if ";" in sql and not values:
             self.connection.executescript(sql)
+        else:
+            self.connection.execute(sql, values)
 
     def rows(self, sql: str, *values: object) -> list[Row]:
         """Return the rows of *sql*."""

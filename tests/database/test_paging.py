@@ -1,12 +1,15 @@
 """Pages of any conditions and order are the rows of one plain query, each once and in its order."""
 
+import base64
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import orjson
 import pytest
 from hypothesis import given, strategies as st
 
+from dbtools.errors import BadCursor, BadValue
 from tests.database.conftest import Serve
 from tests.database.shop import Shop, literal, quote, rows_of
 from tests.database.test_values import examples
@@ -155,6 +158,24 @@ ROWS = st.lists(
 )
 
 
+FORGED = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([2**63, -1, 0, 5, 10**9, 10**9 + 1]),
+    st.floats(allow_nan=False),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    st.sampled_from(["2024-02-29", "1.5", "NaN", "infinity", "294277-01-01", "0000-00-00", "1e9999"]),
+    st.sampled_from(
+        [{"b": "AP8="}, {"b": "?"}, {"f": "nan"}, {"f": "-inf"}, {"f": "x"}, {"s": "YQ=="}, [], [1], {}]
+    ),
+)
+
+
+def _coded(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
 @pytest.fixture(scope="module")
 def shop(dialect: str, serve: Serve) -> Iterator[Shop]:
     """Give a database with a table of each sort."""
@@ -190,11 +211,11 @@ def test_pages_are_the_rows_of_one_query(
     table: str, rows: list[tuple[str | None, ...]], asked: Asked, limits: list[int], shop: Shop
 ) -> None:
     _fill(shop, STORED_IN.get(table, table), rows)
-    rank = dict(shop.bare.rows(f"select uid, {asked.ranks()} from {table} where {asked.where()}"))
+    rank: dict[int, int] = dict(shop.bare.rows(f"select uid, {asked.ranks()} from {table} where {asked.where()}"))
 
     pages = list(shop.pages(f"list_{table}", limits, asked.arguments()))
 
-    found = [row[0] for page in pages for row in rows_of(page)]
+    found = [int(str(row[0])) for page in pages for row in rows_of(page)]
     assert sorted(found) == sorted(rank)
     assert [rank[uid] for uid in found] == sorted(rank.values())
     assert [("next_cursor" in page) for page in pages] == [page["truncated"] for page in pages]
@@ -222,3 +243,86 @@ def test_rows_that_are_wholly_alike_come_as_often_as_they_are_there(
 
     found = Counter(tuple(row) for page in pages for row in rows_of(page))
     assert found == Counter(shop.bare.rows("select a, b from twice"))
+
+
+@pytest.fixture
+def filled(shop: Shop) -> Shop:
+    """Give the database with nine rows in two of its tables."""
+    rows = [(str(uid % 3), "ab"[uid % 2], None, "0.10", "2024-02-29", "true", "a") for uid in range(9)]
+    for table in ("keyed", "keyless"):
+        _fill(shop, table, rows)
+    return shop
+
+
+@pytest.mark.parametrize(
+    ("table", "changed"),
+    [
+        pytest.param("paired", {}, id="another table"),
+        pytest.param("keyed", {"where": [{"column": "number", "value": "2"}]}, id="another condition"),
+        pytest.param(
+            "keyed", {"where": [{"column": "number", "op": "ne", "value": "1"}]}, id="another operator"
+        ),
+        pytest.param("keyed", {"match": "any"}, id="another match"),
+        pytest.param("keyed", {"order_by": ["word desc"]}, id="another order"),
+        pytest.param("keyed", {"order_by": []}, id="no order"),
+    ],
+)
+def test_cursor_of_another_call_is_refused(table: str, changed: Mapping[str, object], filled: Shop) -> None:
+    arguments = {"where": [{"column": "number", "value": "1"}], "order_by": ["word"], "limit": 1}
+    cursor = filled.page("keyed", **arguments)["next_cursor"]
+
+    with pytest.raises(BadCursor):
+        filled.page(table, **{**arguments, **changed, "cursor": cursor})
+
+
+@pytest.mark.parametrize("table", ["keyed", "keyless"])
+@examples(60)
+@given(
+    cursor=st.text(min_size=1, max_size=30).filter(lambda text: text.isprintable())
+    | st.binary(min_size=1).map(_coded)
+)
+def test_any_text_is_no_cursor(table: str, cursor: str, filled: Shop) -> None:
+    with pytest.raises(BadCursor):
+        filled.page(table, cursor=cursor)
+
+
+@pytest.mark.parametrize("table", ["keyed", "keyless"])
+@examples(60)
+@given(skip=FORGED, values=st.none() | st.lists(FORGED, min_size=6, max_size=6) | FORGED)
+def test_changed_cursor_is_refused_or_only_a_place(
+    table: str, skip: object, values: object, filled: Shop
+) -> None:
+    arguments = {"order_by": ["number", "word", "ratio", "price desc", "day"], "limit": 2}
+    cursor = str(filled.page(table, **arguments)["next_cursor"])
+    mark, _, _ = orjson.loads(base64.urlsafe_b64decode(cursor + "=="))
+    forged = _coded(orjson.dumps([mark, skip, values]))
+
+    try:
+        found = filled.rows(table, **arguments, cursor=forged)
+    except (BadCursor, BadValue):
+        return
+
+    assert all(row in filled.rows(table) for row in found)
+
+
+def test_pages_go_on_where_rows_have_come_and_gone(filled: Shop) -> None:
+    first = filled.page("keyed", limit=4)
+    filled.bare.execute("delete from keyed where uid in (1, 3, 5)")
+    filled.bare.execute("insert into keyed (uid) values (-1), (100)")
+
+    rest = filled.rows("keyed", cursor=first["next_cursor"])
+
+    assert [row[0] for row in rows_of(first)] == [0, 1, 2, 3]
+    assert [row[0] for row in rest] == [4, 6, 7, 8, 100]
+
+
+def test_index_that_tells_more_texts_apart_than_the_column_is_no_key(serve: Serve) -> None:
+    ddl = """
+    create table t (name text not null collate nocase, uid int);
+    create unique index by_bytes on t (name collate binary);
+    insert into t values ('a', 1), ('A', 2), ('b', 3), ('B', 4), ('b ', 5);
+    """
+    with serve("sqlite", ddl) as shop:
+        pages = list(shop.pages("list_t", [1], {"order_by": ["name"]}))
+
+    assert sorted(str(row[1]) for page in pages for row in rows_of(page)) == ["1", "2", "3", "4", "5"]

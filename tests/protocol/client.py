@@ -202,6 +202,10 @@ class ProcessClient(Client):
         self._output.close()
         self._writer.transport.abort()
 
+    def stop_reading(self) -> None:
+        """Close the server's output, and leave its input open."""
+        self._output.close()
+
     async def status(self) -> int:
         """Wait for the process to end by itself; return its exit status."""
         with anyio.fail_after(PATIENCE):

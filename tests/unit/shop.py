@@ -13,9 +13,7 @@ LABELS = ("small", "large")
 
 #: One type of each family, as a database without surprises declares it.
 TYPES: Mapping[Family, ColumnType] = {
-    Family.INTEGER: ColumnType(
-        family=Family.INTEGER, name="bigint", minimum=-(2**63), maximum=2**63 - 1
-    ),
+    Family.INTEGER: ColumnType(family=Family.INTEGER, name="bigint", minimum=-(2**63), maximum=2**63 - 1),
     Family.NUMBER: ColumnType(family=Family.NUMBER, name="double"),
     Family.DECIMAL: ColumnType(family=Family.DECIMAL, name="numeric(10,2)"),
     Family.BOOLEAN: ColumnType(family=Family.BOOLEAN, name="boolean"),

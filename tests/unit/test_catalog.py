@@ -37,7 +37,9 @@ def test_label_is_the_shortest_name_that_means_one_table(
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["main", "a", "a.b", "b"]), st.sampled_from(["a", "b", "a.b", "b.a", '"a"'])),
+        st.tuples(
+            st.sampled_from(["main", "a", "a.b", "b"]), st.sampled_from(["a", "b", "a.b", "b.a", '"a"'])
+        ),
         unique=True,
         max_size=12,
     )

@@ -22,7 +22,7 @@ SCALARS = st.one_of(
     ANY_TEXT,
     st.binary(),
     st.binary().map(bytearray),
-    st.binary().map(memoryview),
+    st.binary().map(lambda content: memoryview(content)),
     st.decimals(allow_nan=True, allow_infinity=True),
     st.uuids(),
     st.dates(),
@@ -32,9 +32,11 @@ SCALARS = st.one_of(
 )
 CELLS = st.recursive(
     SCALARS,
-    lambda parts: st.lists(parts, max_size=4)
-    | st.tuples(parts, parts)
-    | st.dictionaries(ANY_TEXT | st.integers(), parts, max_size=4),
+    lambda parts: (
+        st.lists(parts, max_size=4)
+        | st.tuples(parts, parts)
+        | st.dictionaries(ANY_TEXT | st.integers(), parts, max_size=4)
+    ),
     max_leaves=8,
 )
 JSON_TEXTS = st.recursive(
@@ -147,7 +149,9 @@ def test_cell_is_shown_by_its_own_type(cell: object, shown: object) -> None:
         pytest.param(Family.ARRAY, "[1.10,null,2]", ["1.10", None, "2"], id="array of decimals"),
         pytest.param(Family.ARRAY, "[[1.10],[2.00]]", [["1.10"], ["2.00"]], id="array of two dimensions"),
         pytest.param(Family.ARRAY, "{1,2}", "{1,2}", id="array in another notation"),
-        pytest.param(Family.OBJECT, '{"street":"x","rent":9.90}', {"street": "x", "rent": "9.90"}, id="object"),
+        pytest.param(
+            Family.OBJECT, '{"street":"x","rent":9.90}', {"street": "x", "rent": "9.90"}, id="object"
+        ),
         pytest.param(Family.OBJECT, '{"later":9.90}', {"later": 9.9}, id="object with an unknown field"),
     ],
 )
@@ -161,7 +165,7 @@ def test_cell_is_shown_by_its_declared_type(family: Family, cell: object, shown:
     ("element", "cell", "shown"),
     [
         (Family.INTEGER, "[1,9007199254740993]", [1, "9007199254740993"]),
-        (Family.NUMBER, "[1.5,\"NaN\"]", [1.5, "NaN"]),
+        (Family.NUMBER, '[1.5,"NaN"]', [1.5, "NaN"]),
         (Family.BYTES, '["\\\\x6869"]', ["aGk="]),
         (Family.TIMESTAMPTZ, '["2024-03-05T14:30:00+00:00"]', ["2024-03-05T14:30:00Z"]),
         (Family.BOOLEAN, "[true,null]", [True, None]),

@@ -29,7 +29,9 @@ def test_address_is_read_as_it_was_written(table: str, key: list[str], column: s
         pytest.param([1, "a,b/c d"], "dbtools://row/t/1,a%2Cb%2Fc%20d", id="composite"),
         pytest.param([True], "dbtools://row/t/true", id="boolean"),
         pytest.param([1.5], "dbtools://row/t/1.5", id="float"),
-        pytest.param([b"hi"], f"dbtools://row/t/{base64.b64encode(b'hi').decode().replace('=', '%3D')}", id="bytes"),
+        pytest.param(
+            [b"hi"], f"dbtools://row/t/{base64.b64encode(b'hi').decode().replace('=', '%3D')}", id="bytes"
+        ),
         pytest.param([], None, id="no key"),
         pytest.param([None], None, id="null"),
         pytest.param([""], None, id="empty text"),

@@ -40,11 +40,15 @@ def test_tool_is_named_after_its_table(tables: list[tuple[str, str]], names: lis
         pytest.param([("", "a b"), ("", "a_b")], ["a_b", "a_b_[0-9a-f]{6}"], id="collision"),
         pytest.param([("", "A"), ("", "a")], ["a", "a_[0-9a-f]{6}"], id="collision by case"),
         pytest.param([("", "x" * 63)], ["x{28}_[0-9a-f]{6}"], id="63 characters"),
-        pytest.param([("", "x" * 62 + "1"), ("", "x" * 62 + "2")], ["x{28}_[0-9a-f]{6}"] * 2, id="long and alike"),
+        pytest.param(
+            [("", "x" * 62 + "1"), ("", "x" * 62 + "2")], ["x{28}_[0-9a-f]{6}"] * 2, id="long and alike"
+        ),
         pytest.param([("", "😀"), ("", "😁")], ["[0-9a-f]{6}"] * 2, id="emoji"),
         pytest.param([("", "___")], ["[0-9a-f]{6}"], id="underscores"),
         pytest.param(
-            [("s", "a"), ("t", "a"), ("", "a_t")], ["a", "a_t", "a_t_[0-9a-f]{6}"], id="collision with a schema"
+            [("s", "a"), ("t", "a"), ("", "a_t")],
+            ["a", "a_t", "a_t_[0-9a-f]{6}"],
+            id="collision with a schema",
         ),
     ],
 )
@@ -81,7 +85,9 @@ def test_names_of_tools_suit_every_client_and_are_unique(tables: list[tuple[str,
 def test_names_do_not_depend_on_tables_that_come_later(tables: list[tuple[str, str]]) -> None:
     names = _names(*tables)
 
-    assert [_names(*tables[:end]) for end in range(len(tables))] == [names[:end] for end in range(len(tables))]
+    assert [_names(*tables[:end]) for end in range(len(tables))] == [
+        names[:end] for end in range(len(tables))
+    ]
 
 
 def test_longest_name_is_what_clients_take() -> None:
@@ -112,7 +118,11 @@ def test_argument_is_named_after_its_column(columns: list[str], names: list[str]
     assert [each.name for each in arguments.values()] == columns
 
 
-@given(st.lists(st.text(min_size=1, max_size=63) | st.text("aA _", min_size=1, max_size=3), unique=True, max_size=9))
+@given(
+    st.lists(
+        st.text(min_size=1, max_size=63) | st.text("aA _", min_size=1, max_size=3), unique=True, max_size=9
+    )
+)
 def test_names_of_arguments_suit_every_client_and_are_unique(columns: list[str]) -> None:
     arguments = argument_names(map(column, columns))
 

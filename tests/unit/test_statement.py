@@ -26,13 +26,15 @@ MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
 ONE = tuple(operator for operator in Operator if operator not in MANY)
 
 
-def _bound(
-    of: Table, name: str, operator: Operator, *values: str
-) -> tuple[Operator, bool, list[object]]:
+def _bound(of: Table, name: str, operator: Operator, *values: str) -> tuple[Operator, bool, list[object]]:
     """Return operator, wanted and the values, in the order of the parameters, of one bound condition."""
-    comparison = Comparison(column=name, operator=operator, value=values[0])
-    if operator in MANY:
-        comparison = Comparison(column=name, operator=operator, values=values)
+    many = operator in MANY
+    comparison = Comparison(
+        column=name,
+        operator=operator,
+        value=None if many else values[0],
+        values=values if many else None,
+    )
     (condition,), bound = bind_conditions(of, [comparison])
     assert condition.column is of.column_by_name[name]
     assert set(condition.parameters) == set(bound)
@@ -186,7 +188,9 @@ def test_operator_that_the_column_lacks_is_refused_with_those_it_has(name: str, 
 @pytest.mark.parametrize(
     ("comparison", "code", "says"),
     [
-        pytest.param(Comparison(column="id", value="x"), "bad_value", ["where", "id", "'x'"], id="no integer"),
+        pytest.param(
+            Comparison(column="id", value="x"), "bad_value", ["where", "id", "'x'"], id="no integer"
+        ),
         pytest.param(
             Comparison(column="id", operator=Operator.IN, values=("1", "x")),
             "bad_value",
@@ -285,7 +289,9 @@ def test_step_of_an_order_is_a_column_and_a_direction(step: str, name: str, dire
     assert bind_order(ODD, [step]) == (Order(column=ODD.column_by_name[name], direction=direction),)
 
 
-@pytest.mark.parametrize("step", ["", " ", "nothing", "total down", "total,desc", "total nulls last", " desc", "-total"])
+@pytest.mark.parametrize(
+    "step", ["", " ", "nothing", "total down", "total,desc", "total nulls last", " desc", "-total"]
+)
 def test_step_that_names_no_column_is_refused(step: str) -> None:
     of = replace(ODD, columns=ODD.columns[:1])
 
@@ -325,7 +331,7 @@ def test_unknown_column_names_argument_and_columns() -> None:
         column_of(PRODUCT, "prize", "columns[2]")
 
     assert raised.value.message.startswith("columns[2]:")
-    assert raised.value.hint.startswith("Did you mean price?")
+    assert raised.value.hint.startswith("Did you mean price")
     assert all(each.name in raised.value.hint for each in PRODUCT.columns)
 
 

@@ -55,7 +55,7 @@ class Definition:
 _Token = re.Match[str]
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class _Part:
     """One definition in the body of a CREATE statement: of a column, or a constraint."""
 

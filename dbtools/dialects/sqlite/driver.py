@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -13,6 +14,7 @@ import anyio
 from dbtools.dialects.driver import Fetched, Plan
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.selects import compile_select, pattern, patterns
+from dbtools.dialects.sqlite.giant import GiantJob, giant_plan
 from dbtools.dialects.sqlite.grammar import SqliteGrammar, list_parameter, parameter
 from dbtools.dialects.sqlite.guard import secure
 from dbtools.dialects.sqlite.job import Job, Stopped
@@ -55,7 +57,7 @@ class SqliteDriver:
         limit: int,
         timeout: float,
     ) -> Fetched:
-        """Run *plan* in one hop."""
+        """Run *plan* in one hop, and in a second one where a cell is too large to be loaded."""
         job = Job(
             sql=plan.sql,
             parameters=_parameters(plan, values, limit),
@@ -63,12 +65,21 @@ class SqliteDriver:
             limit=limit,
             timeout=timeout,
         )
-        running = asyncio.ensure_future(on_thread(connection, job.run))
         try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await _stop(connection, job, running)
-            raise
+            return await _run(connection, job)
+        except sqlite3.DataError as exc:
+            giant = giant_plan(plan.shape) if _is_too_big(exc) else None
+            if giant is None:
+                raise
+        again = GiantJob(
+            sql=giant.sql,
+            parameters=_parameters(giant, values, limit),
+            outputs=plan.outputs,
+            limit=limit,
+            timeout=job.deadline - time.monotonic(),
+            table=plan.shape.table,
+        )
+        return await _run(connection, again)
 
     def translate(self, error: Exception) -> CallError:
         """Return what *error* means to a caller."""
@@ -110,6 +121,15 @@ async def on_thread(connection: aiosqlite.Connection, function: Callable[[sqlite
     return result
 
 
+async def _run(connection: aiosqlite.Connection, job: Job) -> Fetched:
+    running = asyncio.ensure_future(on_thread(connection, job.run))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await _stop(connection, job, running)
+        raise
+
+
 async def _stop(connection: aiosqlite.Connection, job: Job, running: "asyncio.Future[Fetched]") -> None:
     """Stop *job* and wait until its thread is free; else give the connection up."""
     job.cancelled = True
@@ -137,11 +157,15 @@ def _bound(plan: Plan, like: Mapping[str, Any], name: str, value: object) -> obj
     return parameter(value, plan.types[name]) if name in plan.types else value
 
 
+def _is_too_big(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorname", "") == "SQLITE_TOOBIG" or "too big" in str(error)
+
+
 def _translated(error: Exception) -> CallError:
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Busy()
-    if name == "SQLITE_TOOBIG" or "too big" in str(error):
+    if _is_too_big(error):
         return Unreadable(
             "A cell is larger than 16 MiB and cannot be read here.", hint="Name columns without it."
         )

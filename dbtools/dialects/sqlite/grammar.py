@@ -1,6 +1,8 @@
 """What SQLite says differently in a statement. Every operator here is total: no stored cell makes it fail."""
 
 import json
+import re
+from decimal import Decimal
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
@@ -8,6 +10,9 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 from dbtools.column_types import ColumnType, Family
 from dbtools.dialects.selects import ESCAPE, Element, Truth
 from dbtools.statement import Output
+
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
+DIGITS = 19  #: of an integer at the most
 
 
 class SqliteGrammar:
@@ -55,6 +60,10 @@ def list_parameter(values: list[object], type: ColumnType) -> str:
     return json.dumps([parameter(value, type) for value in values])
 
 
-def _number(text: str) -> int | float:
-    number = float(text)
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+def _number(text: str) -> int | float | str:
+    """Return the number that *text* is written as, or *text*: such a column may hold one, and so a cursor."""
+    if not NUMBER.fullmatch(text):
+        return text
+    exact = Decimal(text)
+    whole = exact.adjusted() < DIGITS and exact == exact.to_integral_value()
+    return int(exact) if whole and -(2**63) <= exact < 2**63 else float(text)

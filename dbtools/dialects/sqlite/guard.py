@@ -4,8 +4,8 @@ import sqlite3
 from contextlib import suppress
 
 LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
-#: data_version is asked by full-text search, read_uncommitted by SQLAlchemy
-READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted"}
+#: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
+READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
 ALLOWED = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -17,7 +17,7 @@ ALLOWED = {
 def authorize(
     action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
 ) -> int:
-    """Allow to select, and to read two pragmas; deny the rest, what is not known included."""
+    """Allow to select, and to read a few pragmas; deny the rest, what is not known included."""
     if action in ALLOWED:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_FUNCTION and second != "load_extension":

@@ -64,11 +64,14 @@ class Job:
                 self._check()
                 if len(rows) == self.limit or room < 0:
                     return Fetched(rows=tuple(rows), more=True)
-                rows.append(tuple(map(_cut, row, self.outputs)))
+                rows.append(self._row(cursor, row))
                 room -= sum(len(cell) for cell in rows[-1] if isinstance(cell, str | bytes))
         finally:
             cursor.close()
         return Fetched(rows=tuple(rows), more=False)
+
+    def _row(self, cursor: sqlite3.Cursor, row: Sequence[object]) -> tuple[object, ...]:
+        return tuple(map(cut, row, self.outputs))
 
     def _check(self) -> None:
         if self._expired():
@@ -82,7 +85,8 @@ def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
-def _cut(cell: object, output: Output) -> object:
+def cut(cell: object, output: Output) -> object:
+    """Return *cell*, or its beginning where it is longer than *output* wants it."""
     if isinstance(cell, str | bytes) and output.cut is not None and len(cell) > output.cut:
         return Cut(start=cell[: output.cut], length=len(cell))
     return cell

@@ -1,0 +1,296 @@
+"""No call takes more than its limits, and what stops one call leaves everything usable for the next."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+
+import anyio
+import asyncpg
+import pytest
+
+from dbtools.config import LimitsSection
+from dbtools.errors import CallError
+from dbtools.results import Answer
+from tests.database.conftest import Serve
+from tests.database.shop import ROLE, Shop, open_bare, rows_of
+
+SHORT = LimitsSection(timeout=0.3)
+CONNECTIONS = {"sqlite": 4, "postgresql": 8}
+
+#: Views that take for ever, each in another way.
+ENDLESS = {
+    "sqlite": """
+    create view counting as
+        with recursive n (i) as (select 1 union all select i + 1 from n)
+        select count(*) as total from n;
+    create view growing as
+        with recursive n (i) as (select 1 union all select i + 1 from n)
+        select i from n where i < 0;
+    """,
+    "postgresql": """
+    create view counting as
+        with recursive n (i) as (select 1 union all select i # 1 from n)
+        select count(*) as total from n;
+    create view growing as select pg_sleep(60)::text as i;
+    create view crossing as
+        select count(*) as i from generate_series(1, 1000000) as a, generate_series(1, 1000000) as b;
+    """,
+}
+DDL = """
+create table t (id int not null primary key, v text);
+insert into t values (1, 'one'), (2, 'SECRET');
+create view divided as select id, 1 / (id - 2) as share from t;
+"""
+#: Views that fail on a row, in words of the engine's that quote it.
+FAILING = {
+    "sqlite": """
+    create view broken as select id, json_extract(v, '$.a') as number from t;
+    create view overflowing as select id, abs(-9223372036854775807 - id) as number from t;
+    create view gone as select id from missing;
+    """,
+    "postgresql": """
+    create view broken as select id, v::int as number from t;
+    create view overflowing as select id, 2147483647 + id as number from t;
+    create function gone() returns int language plpgsql as
+        $$ begin raise exception 'SECRET' using detail = 'SECRET', hint = 'SECRET'; end $$;
+    create view raising as select gone() as number;
+    """,
+}
+ENDLESS_VIEWS = [("sqlite", "counting"), ("sqlite", "growing")] + [
+    ("postgresql", view) for view in ("counting", "growing", "crossing")
+]
+FAILING_VIEWS = [("sqlite", "broken"), ("sqlite", "overflowing")] + [
+    ("postgresql", view) for view in ("divided", "broken", "overflowing", "raising")
+]
+
+
+@pytest.fixture(scope="module")
+def shop(dialect: str, serve: Serve) -> Iterator[Shop]:
+    """Give a database whose views take for ever or fail, under a short timeout."""
+    with serve(dialect, DDL + ENDLESS[dialect] + FAILING[dialect], limits=SHORT) as shop:
+        yield shop
+
+
+def code_of(call: Callable[[], object]) -> str:
+    """Return the code of the error that *call* ends with, or nothing, or its text where that quotes data."""
+    try:
+        call()
+    except CallError as exc:
+        return exc.code if "SECRET" not in str(exc) else str(exc)
+    return ""
+
+
+def _active(shop: Shop) -> int:
+    """Return how many statements of the server's run in the database."""
+    if shop.dialect == "sqlite":
+        return 0
+    sql = """
+    select count(*) from pg_stat_activity
+    where application_name = 'dbtools' and datname = current_database() and state <> 'idle'
+    """
+    return int(shop.bare.rows(sql)[0][0])
+
+
+@pytest.mark.parametrize(("dialect", "view"), ENDLESS_VIEWS, indirect=["dialect"])
+def test_endless_view_is_stopped_by_the_timeout_in_the_database_too(view: str, shop: Shop) -> None:
+    codes = {code_of(lambda: shop.page(view)) for _ in range(2)}
+
+    assert codes == {"timeout"}
+    assert _active(shop) == 0
+    assert len(shop.rows("t")) == 2
+
+
+@pytest.mark.parametrize(("dialect", "view"), ENDLESS_VIEWS, indirect=["dialect"])
+def test_cancelled_call_is_stopped_in_the_database_too(
+    view: str, dialect: str, shop: Shop, serve: Serve
+) -> None:
+    with serve(dialect, ENDLESS[dialect] + DDL) as patient:
+
+        async def cancel_all() -> None:
+            with anyio.move_on_after(0.2):
+                async with anyio.create_task_group() as group:
+                    for _ in range(CONNECTIONS[dialect] + 2):
+                        group.start_soon(patient.toolbox.call, ROLE, f"list_{view}", {})
+
+        patient.rows("t")
+        patient.portal.call(cancel_all)
+
+        assert _active(patient) == 0
+        assert len(patient.rows("t")) == 2
+
+
+def test_other_calls_are_answered_while_one_takes_for_ever(dialect: str, serve: Serve) -> None:
+    with serve(dialect, ENDLESS[dialect] + DDL) as shop:
+
+        async def call_both() -> Answer:
+            async with anyio.create_task_group() as group:
+                group.start_soon(shop.toolbox.call, ROLE, "list_counting", {})
+                answers = [await shop.toolbox.call(ROLE, "list_t", {}) for _ in range(20)]
+                group.cancel_scope.cancel()
+            return answers[-1]
+
+        answer = shop.portal.call(call_both)
+
+    assert answer.rows == 2
+
+
+@pytest.mark.parametrize(("dialect", "view"), FAILING_VIEWS, indirect=["dialect"])
+def test_failing_view_is_a_clean_error_and_breaks_nothing_else(view: str, shop: Shop) -> None:
+    assert code_of(lambda: shop.page(view)) in ("bad_value", "unreadable")
+    assert len(shop.rows("t")) == 2
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+def test_connections_that_the_server_ended_are_replaced_unseen(dialect: str, serve: Serve) -> None:
+    with serve(dialect, DDL) as shop:
+        _use_every_connection(shop)
+        shop.bare.execute(
+            """
+            select pg_terminate_backend(pid) from pg_stat_activity
+            where application_name = 'dbtools' and datname = current_database()
+            """
+        )
+
+        answers = [shop.rows("t") for _ in range(CONNECTIONS[dialect] + 1)]
+
+    assert [len(rows) for rows in answers] == [2] * len(answers)
+
+
+def _use_every_connection(shop: Shop) -> None:
+    """Let every connection of the pool have served the same call."""
+
+    async def use() -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(4 * CONNECTIONS[shop.dialect]):
+                group.start_soon(shop.toolbox.call, ROLE, "list_t", {})
+
+    shop.portal.call(use)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        pytest.param("alter table t add column w int", "", id="column added"),
+        pytest.param("alter table t rename column v to w", "unreadable", id="column renamed"),
+        pytest.param("drop view divided; drop table t", "unreadable", id="table gone"),
+        pytest.param("create index i on t (v)", "", id="index added"),
+    ],
+)
+def test_schema_that_changed_since_is_met_cleanly(change: str, code: str, dialect: str, serve: Serve) -> None:
+    with serve(dialect, DDL) as shop:
+        _use_every_connection(shop)
+        if dialect == "sqlite" and "rename" in change:
+            change = "drop view divided; " + change
+        shop.bare.execute(change)
+
+        codes = {code_of(lambda: shop.page("t")) for _ in range(CONNECTIONS[dialect] + 1)}
+
+    assert codes == {code}
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+def test_type_that_changed_since_is_unseen_on_every_connection(dialect: str, serve: Serve) -> None:
+    with serve(dialect, "create table t (id int primary key, v int); insert into t values (1, 2)") as shop:
+        _use_every_connection(shop)
+        shop.bare.execute("alter table t alter column v type text")
+
+        answers = [shop.rows("t") for _ in range(CONNECTIONS[dialect] + 1)]
+
+    assert answers == [[[1, "2"]]] * len(answers)
+
+
+def test_rows_are_limited_by_default_and_at_most(dialect: str, serve: Serve) -> None:
+    ddl = "create table t (id int not null primary key);"
+    numbers = ", ".join(f"({number})" for number in range(300))
+    with serve(dialect, f"{ddl} insert into t values {numbers}", limits=LimitsSection(max_rows=120)) as shop:
+        default = shop.page("t")
+        most = shop.page("t", limit=120)
+
+        assert code_of(lambda: shop.page("t", limit=121)) == "bad_argument"
+        assert (default["row_count"], default["truncated"]) == (50, True)
+        assert (most["row_count"], most["truncated"]) == (120, True)
+
+
+def test_answers_are_limited_in_bytes_and_go_on(dialect: str, serve: Serve) -> None:
+    limits = LimitsSection(max_tokens=1_000, max_cell=500)
+    ddl = "create table t (id int not null primary key, v text);"
+    texts = ", ".join(f"({number}, '{'é' * (number * 7 % 700)}')" for number in range(60))
+    with serve(dialect, f"{ddl} insert into t values {texts}", limits=limits) as shop:
+        answers = []
+        arguments: dict[str, object] = {}
+        while True:
+            answers.append(shop.call("list_t", arguments))
+            if not answers[-1].truncated:
+                break
+            arguments = {"cursor": answers[-1].structured["next_cursor"]}
+
+    assert [row[0] for answer in answers for row in rows_of(answer.structured)] == list(range(60))
+    assert max(len(answer.text.encode()) for answer in answers) <= 3_000
+    assert all(answer.rows for answer in answers)
+
+
+@pytest.mark.parametrize("length", [19, 20, 21, 399, 400, 401])
+def test_long_cells_are_cut_with_their_length(length: int, dialect: str, serve: Serve) -> None:
+    with serve(
+        dialect,
+        "create table t (id int not null primary key, v text)",
+        limits=LimitsSection(max_cell=20),
+    ) as shop:
+        text = "🦉" * length
+        shop.insert("t", [[1, text]])
+
+        (cell,) = shop.rows("t")[0][1:]
+        whole = shop.get("t", id=1)["v"]
+
+    assert cell == (text if length <= 20 else f"{'🦉' * 20}… [{length} characters]")
+    assert whole == text
+
+
+def test_locked_database_is_busy(dialect: str, serve: Serve) -> None:
+    lock = {"sqlite": "begin exclusive", "postgresql": "begin; lock table t in access exclusive mode"}
+    with serve(dialect, DDL) as shop, ExitStack() as stack:
+        shop.rows("t")
+        writer = open_bare(dialect, shop.url, shop.portal)
+        stack.callback(writer.close)
+        writer.execute(lock[dialect])
+
+        code = code_of(lambda: shop.page("t"))
+        writer.execute("rollback")
+
+        assert code == "busy"
+        assert len(shop.rows("t")) == 2
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"])  # the pool is the same for all
+def test_calls_that_find_no_connection_are_told_so(dialect: str, serve: Serve) -> None:
+    with serve(dialect, DDL) as shop:
+
+        async def call_while_all_are_lent() -> None:
+            async with AsyncExitStack() as stack:
+                for _ in range(CONNECTIONS[dialect]):
+                    await stack.enter_async_context(shop.database.connection())
+                await shop.toolbox.call(ROLE, "list_t", {})
+
+        shop.refresh()
+        code = code_of(lambda: shop.portal.call(call_while_all_are_lent))
+
+        assert code == "busy"
+        assert len(shop.rows("t")) == 2
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])  # the pool is the same for all
+def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: str, serve: Serve) -> None:
+    with serve(dialect, DDL) as shop:
+
+        async def lend_while_reopening() -> object:
+            async with shop.database.connection() as connection:
+                await shop.database.reopen()
+            async with shop.database.connection() as other:
+                assert other is not connection
+            return connection
+
+        shop.rows("t")
+        connection = shop.portal.call(lend_while_reopening)
+
+        assert isinstance(connection, asyncpg.Connection)
+        assert connection.is_closed()
+        assert len(shop.rows("t")) == 2

@@ -1,0 +1,239 @@
+"""Stdin and stdout of `dbtools serve`: only messages on them, whatever else prints, reads or ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dbtools.server.stdio import LONGEST_LINE
+from tests.protocol.client import CLIENT, HANDSHAKES, MODERN, PATIENCE, ROOT, VERSIONS, read_message, spawn
+
+COMMAND = (sys.executable, "-m", "dbtools", "serve")
+NOISE = '''
+import atexit, os, subprocess, sys, threading, warnings
+
+
+def shout(where):
+    print("print", where)
+    sys.stdout.flush()
+    sys.__stdout__.write("sys.__stdout__\\n")
+    os.write(1, b"os.write\\n")
+    subprocess.run(["sh", "-c", "echo child; cat"], check=True)
+    warnings.warn("warning")
+
+
+def chatter():
+    while True:
+        print("thread")
+        os.write(1, b"thread\\n")
+        if done.wait(0.001):
+            return
+
+
+def end():
+    done.set()
+    thread.join()
+    shout("exit")
+
+
+class Noisy:
+    """Shouts as each of the slow imports begins; none of them comes before `serve` has."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name in ("mcp", "sqlalchemy", "aiosqlite"):
+            print("without a flush")
+            shout(name)
+        if name == "mcp":
+            thread.start()
+            atexit.register(end)
+
+
+done = threading.Event()
+thread = threading.Thread(target=chatter)
+sys.meta_path.insert(0, Noisy())
+'''
+
+
+def _conversation(version: str) -> list[dict[str, object]]:
+    """Return what a client in a hurry says all at once: it opens, lists and calls."""
+    call = {"name": "list_person", "arguments": {}}
+    if version == MODERN:
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        return [
+            {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": meta}},
+            {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {**call, "_meta": meta}},
+        ]
+    handshake = {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT}
+    return [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": handshake},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+        {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": call},
+    ]
+
+
+def _lines(version: str, *, end: str = "\n") -> bytes:
+    return ("\n".join(json.dumps(message) for message in _conversation(version)) + end).encode()
+
+
+def _assert_answered(output: bytes) -> None:
+    answers = {message["id"]: message for message in map(read_message, output.splitlines())}
+
+    assert set(answers) == {1, 2, 3}
+    assert answers[2]["result"]["tools"]
+    assert answers[3]["result"]["structuredContent"]["row_count"] == 3
+
+
+def _serve(path: Path, **streams: object) -> "subprocess.CompletedProcess[bytes]":
+    command = (*COMMAND, str(path))
+    return subprocess.run(command, cwd=ROOT, timeout=PATIENCE, check=False, **streams)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", MODERN])
+async def test_nothing_but_messages_reaches_stdout(path: Path, tmp_path: Path, version: str) -> None:
+    """Whatever imports, threads, child processes and the exit print (mcp.md, pitfall 14)."""
+    (tmp_path / "sitecustomize.py").write_text(NOISE)
+    async with spawn(path, tmp_path, version=version, environment={"PYTHONPATH": str(tmp_path)}) as client:
+        await client.open()
+        await client.result("tools/list")
+        result = await client.call("list_person")
+        rest = await client.rest()  # reads every line as a message
+
+        assert await client.status() == 0
+        assert result["structuredContent"]["row_count"] == 3
+        assert len(rest) == 3
+        log = client.log.read_text()
+        said = ("print mcp", "print aiosqlite", "print exit", "without a flush", "thread", "child", "os.write")
+        assert [each for each in said if each not in log] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_requests_sent_before_stdin_closes_are_answered(path: Path, version: str) -> None:
+    """As in `printf '…' | dbtools serve`."""
+    ended = _serve(path, input=_lines(version), capture_output=True)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    _assert_answered(ended.stdout)
+
+
+def test_last_line_needs_no_end(path: Path) -> None:
+    ended = _serve(path, input=_lines(MODERN, end=""), capture_output=True)
+
+    _assert_answered(ended.stdout)
+
+
+def test_stdin_and_stdout_may_be_files(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "input").write_bytes(_lines("2025-11-25"))
+    with (tmp_path / "input").open("rb") as stdin, (tmp_path / "output").open("wb") as stdout:
+        ended = _serve(path, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    _assert_answered((tmp_path / "output").read_bytes())
+
+
+def test_nothing_in_is_nothing_out(path: Path) -> None:
+    ended = _serve(path, stdin=subprocess.DEVNULL, capture_output=True)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_do_no_harm(path: Path, closed: str) -> None:
+    ended = subprocess.run(
+        ("sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, str(path)),
+        cwd=ROOT,
+        input=b"",
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+async def test_sigterm_ends_an_idle_server(path: Path, tmp_path: Path) -> None:
+    async with spawn(path, tmp_path) as client:
+        await client.open()
+        client.process.terminate()
+
+        assert await client.status() == 0
+        assert client.log.read_text() == ""
+
+
+async def test_interrupt_ends_with_its_own_status(path: Path, tmp_path: Path) -> None:
+    async with spawn(path, tmp_path) as client:
+        await client.open()
+        os.kill(client.process.pid, signal.SIGINT)
+
+        assert await client.status() == 130
+        assert "Traceback" not in client.log.read_text()
+
+
+async def test_client_that_vanishes_ends_an_idle_server(path: Path, tmp_path: Path) -> None:
+    async with spawn(path, tmp_path) as client:
+        await client.open()
+        client.vanish()
+
+        assert await client.status() == 0
+        assert client.log.read_text() == ""
+
+
+async def test_client_that_stops_reading_ends_the_server(path: Path, tmp_path: Path) -> None:
+    """Stdin stays open, but nobody reads any more."""
+    async with spawn(path, tmp_path) as client:
+        await client.open()
+        client.stop_reading()
+
+        assert await client.status() == 0
+        assert client.log.read_text() == ""
+
+
+async def test_line_over_the_limit_is_refused_and_the_next_is_read(path: Path, tmp_path: Path) -> None:
+    call = b'{"jsonrpc":"2.0","id":"long","method":"tools/call","params":{"name":"' + b"x" * LONGEST_LINE
+    async with spawn(path, tmp_path) as client:
+        await client.open()
+        await client.send_line(call + b'"}}')
+        refused = await client.answer("long")
+        listed = await client.result("tools/list")
+
+        assert refused["error"]["code"] == -32600
+        assert "bytes" in refused["error"]["message"]
+        assert listed["tools"]
+        assert len(client.received) == 3
+
+
+async def test_server_in_a_process_survives_bad_lines(path: Path, tmp_path: Path) -> None:
+    async with spawn(path, tmp_path, version=HANDSHAKES[0]) as client:
+        await client.open()
+        for line in (b"\xff\xfe", b"no JSON", b"[" * 100_000, b"\0", b"[]"):
+            await client.send_line(line)
+        called = await client.call("list_person")
+
+        refused = [message["error"]["code"] for message in client.received if "error" in message]
+        assert refused == [-32700, -32700, -32600, -32700, -32600]
+        assert called["isError"] is False
+
+
+async def test_fifty_calls_at_once_are_answered_by_a_process(path: Path, tmp_path: Path) -> None:
+    async with spawn(path, tmp_path) as client:
+        ids = [await client.start_call("get_person", {"id": each % 3 + 1}) for each in range(50)]
+        answers = [await client.answer(id) for id in ids]
+
+        rows = [answer["result"]["structuredContent"]["row"]["id"] for answer in answers]
+        assert rows == [each % 3 + 1 for each in range(50)]
+
+
+async def test_answer_larger_than_a_pipe_holds_waits_for_its_reader(path: Path, tmp_path: Path) -> None:
+    async with spawn(path, tmp_path) as client:
+        ids = [await client.start("tools/list") for _ in range(200)]
+        answers = [await client.answer(id) for id in ids]
+
+        assert all(answer["result"] == answers[0]["result"] for answer in answers)

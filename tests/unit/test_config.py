@@ -1,0 +1,246 @@
+"""The configuration: what a file may say, and complaints that name the file and the key."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from dbtools.catalog import Catalog, Selection
+from dbtools.config import Settings, TableSection, described, load, settings_of
+from dbtools.errors import ConfigurationError
+from dbtools.policy import Limits, Role
+from dbtools.results import Rows, Style, Text
+from tests.unit.shop import ID, PRODUCT, SALE, table
+
+GOOD = """
+[database]
+url = "shop.db"
+schemas = ["main"]
+include = ["*"]
+exclude = ["log_*"]
+description = "The shop of ${OWNER}"
+
+[tables.product]
+description = "What we sell"
+[tables.product.columns]
+name = "in German"
+
+[limits]
+max_rows = 20
+max_tokens = 5000
+max_cell = 100
+timeout = "2.5s"
+
+[tools]
+style = "typed"
+budget = 500
+
+[results]
+rows = "objects"
+text = "csv"
+"""
+
+
+@pytest.fixture(autouse=True)
+def owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set what the environment holds, and what it does not."""
+    monkeypatch.setenv("OWNER", "Ada")
+    monkeypatch.delenv("NOBODY", raising=False)
+
+
+def _written(folder: Path, text: str) -> Path:
+    path = folder / "dbtools.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_good_file_is_read_whole(tmp_path: Path) -> None:
+    settings = load(_written(tmp_path, GOOD))
+
+    assert settings.database.url.endswith(f":///{tmp_path / 'shop.db'}")
+    assert settings.database.description == "The shop of Ada"
+    assert settings.tables == {
+        "product": TableSection(description="What we sell", columns={"name": "in German"})
+    }
+    assert settings.roles() == (
+        Role(name="default", limits=Limits(max_rows=20, max_tokens=5_000, max_cell=100, timeout=2.5)),
+    )
+    assert settings.selection() == Selection(schemas=("main",), include=("*",), exclude=("log_*",))
+    assert settings.style() == Style(rows=Rows.OBJECTS, text=Text.CSV)
+    assert (settings.tools.style, settings.tools.budget) == ("typed", 500)
+
+
+def test_everything_but_the_database_has_a_default(tmp_path: Path) -> None:
+    settings = load(_written(tmp_path, '[database]\nurl = "shop.db"\n'))
+
+    assert settings.roles() == (Role(),)
+    assert settings.selection() == Selection()
+    assert settings.style() == Style()
+    assert settings.tables == {}
+
+
+def test_schema_of_the_file_accepts_it() -> None:
+    schema = Settings.model_json_schema()
+    Draft202012Validator.check_schema(schema)
+
+    Draft202012Validator(schema).validate(tomllib.loads(GOOD))
+    assert not Draft202012Validator(schema).is_valid({"limit": {}})
+    assert not Draft202012Validator(schema).is_valid({"limits": {"max_rows": "many"}})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("[limit]\nmax_rows = 1", ["limit:", "Did you mean limits?"], id="unknown section"),
+        pytest.param(
+            "[limits]\nmax_row = 1", ["limits.max_row:", "Did you mean max_rows?"], id="unknown key"
+        ),
+        pytest.param(
+            "[tables.product]\ndescripton = 'x'",
+            ["tables.product.descripton:", "Did you mean description?"],
+            id="unknown key of a table",
+        ),
+        pytest.param("[limits]\nmax_rows = 'many'", ["limits.max_rows:"], id="text for an integer"),
+        pytest.param("[limits]\nmax_rows = 1.5", ["limits.max_rows:"], id="float for an integer"),
+        pytest.param("[limits]\nmax_rows = true", ["limits.max_rows:"], id="boolean for an integer"),
+        pytest.param("[limits]\nmax_rows = 0", ["limits.max_rows:"], id="too small"),
+        pytest.param("[limits]\nmax_rows = 10001", ["limits.max_rows:"], id="too large"),
+        pytest.param("[limits]\nmax_tokens = 499", ["limits.max_tokens:"], id="too few tokens"),
+        pytest.param("[limits]\nmax_cell = -1", ["limits.max_cell:"], id="negative"),
+        pytest.param("limits = 5", ["limits:"], id="number for a section"),
+        pytest.param("[limits]\ntimeout = 'soon'", ["limits.timeout:", "10s"], id="duration in words"),
+        pytest.param("[limits]\ntimeout = '10 h'", ["limits.timeout:", "10s"], id="unknown unit"),
+        pytest.param("[limits]\ntimeout = '-1s'", ["limits.timeout:"], id="negative duration"),
+        pytest.param("[limits]\ntimeout = 0", ["limits.timeout:"], id="no time"),
+        pytest.param("[limits]\ntimeout = '61m'", ["limits.timeout:"], id="more than an hour"),
+        pytest.param("[limits]\ntimeout = true", ["limits.timeout:"], id="boolean for a duration"),
+        pytest.param("[limits]\ntimeout = nan", ["limits.timeout:"], id="nan for a duration"),
+        pytest.param("[results]\ntext = 'xml'", ["results.text:"], id="unknown choice"),
+        pytest.param("[tools]\nstyle = 'loud'", ["tools.style:"], id="unknown style"),
+        pytest.param("[database]\nurl = 5", ["database.url:"], id="number for a text"),
+        pytest.param("[database]\nschemas = 'main'", ["database.schemas:"], id="text for a list"),
+        pytest.param("[database]\ninclude = [1]", ["database.include.0:"], id="number in a list"),
+        pytest.param("[tables]\nproduct = 'x'", ["tables.product:"], id="text for a table"),
+        pytest.param("[database]\nurl = '${NOBODY}'", ["database.url:", "'NOBODY'"], id="unset variable"),
+        pytest.param(
+            "[database]\nexclude = ['a', 'x${NOBODY}']",
+            ["database.exclude[1]:", "'NOBODY'"],
+            id="unset in a list",
+        ),
+        pytest.param(
+            "[tables.a]\ndescription = '${}'", ["tables.a.description:", "''"], id="variable without a name"
+        ),
+        pytest.param("[database]\nurl =\n", ["line 2"], id="no TOML"),
+        pytest.param("a = 1\na = 2\n", ["line 2"], id="key written twice"),
+        pytest.param("[limits]", ["database", "url"], id="no database"),
+    ],
+)
+def test_complaint_names_the_file_and_the_key(tmp_path: Path, text: str, says: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load(_written(tmp_path, text))
+
+    assert raised.value.code == "configuration"
+    assert [said for said in ("dbtools.toml:", *says) if said not in str(raised.value)] == []
+
+
+def test_secret_of_the_environment_is_not_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "hunter2")
+
+    with pytest.raises(ConfigurationError) as raised:
+        load(_written(tmp_path, "[limits]\nmax_rows = '${SECRET}'"))
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"url = \x00"])
+def test_file_that_is_no_text_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "dbtools.toml"
+    path.write_bytes(content)
+
+    with pytest.raises(ConfigurationError) as raised:
+        load(path)
+    assert "dbtools.toml" in raised.value.message
+
+
+@pytest.mark.parametrize("name", ["missing.toml", "folder.toml"])
+def test_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.toml").mkdir()
+
+    with pytest.raises(ConfigurationError) as raised:
+        settings_of(name, tmp_path)
+    assert name in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [('"10s"', 10), ('"500ms"', 0.5), ('"2m"', 120), ('"1.5 s"', 1.5), ('"3"', 3), ("4", 4)],
+)
+def test_duration_is_read_as_seconds(tmp_path: Path, written: str, seconds: float) -> None:
+    path = _written(tmp_path, f'[database]\nurl = "shop.db"\n[limits]\ntimeout = {written}')
+
+    assert load(path).limits.timeout == seconds
+
+
+def test_relative_paths_begin_at_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    _written(folder, '[database]\nurl = "data/shop.db"')
+    monkeypatch.chdir(tmp_path)
+
+    assert settings_of("etc/dbtools.toml", Path()).database.url.endswith(f"{folder / 'data/shop.db'}")
+
+
+def test_target_is_a_file_a_url_or_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "shop.db").touch()
+    _written(tmp_path, '[database]\nurl = "shop.db"')
+    url = settings_of("shop.db", tmp_path).database.url
+
+    assert url.endswith(str(tmp_path / "shop.db"))
+    assert settings_of("dbtools.toml", tmp_path).database.url == url
+    assert settings_of(None, tmp_path).database.url == url
+    assert settings_of(url, tmp_path).database.url == url
+
+
+@pytest.mark.parametrize("target", [None, "missing.db"])
+def test_target_that_is_nothing_is_refused(tmp_path: Path, target: str | None) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        settings_of(target, tmp_path)
+
+    assert raised.value.hint
+
+
+SHOP = Catalog(tables=(PRODUCT, SALE))
+
+
+def test_descriptions_replace_comments() -> None:
+    sections = {
+        "Product": TableSection(description="What we sell", columns={"name": "in German", "id": ""}),
+        "sale": TableSection(columns={"day": "of the sale"}),
+    }
+
+    product, sale = described(SHOP, sections).tables
+    comments = {column.name: column.comment for column in product.columns}
+
+    assert (product.comment, sale.comment) == ("What we sell", "")
+    assert (comments["name"], comments["id"], comments["price"]) == ("in German", "", "")
+    assert [column.comment for column in sale.columns] == ["of the sale", ""]
+    assert product.keys == PRODUCT.keys
+    assert described(SHOP, {}) == SHOP
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"products": TableSection()}, ["'products'", "Did you mean product?"]),
+        ({"product": TableSection(columns={"nam": "x"})}, ["product", "'nam'", "Did you mean name?"]),
+        ({"twin": TableSection()}, ["'twin'", "x.twin", "y.twin"]),
+    ],
+)
+def test_description_of_what_is_not_there_is_refused(
+    sections: dict[str, TableSection], says: list[str]
+) -> None:
+    twins = [table(ID, schema=schema, name="twin") for schema in ("x", "y")]
+
+    with pytest.raises(ConfigurationError) as raised:
+        described(Catalog(tables=(*SHOP.tables, *twins)), sections)
+    assert [said for said in says if said not in str(raised.value)] == []

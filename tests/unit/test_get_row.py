@@ -1,0 +1,216 @@
+"""`get_T`: one row by its key, whole as long as it fits, with pictures beside it."""
+
+import base64
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+from jsonschema import Draft202012Validator
+
+from dbtools.column_types import Family, Operator
+from dbtools.errors import CallError, NoRow
+from dbtools.policy import Limits
+from dbtools.results import Answer, Cut, Link, Media, Style, Text
+from dbtools.statement import Condition, Output, Select, Statement
+from dbtools.tools.definition import ROW_SCHEMA
+from dbtools.tools.get_row import LARGEST_MEDIA
+from tests.unit.shop import ID, ORDER_LINE, SHOP, answer, column, table, tools
+
+PHOTO = table(ID, column("title"), column("content", Family.BYTES), name="photo")
+NOTE = table(ID, column("text"), column("more", Family.JSON), name="note")
+TOOLS = tools(*SHOP.tables, PHOTO, NOTE)
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+
+def test_call_asks_for_the_row_with_its_key() -> None:
+    order_id, product_id, _ = ORDER_LINE.columns
+
+    call = TOOLS["get_order_line"].bind({"product_id": "7", "order_id": 3})
+
+    assert call.statement == Statement(
+        shape=Select(
+            table=ORDER_LINE,
+            outputs=tuple(Output(column=each, cut=60_000) for each in ORDER_LINE.columns),
+            conditions=(
+                Condition(column=order_id, operator=Operator.EQ, parameters=("c0_0",)),
+                Condition(column=product_id, operator=Operator.EQ, parameters=("c1_0",)),
+            ),
+        ),
+        values={"c0_0": 3, "c1_0": 7},
+        limit=1,
+    )
+
+
+def test_bytes_are_read_as_far_as_they_can_be_sent() -> None:
+    call = TOOLS["get_photo"].bind({"id": 1})
+    assert call.statement is not None
+
+    assert [output.cut for output in call.statement.shape.outputs] == [60_000, 60_000, LARGEST_MEDIA]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        pytest.param({}, "bad_argument", ["order_id", "product_id"], id="no key"),
+        pytest.param({"order_id": 1}, "bad_argument", ["product_id"], id="half a key"),
+        pytest.param({"order_id": 1, "product_id": None}, "bad_argument", ["product_id"], id="null"),
+        pytest.param({"order_id": 1, "product_id": ""}, "bad_value", ["product_id", "''"], id="empty text"),
+        pytest.param({"order_id": 1, "product_id": "x"}, "bad_value", ["product_id", "'x'"], id="no integer"),
+        pytest.param({"order_id": 1, "product_id": True}, "bad_value", ["product_id"], id="boolean"),
+        pytest.param({"order_id": 1, "product_id": 2**63}, "bad_value", ["product_id"], id="beyond 64 bits"),
+        pytest.param({"order_id": 1, "product_id": [2]}, "bad_argument", ["product_id"], id="array"),
+        pytest.param({"order_id": 1, "product_id": {"a": 1}}, "bad_argument", ["product_id"], id="object"),
+        pytest.param({"order_id": 1, "product_id": "\0"}, "bad_argument", ["product_id"], id="NUL"),
+        pytest.param(
+            {"order_id": 1, "product": 2},
+            "unknown_argument",
+            ["'product'", "product_id"],
+            id="unknown argument",
+        ),
+    ],
+)
+def test_key_that_cannot_be_read_is_named(arguments: dict[str, object], code: str, says: list[str]) -> None:
+    with pytest.raises(CallError) as raised:
+        TOOLS["get_order_line"].bind(arguments)
+
+    assert raised.value.code == code
+    assert [said for said in says if said not in str(raised.value)] == []
+
+
+def test_empty_text_is_a_key_like_any_other() -> None:
+    coded = tools(table(column("code"), name="coded", key=("code",)))
+
+    statement = coded["get_coded"].bind({"code": ""}).statement
+    assert statement is not None
+
+    assert dict(statement.values) == {"c0_0": ""}
+
+
+def test_row_is_shown_under_its_columns() -> None:
+    assert answer(TOOLS, "get_order_line", {"order_id": 3, "product_id": 7}, (3, 7, None)) == Answer(
+        structured={"row": {"order_id": 3, "product_id": 7, "quantity": None}},
+        text='{"row":{"order_id":3,"product_id":7,"quantity":null}}',
+        rows=1,
+    )
+
+
+def test_row_that_is_not_there_is_an_error_that_names_its_key() -> None:
+    with pytest.raises(NoRow) as raised:
+        answer(TOOLS, "get_order_line", {"order_id": 3, "product_id": 7})
+
+    assert raised.value.code == "no_row"
+    assert [
+        said for said in ("order line", "order_id '3'", "product_id '7'") if said not in str(raised.value)
+    ] == []
+
+
+def test_picture_goes_along_and_is_not_repeated_in_base64() -> None:
+    got = answer(TOOLS, "get_photo", {"id": 1}, (1, "x", PNG))
+
+    assert got.structured == {
+        "row": {"id": 1, "title": "x", "content": "[28 bytes, image/png] dbtools://cell/photo/1/content"}
+    }
+    assert got.media == (Media(uri="dbtools://cell/photo/1/content", type="image/png", content=PNG),)
+    assert got.links == ()
+
+
+def test_other_bytes_go_along_and_are_shown() -> None:
+    got = answer(TOOLS, "get_photo", {"id": 1}, (1, "x", b"hello"))
+
+    assert got.structured == {"row": {"id": 1, "title": "x", "content": "aGVsbG8="}}
+    assert got.media == (
+        Media(uri="dbtools://cell/photo/1/content", type="application/octet-stream", content=b"hello"),
+    )
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_nothing_goes_along_where_there_is_nothing(content: bytes | None) -> None:
+    assert answer(TOOLS, "get_photo", {"id": 1}, (1, "x", content)).media == ()
+
+
+def test_no_more_media_goes_along_than_a_message_may_carry() -> None:
+    columns = [column(name, Family.BYTES) for name in ("a", "b", "c")]
+    toolset = tools(table(ID, *columns, name="album"))
+    most = PNG + b"\0" * (LARGEST_MEDIA - len(PNG))
+
+    got = answer(toolset, "get_album", {"id": 1}, (1, PNG, most, PNG))
+
+    assert [each.uri.rpartition("/")[2] for each in got.media] == ["a", "c"]
+
+
+def test_bytes_that_were_cut_are_linked() -> None:
+    got = answer(TOOLS, "get_photo", {"id": 1}, (1, "x", Cut(start=PNG, length=5_000_000)))
+    uri = "dbtools://cell/photo/1/content"
+
+    assert got.structured["row"] == {"id": 1, "title": "x", "content": f"[5,000,000 bytes, image/png] {uri}"}
+    assert got.media == ()
+    assert got.links == (Link(uri=uri, name="content", type="application/octet-stream"),)
+
+
+LIMITS = Limits(max_tokens=500)
+SMALL = tools(PHOTO, NOTE, limits=LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        pytest.param("x" * 5_000, "5,000", id="ascii"),
+        pytest.param("\x01" * 5_000, "5,000", id="controls"),
+        pytest.param("é" * 5_000, "5,000", id="two bytes"),
+        pytest.param("x" * 1_000 + "\u202e" * 3_000, "4,000", id="invisible at the end"),
+        pytest.param("\ud800" * 2_000, "2,000", id="no text"),
+        pytest.param(Cut(start="x" * 1_500, length=1_000_000), "1,000,000", id="cut before"),
+    ],
+)
+def test_long_text_is_cut_with_its_full_length_and_a_link(text: object, length: str) -> None:
+    got = answer(SMALL, "get_note", {"id": 1}, (1, text, "[1]"))
+    row = got.structured["row"]
+    assert isinstance(row, dict)
+
+    assert row["text"].endswith(f"… [{length} characters]")
+    assert len(row["text"]) > 100
+    assert row["more"] == [1]
+    assert LIMITS.max_bytes - 400 < len(got.text.encode()) <= LIMITS.max_bytes
+    assert got.links == (Link(uri="dbtools://cell/note/1/text", name="text", type="text/plain"),)
+    assert "text" in str(got.structured["note"])
+
+
+def test_long_json_is_cut_as_json() -> None:
+    cell = json.dumps({"words": ["x", None] * 1_000}, separators=(",", ":"))
+
+    got = answer(SMALL, "get_note", {"id": 1}, (1, "short", cell))
+    row = got.structured["row"]
+    assert isinstance(row, dict)
+
+    assert row["text"] == "short"
+    assert row["more"].startswith('{"words":["x",null,"x",')
+    assert row["more"].endswith(f"… [{len(cell):,} characters]")
+
+
+def test_long_bytes_are_named_where_they_do_not_fit() -> None:
+    got = answer(SMALL, "get_photo", {"id": 1}, (1, "x", b"." * 5_000))
+
+    assert got.structured["row"] == {
+        "id": 1,
+        "title": "x",
+        "content": "[5,000 bytes, application/octet-stream]",
+    }
+    assert [base64.b64encode(each.content) for each in got.media] == [base64.b64encode(b"." * 5_000)]
+
+
+CELLS = st.none() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=()), max_size=40)
+
+
+@given(text=CELLS, more=CELLS | st.binary(), times=st.integers(1, 400), csv=st.booleans())
+def test_any_row_is_valid_and_below_the_cap(text: object, more: object, times: int, csv: bool) -> None:
+    toolset = tools(NOTE, limits=LIMITS, style=Style(text=Text.CSV if csv else Text.JSON))
+    cell = text * times if isinstance(text, str) else text
+
+    got = answer(toolset, "get_note", {"id": 1}, (1, cell, more))
+    Draft202012Validator(ROW_SCHEMA).validate(got.structured)
+
+    assert json.loads(got.text) == got.structured
+    assert len(got.text.encode()) <= LIMITS.max_bytes
+    assert {link.name for link in got.links} == {
+        name for name in ("text", "more") if name in str(got.structured.get("note", ""))
+    }

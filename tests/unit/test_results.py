@@ -1,0 +1,263 @@
+"""Results: encoded once, the same in both channels, and never larger than they may be."""
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dbtools.cells import size, visible
+from dbtools.column_types import Family
+from dbtools.errors import BadArgument
+from dbtools.policy import Limits
+from dbtools.results import (
+    Cut,
+    ResultSet,
+    Rows,
+    Style,
+    Table,
+    Text,
+    encode_rows,
+    envelope,
+    fitting,
+    is_media,
+    media_type,
+    narrowed,
+    shown_cut,
+    write,
+)
+from dbtools.statement import Output
+from tests.unit.shop import ID, column
+
+ARRAYS, OBJECTS, CSV = Style(), Style(rows=Rows.OBJECTS), Style(text=Text.CSV)
+STYLES = [ARRAYS, OBJECTS, CSV, Style(rows=Rows.OBJECTS, text=Text.CSV)]
+OUTPUTS = (Output(column=ID), Output(column=column("name")), Output(column=column("photo", Family.BYTES)))
+NAMES = ("id", "name", "photo")
+
+
+def _found(*rows: tuple[object, ...], more: bool = False) -> ResultSet:
+    return ResultSet(outputs=OUTPUTS, rows=rows, more=more)
+
+
+def _limits(bytes: int) -> Limits:
+    assert bytes % 3 == 0
+    return Limits(max_tokens=bytes // 3)
+
+
+@pytest.mark.parametrize(
+    ("cut", "shown"),
+    [
+        (Cut(start="abc", length=12_345), "abc… [12,345 characters]"),
+        (Cut(start=b"\x89PNG\r\n\x1a\n..", length=2_000), "[2,000 bytes, image/png]"),
+        (Cut(start=b"..", length=3), "[3 bytes, application/octet-stream]"),
+    ],
+)
+def test_cut_cell_states_its_full_length(cut: Cut, shown: str) -> None:
+    assert shown_cut(cut) == shown
+
+
+@pytest.mark.parametrize(
+    ("content", "type"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0", "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF87a..", "image/gif"),
+        (b"GIF89a..", "image/gif"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
+        (b"RIFF\0\0\0\0WAVEfmt ", "audio/wav"),
+        (b"ID3\x03", "audio/mpeg"),
+        (b"\xff\xfb\x90", "audio/mpeg"),
+        (b"OggS\0", "audio/ogg"),
+        (b"fLaC\0", "audio/flac"),
+        (b"%PDF-1.7", "application/pdf"),
+        (b"....\0\0\0\0WEBP", "application/octet-stream"),
+        (b"GIF88a", "application/octet-stream"),
+        (b"\x89PN", "application/octet-stream"),
+        (b"", "application/octet-stream"),
+    ],
+)
+def test_first_bytes_tell_the_type(content: bytes, type: str) -> None:
+    assert media_type(content) == type
+    assert is_media(type) is type.startswith(("image", "audio"))
+
+
+def test_cells_are_encoded_by_their_columns() -> None:
+    found = ResultSet(
+        outputs=(*OUTPUTS, Output(column=column("hidden"))),
+        rows=((2**60, None, b"hi", "x"), (1, Cut(start="ab", length=9), Cut(start=b"..", length=70), "x")),
+    )
+
+    assert encode_rows(found, NAMES) == Table(
+        columns=NAMES,
+        rows=[
+            ["1152921504606846976", None, "aGk="],
+            [1, "ab… [9 characters]", "[70 bytes, application/octet-stream]"],
+        ],
+    )
+
+
+TABLE = Table(columns=("id", "name"), rows=[[1, "a"], [2, None]])
+
+
+def test_rows_are_arrays_under_one_list_of_columns() -> None:
+    assert envelope(TABLE, ARRAYS, truncated=False, extra={}) == {
+        "row_count": 2,
+        "truncated": False,
+        "columns": ["id", "name"],
+        "rows": [[1, "a"], [2, None]],
+    }
+
+
+def test_rows_are_objects_where_that_is_wanted() -> None:
+    assert envelope(TABLE, OBJECTS, truncated=True, extra={"next_cursor": "x", "note": "y"}) == {
+        "row_count": 2,
+        "truncated": True,
+        "columns": ["id", "name"],
+        "rows": [{"id": 1, "name": "a"}, {"id": 2, "name": None}],
+        "next_cursor": "x",
+        "note": "y",
+    }
+
+
+@pytest.mark.parametrize("style", [ARRAYS, OBJECTS], ids=["arrays", "objects"])
+def test_both_channels_say_the_same(style: Style) -> None:
+    table = Table(columns=("id", "näme"), rows=[[1, "a\ud800\u202e"], [2, {"x": ["\udcff"]}]])
+    structured, text = write(envelope(table, style, truncated=False, extra={}), table, style)
+
+    assert json.loads(text) == structured
+    assert text.encode()
+    assert structured["rows"] == (
+        [[1, "a\\ud800\u202e"], [2, {"x": ["\\xff"]}]]
+        if style is ARRAYS
+        else [{"id": 1, "näme": "a\\ud800\u202e"}, {"id": 2, "näme": {"x": ["\\xff"]}}]
+    )
+
+
+def _csv(table: Table, *, truncated: bool = False, extra: dict[str, object] | None = None) -> str:
+    _, text = write(envelope(table, CSV, truncated=truncated, extra=extra or {}), table, CSV)
+    return text
+
+
+def test_first_line_of_csv_states_rows_columns_and_completeness() -> None:
+    first, *rest = _csv(TABLE).split("\n")
+    assert rest == ["id,name", "1,a", "2,"]
+
+    assert first == "# 2 rows, 2 columns, complete"
+    assert _csv(TABLE, truncated=True, extra={"next_cursor": "x", "note": "y"}).split("\n")[0] == (
+        '# 2 rows, 2 columns, more rows exist {"next_cursor":"x","note":"y"}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        pytest.param(None, "", id="null"),
+        pytest.param("", '""', id="empty text"),
+        pytest.param("a b", "a b", id="text"),
+        pytest.param("a,b", '"a,b"', id="comma"),
+        pytest.param('say "x"', '"say ""x"""', id="quotes"),
+        pytest.param("a\nb", '"a\nb"', id="newline"),
+        pytest.param("a\rb", '"a\rb"', id="carriage return"),
+        pytest.param(1, "1", id="number"),
+        pytest.param(True, "true", id="boolean"),
+        pytest.param([1, "x"], '"[1,""x""]"', id="array"),
+        pytest.param({"a": None}, '"{""a"":null}"', id="object"),
+        pytest.param("\u202ea\x1b", "\\u202ea\\u001b", id="invisible"),
+        pytest.param("\ud800", "\\ud800", id="half a surrogate pair"),
+    ],
+)
+def test_cell_of_csv_is_written_as_copy_does(cell: object, written: str) -> None:
+    table = Table(columns=("a", "b"), rows=[["x", cell]])
+
+    assert _csv(table) == f"# 1 rows, 2 columns, complete\na,b\nx,{written}"
+
+
+PRINTABLE = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from(' ,"\n\r;#'), max_size=12)
+
+
+@given(st.lists(st.lists(PRINTABLE | st.none(), min_size=2, max_size=2), max_size=6))
+def test_csv_is_read_back(rows: list[list[str | None]]) -> None:
+    text = _csv(Table(columns=("a", 'b"c'), rows=[[*row] for row in rows]))
+    _, header, *cells = csv.reader(io.StringIO(text, newline=""))
+
+    assert header == ["a", 'b"c']
+    assert cells == [[visible(cell or "") for cell in row] for row in rows]
+
+
+def _sizes(table: Table, style: Style) -> list[int]:
+    """Return how many bytes the text takes with no row, with the first, with the first two, …"""
+    parts = [Table(columns=table.columns, rows=table.rows[:count]) for count in range(len(table.rows) + 1)]
+    return [
+        len(write(envelope(part, style, truncated=False, extra={}), part, style)[1].encode())
+        for part in parts
+    ]
+
+
+ROWS: list[list[object]] = [[1, "x" * 30], [2, None], [3, "é" * 50], [4, '"' * 20], [5, ["\n", {}]]]
+
+
+def test_rows_fit_exactly_up_to_the_cap() -> None:
+    table = Table(columns=("id", "name"), rows=ROWS)
+    limits = _limits(3_000)
+    taken = [size(row) + 1 for row in ROWS]
+    room = limits.max_bytes - size(["id", "name"])
+
+    for count in range(len(ROWS) + 1):
+        exact = room - sum(taken[:count])
+        assert fitting(table, ARRAYS, limits, reserve=exact) == count
+        if count:
+            assert fitting(table, ARRAYS, limits, reserve=exact + 1) == count - 1
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: f"{style.rows} {style.text}")
+@given(
+    rows=st.lists(st.lists(st.text(max_size=30) | st.none(), min_size=2, max_size=2), max_size=12),
+    reserve=st.integers(100, 1_400),
+)
+def test_rows_that_fit_stay_below_the_cap(style: Style, rows: list[list[object]], reserve: int) -> None:
+    table = Table(columns=("id", "näme"), rows=rows)
+    limits = _limits(1_500)
+
+    count = fitting(table, style, limits, reserve=reserve)
+
+    assert _sizes(table, style)[count] <= limits.max_bytes - reserve + 100
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: f"{style.rows} {style.text}")
+def test_huge_row_is_narrowed_until_it_fits(style: Style) -> None:
+    limits = _limits(1_500)
+    found = _found((2**60, "\x01" * 5_000, b"x" * 5_000), (2, "second", b""))
+
+    shown = narrowed(found, NAMES, style, limits, reserve=300)
+    table = encode_rows(shown, NAMES)
+
+    assert fitting(table, style, limits, reserve=300) == 1
+    assert shown.rows[0][0] == 2**60
+    assert [cell.length for cell in shown.rows[0] if isinstance(cell, Cut)] == [5_000, 5_000]
+    assert len(shown.rows) == 1
+
+
+def test_narrowed_cells_state_the_full_length_of_what_was_cut_before() -> None:
+    found = _found((1, Cut(start="x" * 2_000, length=1_000_000), Cut(start=b"GIF89a" * 10, length=70_000)))
+
+    shown = encode_rows(narrowed(found, NAMES, ARRAYS, _limits(1_500), reserve=300), NAMES)
+
+    assert shown.rows == [[1, "x" * 750 + "… [1,000,000 characters]", "[70,000 bytes, image/gif]"]]
+
+
+def test_narrowed_row_keeps_what_is_not_shown() -> None:
+    found = _found((1, "x" * 5_000, b"y" * 5_000))
+
+    (row,) = narrowed(found, NAMES[:2], ARRAYS, _limits(1_500), reserve=300).rows
+
+    assert row[2] == b"y" * 5_000
+
+
+def test_row_of_too_many_columns_is_refused() -> None:
+    outputs = tuple(Output(column=column(f"column {number}")) for number in range(300))
+    found = ResultSet(outputs=outputs, rows=(("x" * 10,) * 300,))
+    names = [output.column.name for output in outputs]
+
+    with pytest.raises(BadArgument):
+        narrowed(found, names, ARRAYS, _limits(1_500), reserve=300)

@@ -1,0 +1,112 @@
+"""Descriptions: short, on one line, and free of what a comment may smuggle."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dbtools.catalog import Catalog, ForeignKey
+from dbtools.cells import INVISIBLE
+from dbtools.column_types import ColumnType, Family
+from dbtools.tools.wording import (
+    LONGEST_COLUMNS,
+    cleaned,
+    columns_line,
+    estimate,
+    relation_targets,
+    sentence,
+    type_name,
+)
+from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, table
+
+
+@pytest.mark.parametrize(
+    ("comment", "shown"),
+    [
+        pytest.param("", "", id="none"),
+        pytest.param("  what it is ", "what it is", id="spaces around"),
+        pytest.param("two\n\tlines\r\nor  three", "two lines or three", id="lines"),
+        pytest.param("a\x00b\x1bc", "a b c", id="controls"),
+        pytest.param("a\u202eb\u200bc\U000e0041d", "abcd", id="invisible"),
+        pytest.param("a\u2028b", "ab", id="line separator"),
+        pytest.param("x" * 21, "x" * 19 + "…", id="too long"),
+        pytest.param("x" * 20, "x" * 20, id="longest"),
+        pytest.param("x" * 18 + " yz", "x" * 18 + "…", id="cut at a space"),
+    ],
+)
+def test_comment_is_cleaned(comment: str, shown: str) -> None:
+    assert cleaned(comment, 20) == shown
+
+
+@given(st.text(max_size=60), st.integers(1, 30))
+def test_cleaned_comment_is_short_and_visible(comment: str, most: int) -> None:
+    shown = cleaned(comment, most)
+
+    assert len(shown) <= most
+    assert not INVISIBLE.search(shown)
+    assert len(shown.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("", ""), ("One", "One."), ("One.", "One."), ("One?", "One?"), ("One…", "One…")]
+)
+def test_sentence_ends(text: str, shown: str) -> None:
+    assert sentence(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [
+        (column("a", choices=("red", "green")), "red|green"),
+        (column("a", Family.ENUM), "small|large"),
+        (column("a", choices=tuple(map(str, range(13)))), "text"),
+        (column("a", type=ColumnType(family=Family.TEXT, name="character varying(9)")), "varchar(9)"),
+        (
+            column("a", type=ColumnType(family=Family.TIMESTAMPTZ, name="timestamp with time zone")),
+            "timestamptz",
+        ),
+        (column("a", type=ColumnType(family=Family.NUMBER, name="double precision[]")), "double[]"),
+    ],
+)
+def test_type_is_named_shortly(declared: object, shown: str) -> None:
+    assert type_name(declared) == shown  # type: ignore[arg-type]
+
+
+def test_columns_are_listed_with_type_key_relation_and_comment() -> None:
+    assert columns_line(SHOP, ORDER_LINE) == (
+        "order_id bigint key; product_id bigint key → product.id; quantity bigint"
+    )
+    assert columns_line(SHOP, PRODUCT).startswith(
+        "id bigint key; name text: as printed on the label; price numeric(10,2); color red|green; size small|"
+    )
+    assert columns_line(SHOP, SALE) == "day date; total numeric(10,2)"
+
+
+def test_list_of_many_columns_is_cut() -> None:
+    wide = table(ID, *(column(f"column_{number}") for number in range(1_000)))
+    line = columns_line(Catalog(tables=(wide,)), wide)
+    shown = line.split("; ")
+
+    assert len(line) <= LONGEST_COLUMNS + 50
+    assert shown[-1] == f"and {1_001 - len(shown) + 1} more, see describe_tables"
+
+
+def test_relation_to_a_table_that_is_not_there_is_not_shown() -> None:
+    lone = Catalog(tables=(ORDER_LINE,))
+
+    assert relation_targets(SHOP, ORDER_LINE) == {"product_id": "product.id"}
+    assert relation_targets(lone, ORDER_LINE) == {}
+
+
+def test_first_relation_of_a_column_is_shown() -> None:
+    keys = tuple(
+        ForeignKey(columns=("a", "b"), target_schema="", target=target, target_columns=("id", "kind"))
+        for target in ("first", "second")
+    )
+    child = table(column("a"), column("b"), key=(), foreign_keys=keys)
+    parents = [table(ID, column("kind"), name=name) for name in ("first", "second")]
+
+    assert relation_targets(Catalog(tables=(child, *parents)), child) == {"a": "first.id", "b": "first.kind"}
+
+
+def test_estimate_says_about_how_many_rows() -> None:
+    assert estimate(PRODUCT) == "about 1,200 rows"
+    assert estimate(SALE) == ""
