@@ -277,9 +277,7 @@ def _breaches(module: Module, rules: tuple[Rule, ...]) -> list[str]:
 
 def _cycle(modules: tuple[Module, ...]) -> list[str]:
     """Return the names of modules that import each other in a ring, or nothing."""
-    imports = {
-        f"{PACKAGE}.{module.name}".removesuffix(".__init__"): module.imports for module in modules
-    }
+    imports = {f"{PACKAGE}.{module.name}".removesuffix(".__init__"): module.imports for module in modules}
     graph = {
         importer: {_nearest(name, imports.keys()) for _, name in imported} - {""}
         for importer, imported in imports.items()

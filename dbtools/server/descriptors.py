@@ -18,26 +18,14 @@ class Descriptors:
 @contextmanager
 def private_descriptors() -> Iterator[Descriptors]:
     """Give stdin and stdout to the caller alone, for good: what is printed at exit is no message either."""
-    private = Descriptors(input=_duplicate(0, os.O_RDONLY), output=_duplicate(1, os.O_WRONLY))
-    _replace(0, _duplicate(-1, os.O_RDONLY))
-    _replace(1, _duplicate(2, os.O_WRONLY))
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    private = Descriptors(input=os.dup(0), output=os.dup(1))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdout.flush()
     try:
         yield private
     finally:
         os.close(private.input)
         os.close(private.output)
-
-
-def _duplicate(descriptor: int, mode: int) -> int:
-    """Return a copy of *descriptor*, or of the null device where it is closed."""
-    try:
-        return os.dup(descriptor)
-    except OSError:
-        return os.open(os.devnull, mode)
-
-
-def _replace(descriptor: int, by: int) -> None:
-    os.dup2(by, descriptor)
-    os.close(by)

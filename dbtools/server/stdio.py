@@ -174,7 +174,8 @@ async def _open_reader(descriptor: int) -> asyncio.StreamReader:
         pipe = os.fdopen(os.dup(descriptor), "rb", buffering=0)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     else:
-        threading.Thread(target=_feed, args=(descriptor, reader, loop), daemon=True).start()
+        # A copy that is never closed: nothing interrupts the thread when it waits for a terminal.
+        threading.Thread(target=_feed, args=(os.dup(descriptor), reader, loop), daemon=True).start()
     return reader
 
 

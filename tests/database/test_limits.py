@@ -90,7 +90,7 @@ def _active(shop: Shop) -> int:
     return int(shop.bare.rows(sql)[0][0])
 
 
-@pytest.mark.parametrize(("dialect", "view"), ENDLESS_VIEWS, indirect=["dialect"])
+@pytest.mark.parametrize(("dialect", "view"), ENDLESS_VIEWS, indirect=["dialect"], scope="module")
 def test_endless_view_is_stopped_by_the_timeout_in_the_database_too(view: str, shop: Shop) -> None:
     codes = {code_of(lambda: shop.page(view)) for _ in range(2)}
 
@@ -99,7 +99,7 @@ def test_endless_view_is_stopped_by_the_timeout_in_the_database_too(view: str, s
     assert len(shop.rows("t")) == 2
 
 
-@pytest.mark.parametrize(("dialect", "view"), ENDLESS_VIEWS, indirect=["dialect"])
+@pytest.mark.parametrize(("dialect", "view"), ENDLESS_VIEWS, indirect=["dialect"], scope="module")
 def test_cancelled_call_is_stopped_in_the_database_too(
     view: str, dialect: str, shop: Shop, serve: Serve
 ) -> None:
@@ -133,7 +133,7 @@ def test_other_calls_are_answered_while_one_takes_for_ever(dialect: str, serve: 
     assert answer.rows == 2
 
 
-@pytest.mark.parametrize(("dialect", "view"), FAILING_VIEWS, indirect=["dialect"])
+@pytest.mark.parametrize(("dialect", "view"), FAILING_VIEWS, indirect=["dialect"], scope="module")
 def test_failing_view_is_a_clean_error_and_breaks_nothing_else(view: str, shop: Shop) -> None:
     assert code_of(lambda: shop.page(view)) in ("bad_value", "unreadable")
     assert len(shop.rows("t")) == 2

@@ -204,6 +204,7 @@ def _fill(shop: Shop, table: str, rows: Sequence[Sequence[str | None]]) -> None:
     ("dialect", "table"),
     [(dialect, table) for dialect, tables in LISTED.items() for table in (*EVERYWHERE, *tables)],
     indirect=["dialect"],
+    scope="module",
 )
 @examples(EXAMPLES)
 @given(rows=ROWS, asked=ASKED, limits=LIMITS)
@@ -211,7 +212,9 @@ def test_pages_are_the_rows_of_one_query(
     table: str, rows: list[tuple[str | None, ...]], asked: Asked, limits: list[int], shop: Shop
 ) -> None:
     _fill(shop, STORED_IN.get(table, table), rows)
-    rank: dict[int, int] = dict(shop.bare.rows(f"select uid, {asked.ranks()} from {table} where {asked.where()}"))
+    rank: dict[int, int] = dict(
+        shop.bare.rows(f"select uid, {asked.ranks()} from {table} where {asked.where()}")
+    )
 
     pages = list(shop.pages(f"list_{table}", limits, asked.arguments()))
 

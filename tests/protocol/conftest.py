@@ -53,9 +53,7 @@ def large_path(sqlite_database: Callable[[str], Path]) -> Path:
 
 def settings_for(path: Path, *, timeout: float = 10.0) -> Settings:
     """Return the settings that serve the database file at *path*."""
-    return Settings(
-        database=DatabaseSection(url=url_of_file(path)), limits=LimitsSection(timeout=timeout)
-    )
+    return Settings(database=DatabaseSection(url=url_of_file(path)), limits=LimitsSection(timeout=timeout))
 
 
 @pytest.fixture

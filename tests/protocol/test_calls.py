@@ -223,12 +223,14 @@ async def test_link_leads_to_the_whole_cell(server: Server[Any]) -> None:
     assert read["contents"][0]["text"] == "long " * 1_000
 
 
-@pytest.mark.parametrize("name", [*(f"list_{table}" for table in ("album", "story")), "get_album", "get_story"])
+@pytest.mark.parametrize(
+    "name", [*(f"list_{table}" for table in ("album", "story")), "get_album", "get_story"]
+)
 async def test_oldest_version_gets_no_content_that_it_does_not_know(server: Server[Any], name: str) -> None:
-    arguments = {"get_album": {"id": 1}, "get_story": {"slug": "long"}}.get(name, {})
+    keys: dict[str, Message] = {"get_album": {"id": 1}, "get_story": {"slug": "long"}}
     async with connect(server, version=HANDSHAKES[0]) as client:
         await client.open()
-        result = await client.call(name, arguments)
+        result = await client.call(name, keys.get(name))
 
     assert {content["type"] for content in result["content"]} <= {"text", "image", "resource"}
 

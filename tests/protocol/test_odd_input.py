@@ -54,17 +54,28 @@ def _deep(head: str, tail: str, *, opening: str = "[", closing: str = "]") -> by
         pytest.param(b'{"jsonrpc":"2.0","id":7}', INVALID_REQUEST, 7, id="no method"),
         pytest.param(b'{"jsonrpc":"2.0","id":7,"method":5}', INVALID_REQUEST, 7, id="method is a number"),
         pytest.param(
-            b'{"jsonrpc":"2.0","id":7,"method":"ping","params":[1]}', INVALID_REQUEST, 7, id="params are a list"
+            b'{"jsonrpc":"2.0","id":7,"method":"ping","params":[1]}',
+            INVALID_REQUEST,
+            7,
+            id="params are a list",
         ),
-        pytest.param(b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', INVALID_REQUEST, None, id="id is a fraction"),
+        pytest.param(
+            b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', INVALID_REQUEST, None, id="id is a fraction"
+        ),
         pytest.param(b'{"jsonrpc":"2.0","id":null,"method":"ping"}', INVALID_REQUEST, None, id="id is null"),
         pytest.param(b'{"jsonrpc":"2.0","id":true,"method":"ping"}', INVALID_REQUEST, None, id="id is true"),
         pytest.param(b'{"jsonrpc":"2.0","id":[1],"method":"ping"}', INVALID_REQUEST, None, id="id is a list"),
         pytest.param(
-            b'{"jsonrpc":"1.0","id":"\\ud800","method":"ping"}', INVALID_REQUEST, "\ud800", id="id is half a pair"
+            b'{"jsonrpc":"1.0","id":"\\ud800","method":"ping"}',
+            INVALID_REQUEST,
+            "\ud800",
+            id="id is half a pair",
         ),
         pytest.param(
-            b'{"jsonrpc":"1.0","id":%s,"method":"ping"}' % (b"9" * 5_000), INVALID_REQUEST, None, id="endless id"
+            b'{"jsonrpc":"1.0","id":%s,"method":"ping"}' % (b"9" * 5_000),
+            INVALID_REQUEST,
+            None,
+            id="endless id",
         ),
         pytest.param(
             _deep('"id":7,"method":"tools/call","params":{"a":', "}}"), INVALID_REQUEST, 7, id="deep arrays"
@@ -76,7 +87,10 @@ def _deep(head: str, tail: str, *, opening: str = "[", closing: str = "]") -> by
             id="deep objects",
         ),
         pytest.param(
-            _deep('"method":"x","params":{"id":1,"a":', '},"id":"]7"}'), INVALID_REQUEST, "]7", id="deep, id last"
+            _deep('"method":"x","params":{"id":1,"a":', '},"id":"]7"}'),
+            INVALID_REQUEST,
+            "]7",
+            id="deep, id last",
         ),
         pytest.param(_deep('"method":"x","params":', ""), INVALID_REQUEST, None, id="deep, no id"),
         pytest.param(b"[" * DEEP, INVALID_REQUEST, None, id="deep, opened only"),

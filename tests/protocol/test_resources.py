@@ -50,7 +50,11 @@ async def test_row_is_read_as_json(client: Client, uri: str, row: dict[str, obje
             "dbtools://cell/album/1/picture", "image/png", "blob", base64.b64encode(PNG).decode(), id="image"
         ),
         pytest.param(
-            "dbtools://cell/album/1/paper", "application/pdf", "blob", base64.b64encode(PDF).decode(), id="file"
+            "dbtools://cell/album/1/paper",
+            "application/pdf",
+            "blob",
+            base64.b64encode(PDF).decode(),
+            id="file",
         ),
     ],
 )

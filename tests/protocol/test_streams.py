@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from dbtools.server.stdio import LONGEST_LINE
-from tests.protocol.client import CLIENT, HANDSHAKES, MODERN, PATIENCE, ROOT, VERSIONS, read_message, spawn
+from tests.protocol.client import CLIENT, HANDSHAKES, MODERN, PATIENCE, ROOT, read_message, spawn
 
+TOO_LONG = LONGEST_LINE + 2**22  #: bytes; the end of the line comes when it has been refused already
 COMMAND = (sys.executable, "-m", "dbtools", "serve")
 NOISE = '''
 import atexit, os, subprocess, sys, threading, warnings
@@ -53,7 +54,7 @@ class Noisy:
 
 
 done = threading.Event()
-thread = threading.Thread(target=chatter)
+thread = threading.Thread(target=chatter, daemon=True)
 sys.meta_path.insert(0, Noisy())
 '''
 
@@ -111,11 +112,19 @@ async def test_nothing_but_messages_reaches_stdout(path: Path, tmp_path: Path, v
         assert result["structuredContent"]["row_count"] == 3
         assert len(rest) == 3
         log = client.log.read_text()
-        said = ("print mcp", "print aiosqlite", "print exit", "without a flush", "thread", "child", "os.write")
+        said = (
+            "print mcp",
+            "print aiosqlite",
+            "print exit",
+            "without a flush",
+            "thread",
+            "child",
+            "os.write",
+        )
         assert [each for each in said if each not in log] == []
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [HANDSHAKES[0], HANDSHAKES[-1], MODERN])
 def test_requests_sent_before_stdin_closes_are_answered(path: Path, version: str) -> None:
     """As in `printf '…' | dbtools serve`."""
     ended = _serve(path, input=_lines(version), capture_output=True)
@@ -141,20 +150,6 @@ def test_stdin_and_stdout_may_be_files(path: Path, tmp_path: Path) -> None:
 
 def test_nothing_in_is_nothing_out(path: Path) -> None:
     ended = _serve(path, stdin=subprocess.DEVNULL, capture_output=True)
-
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
-
-
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_descriptors_do_no_harm(path: Path, closed: str) -> None:
-    ended = subprocess.run(
-        ("sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, str(path)),
-        cwd=ROOT,
-        input=b"",
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-    )
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
@@ -197,7 +192,7 @@ async def test_client_that_stops_reading_ends_the_server(path: Path, tmp_path: P
 
 
 async def test_line_over_the_limit_is_refused_and_the_next_is_read(path: Path, tmp_path: Path) -> None:
-    call = b'{"jsonrpc":"2.0","id":"long","method":"tools/call","params":{"name":"' + b"x" * LONGEST_LINE
+    call = b'{"jsonrpc":"2.0","id":"long","method":"tools/call","params":{"name":"' + b"x" * TOO_LONG
     async with spawn(path, tmp_path) as client:
         await client.open()
         await client.send_line(call + b'"}}')
@@ -223,17 +218,13 @@ async def test_server_in_a_process_survives_bad_lines(path: Path, tmp_path: Path
 
 
 async def test_fifty_calls_at_once_are_answered_by_a_process(path: Path, tmp_path: Path) -> None:
+    """Lists between them make more answers than a pipe holds before anybody reads."""
     async with spawn(path, tmp_path) as client:
-        ids = [await client.start_call("get_person", {"id": each % 3 + 1}) for each in range(50)]
+        ids: list[object] = []
+        for each in range(50):
+            ids.append(await client.start_call("get_person", {"id": each % 3 + 1}))
+            await client.start("tools/list")
         answers = [await client.answer(id) for id in ids]
 
         rows = [answer["result"]["structuredContent"]["row"]["id"] for answer in answers]
         assert rows == [each % 3 + 1 for each in range(50)]
-
-
-async def test_answer_larger_than_a_pipe_holds_waits_for_its_reader(path: Path, tmp_path: Path) -> None:
-    async with spawn(path, tmp_path) as client:
-        ids = [await client.start("tools/list") for _ in range(200)]
-        answers = [await client.answer(id) for id in ids]
-
-        assert all(answer["result"] == answers[0]["result"] for answer in answers)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dbtools.cells import INVISIBLE, dump, encoder, plain, size, valid, visible
+from dbtools.cells import INVISIBLE, dump, encode_column, encoder, plain, size, valid, visible
 from dbtools.column_types import SAFE_INTEGER, ColumnType, Family
 from tests.unit.shop import TYPES
 
@@ -81,6 +81,22 @@ def test_any_cell_has_an_encoding(type: ColumnType, cell: object) -> None:
     assert all(abs(number) <= SAFE_INTEGER for number in _numbers(parsed))
     assert not INVISIBLE.search(text)
     assert size(value) == len(text.encode())
+
+
+@given(
+    type=st.sampled_from(list(TYPES.values())),
+    cells=st.lists(CELLS, max_size=4)
+    | st.lists(st.none() | ANY_TEXT, max_size=4)
+    | st.lists(st.none() | st.integers(-(2**54), 2**54), max_size=4)
+    | st.lists(st.integers() | st.booleans(), max_size=4),
+)
+@example(type=TYPES[Family.INTEGER], cells=[None, SAFE_INTEGER, SAFE_INTEGER + 1])
+@example(type=TYPES[Family.INTEGER], cells=[-SAFE_INTEGER - 1, 0])
+@example(type=TYPES[Family.BOOLEAN], cells=[0, 1])
+def test_column_is_encoded_as_its_cells_are(type: ColumnType, cells: list[object]) -> None:
+    encoded = dump(list(encode_column(type, cells)))
+
+    assert encoded[1] == dump([encoder(type)(cell) for cell in cells])[1]
 
 
 @given(NUMBERS)

@@ -228,6 +228,14 @@ def test_descriptions_replace_comments() -> None:
     assert described(SHOP, {}) == SHOP
 
 
+def test_comment_stays_where_nothing_replaces_it() -> None:
+    product, _ = described(SHOP, {"product": TableSection(columns={"price": "in euros"})}).tables
+    comments = {column.name: column.comment for column in product.columns}
+
+    assert product.comment == PRODUCT.comment
+    assert (comments["price"], comments["name"]) == ("in euros", "as printed on the label")
+
+
 @pytest.mark.parametrize(
     ("sections", "says"),
     [

@@ -196,7 +196,9 @@ def _bound(plan: Plan, like: Mapping[str, Any], name: str, value: object) -> obj
     return parameter(value)
 
 
+BAD_VALUE = BadValue("The database cannot read one of the values, or a view fails on its rows.")
 STATES: Mapping[str, CallError] = {
+    "42601": BAD_VALUE,  # our own statements have no such errors: what searches texts reads a value as syntax
     "57014": TimedOut(),
     "55P03": Busy(),
     "40001": Busy(),
@@ -210,7 +212,7 @@ STATES: Mapping[str, CallError] = {
     "3F000": Unreadable(GONE),
 }
 CLASSES: Mapping[str, CallError] = {
-    "22": BadValue("The database cannot read one of the values, or a view fails on its rows."),
+    "22": BAD_VALUE,
     "08": DatabaseUnavailable(),
     "57": DatabaseUnavailable(),
     "53": Refused("The database has no room for this call.", hint="Ask for less."),

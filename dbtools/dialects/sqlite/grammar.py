@@ -1,6 +1,7 @@
 """What SQLite says differently in a statement. Every operator here is total: no stored cell makes it fail."""
 
 import json
+import math
 import re
 from decimal import Decimal
 
@@ -14,6 +15,8 @@ from dbtools.statement import Output
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
 DIGITS = 19  #: of an integer at the most
 
+UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
+
 
 class SqliteGrammar:
     """The Grammar of SQLite."""
@@ -26,7 +29,8 @@ class SqliteGrammar:
 
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Compare with the items of a JSON array, so that a list of any length is one parameter."""
-        items = sa.text(f"(select value from json_each(:{name}))").bindparams(sa.bindparam(name))
+        item = f"{UNHEX}(value)" if type.family is Family.BYTES else "value"
+        items = sa.text(f"(select {item} from json_each(:{name}))").bindparams(sa.bindparam(name))
         return column.op("not in" if negated else "in", is_comparison=True)(items)
 
     def like(self, column: Element, name: str) -> Truth:
@@ -57,7 +61,18 @@ def parameter(value: object, type: ColumnType) -> object:
 
 def list_parameter(values: list[object], type: ColumnType) -> str:
     """Return *values* as the JSON array that `member` reads."""
-    return json.dumps([parameter(value, type) for value in values])
+    return f"[{','.join(_item(parameter(value, type)) for value in values)}]"
+
+
+def _item(value: object) -> str:
+    match value:
+        case bytes():
+            return f'"{value.hex()}"'
+        case float() if math.isinf(value):
+            # JSON has no infinity, but numbers that are beyond all others.
+            return "9e999" if value > 0 else "-9e999"
+        case _:
+            return json.dumps(value)
 
 
 def _number(text: str) -> int | float | str:

@@ -3,6 +3,8 @@
 import sqlite3
 from contextlib import suppress
 
+from dbtools.dialects.sqlite.grammar import UNHEX
+
 LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
 #: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
@@ -34,6 +36,7 @@ def secure(connection: sqlite3.Connection) -> None:
     connection.execute("pragma busy_timeout = 2000")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.create_function(UNHEX, 1, bytes.fromhex, deterministic=True)
     _warm(connection)
     connection.set_authorizer(authorize)
 

@@ -237,17 +237,13 @@ def _address(address_id: int, customer: Customer, label: str, country: Country) 
     house = 1 + number("house", address_id) % 120
     recipient = customer.name
     if label == "family":
-        recipient = (
-            f"{pick(country.first_names, 'kin', address_id)} {customer.name.partition(' ')[2]}"
-        )
+        recipient = f"{pick(country.first_names, 'kin', address_id)} {customer.name.partition(' ')[2]}"
     return Address(
         id=address_id,
         customer_id=customer.id,
         label=label,
         recipient=recipient,
-        street=country.street.format(
-            street=pick(country.streets, "street", address_id), number=house
-        ),
+        street=country.street.format(street=pick(country.streets, "street", address_id), number=house),
         postal_code=code,
         city=city,
         country=country.name,

@@ -105,9 +105,7 @@ def lines(visit: Visit, products: Sequence[Product]) -> list[OrderLine]:
     count = pick_weighted((1, 2, 3, 4, 5, 6), (32, 28, 19, 11, 6, 4), "count", visit.order_id)
     offered = [product for product in products if _is_sold(product, visit.day)]
     weights = [_popularity(product, visit.day) for product in offered]
-    chosen = [
-        pick_weighted(offered, weights, "product", visit.order_id, nth) for nth in range(count)
-    ]
+    chosen = [pick_weighted(offered, weights, "product", visit.order_id, nth) for nth in range(count)]
     distinct = {product.id: product for product in chosen}.values()
     return [_line(visit, nth, product) for nth, product in enumerate(distinct, start=1)]
 
@@ -215,9 +213,7 @@ def shipments(
     """Return the parcels of an order; a large one goes in two."""
     if order.status not in ("shipped", "returned"):
         return []
-    grams = sum(
-        (products[line.product_id - 1].weight_grams or 0) * line.quantity for line in bought
-    )
+    grams = sum((products[line.product_id - 1].weight_grams or 0) * line.quantity for line in bought)
     parcels = 2 if grams > 9000 else 1
     return [_shipment(order, visit, nth, parcels, grams) for nth in range(parcels)]
 

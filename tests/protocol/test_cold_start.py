@@ -1,0 +1,73 @@
+"""A client starts a server for each session: up to the first list it imports only what that needs."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.client import PATIENCE, ROOT
+
+PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
+LATER = {"sqlalchemy", "alembic", "rich"}  #: by the first call, and by commands that print
+#: does what `serve` does up to the answer of tools/list, then prints what has been imported
+LIST = """
+import sys
+import anyio
+import dbtools.__main__
+from dbtools.cli import _settings
+from dbtools.config import open_toolbox
+import dbtools.server
+from dbtools.server.stdio import build_server
+from dbtools.tools import tool_content
+
+async def list_tools():
+    toolbox, database = open_toolbox(_settings(sys.argv[1], "default"))
+    build_server(toolbox, "default", "")
+    assert [tool_content(definition) for definition in await toolbox.list("default")]
+    await database.close()
+
+anyio.run(list_tools)
+print(*sys.modules)
+"""
+
+
+def _imported(script: str, *arguments: str) -> set[str]:
+    command = (sys.executable, "-c", script, *arguments)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    return {name for name in ended.stdout.split() if "." not in name}
+
+
+def test_list_of_a_sqlite_database_needs_neither_sqlalchemy_nor_a_driver(path: Path) -> None:
+    imported = _imported(LIST, str(path))
+
+    assert imported & (LATER | {"aiosqlite", "asyncpg"}) == set()
+    assert {"mcp", "sqlite3"} <= imported
+
+
+def test_list_of_a_postgresql_database_needs_its_driver_only(
+    postgresql_database: PostgresqlDatabase,
+) -> None:
+    with postgresql_database("create table thing (id integer primary key)") as url:
+        imported = _imported(LIST, url)
+
+    assert imported & (LATER | {"aiosqlite", "sqlite3"}) == set()
+    assert {"mcp", "asyncpg"} <= imported
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_imports_nothing_slow(option: str) -> None:
+    script = """
+import sys
+from dbtools.cli import main
+try:
+    main([sys.argv[1]], prog_name="dbtools")
+except SystemExit:
+    pass
+print(*sys.modules)
+"""
+    imported = _imported(script, option)
+
+    assert imported & (LATER | {"mcp", "mcp_types", "pydantic", "anyio", "aiosqlite", "asyncpg"}) == set()
