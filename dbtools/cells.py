@@ -61,7 +61,7 @@ def encode_column(type: ColumnType, cells: Sequence[object]) -> Sequence[object]
 
 def _safe(cells: Sequence[object]) -> bool:
     numbers = [cell for cell in cells if isinstance(cell, int)]
-    return not numbers or (-SAFE_INTEGER <= min(numbers) and max(numbers) <= SAFE_INTEGER)
+    return max(map(abs, numbers), default=0) <= SAFE_INTEGER
 
 
 def plain(cell: object) -> object:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,11 +72,26 @@ def main() -> None:
 @role_option
 def serve(target: str | None, role: str) -> None:
     """Serve TARGET to an MCP client over stdin and stdout."""
+    # From here on: the server's own handler takes over when its imports are done.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    _open_closed_descriptors()
     with _complaints():
         settings = _settings(target, role)
         from dbtools.server import serve_stdio
 
         _run(serve_stdio, settings, role, _announcement(target))
+
+
+def _open_closed_descriptors() -> None:
+    """Give the null device to standard descriptors that are closed, before others get their numbers."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        # Python has None for a stream whose descriptor was closed when it began.
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
 
 
 @main.command(example="dbtools tools sample.db --tokens")
@@ -108,6 +124,8 @@ def call(words: tuple[str, ...], role: str, as_json: bool) -> None:
         target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
         if not words:
             raise click.UsageError("TOOL is missing. `dbtools tools` shows what there is.")
+        if target is None and len(words) > 1 and "=" not in words[1] and "{" not in words[1]:
+            raise click.UsageError(f"There is no file {words[0]!r}, and {words[1]!r} is not key=value.")
         arguments = _arguments(words[1:])
         settings = _settings(target, role)
         answer = _with_toolbox(settings, lambda toolbox: toolbox.call(role, words[0], arguments))

@@ -26,7 +26,7 @@ from dbtools.toolbox import Toolbox
 
 LONGEST_LINE = 64 * 2**20  #: bytes
 CHUNK = 2**16
-GRACE = 5.0  #: seconds for what is being answered when the client has said all that it will
+GRACE = 3.0  #: seconds for what is being answered when the client has said all that it will
 
 
 async def serve(toolbox: Toolbox, role: str, instructions: str, descriptors: Descriptors) -> None:
