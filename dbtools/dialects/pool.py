@@ -40,17 +40,18 @@ class EnginePool:
         """Lend a connection, or raise Busy where none comes free in time."""
         pool = self._engine.pool
         try:
-            pooled = await self._engine.raw_connection()
+            pooled = await greenlet_spawn(pool.connect)
         except sa.exc.TimeoutError as exc:
             raise errors.Busy("All connections to the database are busy.", hint="Try again.") from exc
         try:
             yield pooled.driver_connection
         finally:
-            with anyio.CancelScope(shield=True):
-                if pool is not self._engine.pool:
-                    # Reopened meanwhile: what comes back to the old pool would never be closed.
+            if pool is not self._engine.pool:
+                # Reopened meanwhile: what comes back to the old pool would never be closed.
+                with anyio.CancelScope(shield=True):
                     await greenlet_spawn(pooled.invalidate)
-                await greenlet_spawn(pooled.close)
+            # Nothing is reset, so nothing waits: the connection goes back into its queue.
+            pooled.close()
 
     async def reopen(self) -> None:
         """Close the connections that nobody uses; those in use are closed when they come back."""

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -13,7 +13,9 @@ from dbtools.server.descriptors import private_descriptors
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dbtools.server.descriptors import Descriptors
+    from mcp.server.lowlevel import Server
+
+    from dbtools.database import Database
     from dbtools.toolbox import Toolbox, View
 
 __all__ = ["serve_stdio"]
@@ -30,10 +32,13 @@ async def serve_stdio(settings: Settings, role: str, announce: "Callable[[View],
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_signal, group.cancel_scope)
             group.start_soon(_prepare, toolbox, role, announce)
+            listed = anyio.Event()
+            group.start_soon(_warm, database, listed)
             # What the SDK and the drivers print as they are imported is no message either.
             with private_descriptors() as descriptors:
-                stdio = await anyio.to_thread.run_sync(_import_stdio)
-                await stdio(toolbox, role, settings.database.description, descriptors)
+                build_server, serve = await anyio.to_thread.run_sync(_import_protocol)
+                server = build_server(toolbox, role, settings.database.description, listed=listed)
+                await serve(server, descriptors)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error
@@ -42,15 +47,22 @@ async def serve_stdio(settings: Settings, role: str, announce: "Callable[[View],
             await database.close()
 
 
-def _import_stdio() -> "Callable[[Toolbox, str, str, Descriptors], Awaitable[None]]":
+def _import_protocol() -> "tuple[Callable[..., Server[Any]], Callable[..., Awaitable[None]]]":
+    from dbtools.server.protocol import build_server
     from dbtools.server.stdio import serve
 
-    return serve
+    return build_server, serve
 
 
 async def _prepare(toolbox: "Toolbox", role: str, announce: "Callable[[View], object]") -> None:
     view = await toolbox.view(role)
     announce(view)
+
+
+async def _warm(database: "Database", listed: anyio.Event) -> None:
+    """Import what runs statements while the model reads the tools: the first call need not wait for it."""
+    await listed.wait()
+    await database.driver()
 
 
 async def _end_on_signal(scope: anyio.CancelScope) -> None:

@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from dbtools import __version__, errors
+from dbtools.cells import visible
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.results import Answer, Link, Media
 from dbtools.toolbox import Toolbox
@@ -53,8 +54,10 @@ TEMPLATES: list[Content] = [
 logger = logging.getLogger("dbtools")
 
 
-def build_server(toolbox: Toolbox, role: str, instructions: str) -> Server[Any]:
-    """Return the SDK's server for *role*."""
+def build_server(
+    toolbox: Toolbox, role: str, instructions: str, *, listed: anyio.Event | None = None
+) -> Server[Any]:
+    """Return the SDK's server for *role*; *listed* is set when a client has its first list of tools."""
     # No schema of ours maps arguments to headers: without the lookup the SDK would list all tools to see.
     server: Server[Any] = Server(
         "dbtools",
@@ -63,7 +66,7 @@ def build_server(toolbox: Toolbox, role: str, instructions: str) -> Server[Any]:
         get_tool_input_schema=lambda _: None,
         cache_hints=CACHING,
     )
-    protocol = Protocol(toolbox, role)
+    protocol = Protocol(toolbox, role, listed or anyio.Event())
     page = types.PaginatedRequestParams
     server.add_request_handler("tools/list", page, protocol.list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, protocol.call_tool)
@@ -76,9 +79,10 @@ def build_server(toolbox: Toolbox, role: str, instructions: str) -> Server[Any]:
 class Protocol:
     """The requests that a client of *role* makes."""
 
-    def __init__(self, toolbox: Toolbox, role: str) -> None:
+    def __init__(self, toolbox: Toolbox, role: str, listed: anyio.Event) -> None:
         self._toolbox = toolbox
         self._role = role
+        self._has_listed = listed
         self._listed: tuple[tuple[ToolDefinition, ...], list[Content]] = ((), [])
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
@@ -87,6 +91,7 @@ class Protocol:
             tools = self._tools(await self._toolbox.list(self._role))
         start = _offset(params.cursor, len(tools))
         more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(tools) else {}
+        self._has_listed.set()
         return complete(tools=tools[start : start + PAGE], **more)
 
     def _tools(self, definitions: tuple[ToolDefinition, ...]) -> list[Content]:
@@ -153,7 +158,7 @@ def answer_content(answer: Answer, version: str) -> dict[str, Any]:
 
 def error_content(message: str) -> dict[str, Any]:
     """Return the result of a call that failed: text only."""
-    return complete(content=[{"type": "text", "text": message}], isError=True)
+    return complete(content=[{"type": "text", "text": visible(message)}], isError=True)
 
 
 def media_content(media: Media) -> Content:

@@ -7,8 +7,9 @@ import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INVALID_REQUEST,
@@ -21,17 +22,14 @@ from mcp_types import (
 
 from dbtools.server.descriptors import Descriptors
 from dbtools.server.messages import Malformed, encode, identifier, parse
-from dbtools.server.protocol import build_server
-from dbtools.toolbox import Toolbox
 
 LONGEST_LINE = 64 * 2**20  #: bytes
 CHUNK = 2**16
 GRACE = 3.0  #: seconds for what is being answered when the client has said all that it will
 
 
-async def serve(toolbox: Toolbox, role: str, instructions: str, descriptors: Descriptors) -> None:
-    """Serve *toolbox* as *role* to the client at *descriptors* until it leaves."""
-    server = build_server(toolbox, role, instructions)
+async def serve(server: Server[Any], descriptors: Descriptors) -> None:
+    """Let *server* answer the client at *descriptors* until it leaves."""
     output = Output()
     reader = await _open_reader(descriptors.input)
     writer = await _open_writer(descriptors.output, output)

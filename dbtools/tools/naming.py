@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dbtools.catalog import Catalog, Column, Table
 
 LONGEST_NAME = 40
+RESERVED = {"tables", "rows", "row"}  #: that tools for all tables are named after
 LONGEST_PREFIX = len("list_")
 ARGUMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -30,7 +31,7 @@ def _candidates(catalog: Catalog, table: Table) -> Iterable[str]:
     bare = normalised(table.name)
     mark = hashlib.sha256(catalog.qualified(table).encode()).hexdigest()
     longest = LONGEST_NAME - LONGEST_PREFIX
-    if bare.strip("_") and len(bare) <= longest:
+    if bare.strip("_") and len(bare) <= longest and bare not in RESERVED:
         yield bare
         if table.schema and len(in_schema := f"{bare}_{normalised(table.schema)}") <= longest:
             yield in_schema

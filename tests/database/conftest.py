@@ -1,7 +1,8 @@
 """The fixtures of the tests on real databases: served ones, of either dialect."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -13,6 +14,8 @@ DIALECTS = ("sqlite", "postgresql")
 
 #: A dialect, DDL and limits in; a served database out.
 Serve = Callable[..., AbstractContextManager[Shop]]
+#: A dialect in, its database out, the same for all tests of a module.
+Shops = Callable[[str], Shop]
 
 
 @pytest.fixture(scope="session", params=DIALECTS)
@@ -44,3 +47,16 @@ def serve(portal: BlockingPortal, request: pytest.FixtureRequest) -> Serve:
             yield shop
 
     return serve
+
+
+@contextmanager
+def open_shops(serve: Serve, ddl: Mapping[str, str], **limits: LimitsSection) -> Iterator[Shops]:
+    """Give the database of each dialect with its *ddl*, opened when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda dialect: stack.enter_context(serve(dialect, ddl[dialect], **limits)))
+
+
+@pytest.fixture
+def shop(dialect: str, shops: Shops) -> Shop:
+    """Give the database of this dialect that the module's `shops` open."""
+    return shops(dialect)

@@ -20,7 +20,8 @@ import dbtools.__main__
 from dbtools.cli import _settings
 from dbtools.config import open_toolbox
 import dbtools.server
-from dbtools.server.stdio import build_server
+import dbtools.server.stdio
+from dbtools.server.protocol import build_server
 from dbtools.tools import tool_content
 
 async def list_tools():
