@@ -50,7 +50,9 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
     table = source(shape.table)
     types: dict[str, ColumnType] = {"limit": LIMIT}
-    cells = [cell for output in shape.outputs for cell in grammar.cell(_column(table, output.column), output)]
+    read = [grammar.cell(_column(table, output.column), output) for output in shape.outputs]
+    # Values first, so that a row is a slice of what is read; behind them what is told of the values.
+    cells = [value for value, *_ in read] + [told for _, *rest in read for told in rest]
     select = sa.select(*(cell.label(f"c{at}") for at, cell in enumerate(cells))).select_from(table)
     if shape.conditions:
         select = select.where(_conditions(shape, table, grammar))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dbtools.errors import UnknownResource, Unreadable
-from tests.database.conftest import Serve
+from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, rows_of
 
 STATUS = Path("/proc/self/status")
@@ -64,10 +64,10 @@ anyio.run(main, sys.argv[1])
 
 
 @pytest.fixture(scope="module")
-def shop(dialect: str, serve: Serve) -> Iterator[Shop]:
-    """Give a database with cells of fifty megabytes."""
-    with serve(dialect, DDL[dialect]) as shop:
-        yield shop
+def shops(serve: Serve) -> Iterator[Shops]:
+    """Give databases with cells of fifty megabytes."""
+    with open_shops(serve, DDL) as shops:
+        yield shops
 
 
 def test_giant_cells_are_cut_in_a_list_with_their_length(shop: Shop) -> None:
@@ -106,7 +106,7 @@ def test_giant_cell_is_too_large_for_a_resource(shop: Shop) -> None:
         shop.read("dbtools://cell/t/2/v")
 
 
-@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("dialect", ["sqlite"])
 def test_giant_cell_without_a_number_of_its_row_is_a_clean_error(shop: Shop) -> None:
     with pytest.raises(Unreadable):
         shop.page("rowless")

@@ -10,7 +10,7 @@ import pytest
 from dbtools.config import LimitsSection
 from dbtools.errors import CallError
 from dbtools.results import Answer
-from tests.database.conftest import Serve
+from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import ROLE, Shop, open_bare, rows_of
 
 SHORT = LimitsSection(timeout=0.3)
@@ -64,10 +64,11 @@ FAILING_VIEWS = [("sqlite", "broken"), ("sqlite", "overflowing")] + [
 
 
 @pytest.fixture(scope="module")
-def shop(dialect: str, serve: Serve) -> Iterator[Shop]:
-    """Give a database whose views take for ever or fail, under a short timeout."""
-    with serve(dialect, DDL + ENDLESS[dialect] + FAILING[dialect], limits=SHORT) as shop:
-        yield shop
+def shops(serve: Serve) -> Iterator[Shops]:
+    """Give databases whose views take for ever or fail, under a short timeout."""
+    ddl = {dialect: DDL + ENDLESS[dialect] + FAILING[dialect] for dialect in ENDLESS}
+    with open_shops(serve, ddl, limits=SHORT) as shops:
+        yield shops
 
 
 def code_of(call: Callable[[], object]) -> str:
@@ -90,7 +91,7 @@ def _active(shop: Shop) -> int:
     return int(shop.bare.rows(sql)[0][0])
 
 
-@pytest.mark.parametrize(("dialect", "view"), ENDLESS_VIEWS, indirect=["dialect"], scope="module")
+@pytest.mark.parametrize(("dialect", "view"), ENDLESS_VIEWS)
 def test_endless_view_is_stopped_by_the_timeout_in_the_database_too(view: str, shop: Shop) -> None:
     codes = {code_of(lambda: shop.page(view)) for _ in range(2)}
 
@@ -99,7 +100,7 @@ def test_endless_view_is_stopped_by_the_timeout_in_the_database_too(view: str, s
     assert len(shop.rows("t")) == 2
 
 
-@pytest.mark.parametrize(("dialect", "view"), ENDLESS_VIEWS, indirect=["dialect"], scope="module")
+@pytest.mark.parametrize(("dialect", "view"), ENDLESS_VIEWS)
 def test_cancelled_call_is_stopped_in_the_database_too(
     view: str, dialect: str, shop: Shop, serve: Serve
 ) -> None:
@@ -133,7 +134,7 @@ def test_other_calls_are_answered_while_one_takes_for_ever(dialect: str, serve: 
     assert answer.rows == 2
 
 
-@pytest.mark.parametrize(("dialect", "view"), FAILING_VIEWS, indirect=["dialect"], scope="module")
+@pytest.mark.parametrize(("dialect", "view"), FAILING_VIEWS)
 def test_failing_view_is_a_clean_error_and_breaks_nothing_else(view: str, shop: Shop) -> None:
     assert code_of(lambda: shop.page(view)) in ("bad_value", "unreadable")
     assert len(shop.rows("t")) == 2

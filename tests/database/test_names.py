@@ -9,7 +9,7 @@ import pytest
 from dbtools.links import cell_uri, row_uri
 from dbtools.tools.get_row import GetRow
 from dbtools.tools.list_rows import ListRows
-from tests.database.conftest import Serve
+from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import ROLE, Shop, quote, rows_of
 
 NAMES = (
@@ -50,8 +50,6 @@ LONG = "v" * 2_100
 each_name = pytest.mark.parametrize(
     ("dialect", "name"),
     [(dialect, name) for dialect, names in OWN_NAMES.items() for name in (*NAMES, *names)],
-    indirect=["dialect"],
-    scope="module",
     ids=ascii,
 )
 

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from dbtools.column_types import Operator
-from tests.database.conftest import Serve
-from tests.database.shop import Shop, literal, rows_of
+from tests.database.conftest import Serve, Shops, open_shops
+from tests.database.shop import Shop, literal
 
 MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
 ROWS = 60
@@ -45,7 +45,7 @@ COLUMNS: Mapping[str, tuple[object, ...]] = {
     "flag": (None, True, False),
     "content": (None, b"", b"\0", b"\xff\0", b"a"),
 }
-CHOSEN_DDL = {
+DDL = {
     "sqlite": """
     create table chosen (
         id integer primary key, number int, large bigint, ratio real, price decimal(20,2), word text,
@@ -66,13 +66,19 @@ CHOSEN_DDL = {
 
 
 @pytest.fixture(scope="module")
-def shop(dialect: str, serve: Serve) -> Iterator[Shop]:
+def shops(serve: Serve) -> Iterator[Shops]:
     """Give a table in which every column has each of its values."""
-    with serve(dialect, CHOSEN_DDL[dialect]) as shop:
-        for at in range(ROWS):
-            cells = ", ".join(_sql(values[at % len(values)], dialect) for values in COLUMNS.values())
-            shop.bare.execute(f"insert into chosen values ({at}, {cells})")
-        yield shop
+    ddl = {dialect: own + _inserts(dialect) for dialect, own in DDL.items()}
+    with open_shops(serve, ddl) as shops:
+        yield shops
+
+
+def _inserts(dialect: str) -> str:
+    rows = (
+        ", ".join(_sql(values[at % len(values)], dialect) for values in COLUMNS.values())
+        for at in range(ROWS)
+    )
+    return f"insert into chosen values {', '.join(f'({at}, {row})' for at, row in enumerate(rows))};"
 
 
 def _sql(value: object, dialect: str) -> str:
@@ -183,7 +189,7 @@ def test_nulls_are_found_and_left_out(column: str, wanted: bool, shop: Shop) -> 
         pytest.param("words", "{", [], id="text like a broken array"),
     ],
 )
-@pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("dialect", ["postgresql"])
 def test_array_contains_an_item(column: str, value: str, found: list[int], shop: Shop) -> None:
     condition = {"column": column, "op": "contains", "value": value}
 
@@ -224,8 +230,6 @@ def test_texts_in_a_collation_that_ignores_case_can_be_searched(dialect: str, se
         shop.bare.execute(
             """
             alter table t alter column v type text collate folded;
-            alter table t alter column v set not null;
-            create unique index by_bytes on t (v collate "C");
             insert into t values (1, 'abc'), (2, 'ABC'), (3, 'b');
             """
         )
@@ -241,8 +245,6 @@ def test_texts_in_a_collation_that_ignores_case_can_be_searched(dialect: str, se
             for operator in TEXTUAL
         }
         equal = shop.rows("t", where=[{"column": "v", "value": "aBc"}], columns=["id"], order_by=["id"])
-        pages = list(shop.pages("list_t", [1], {"order_by": ["v"], "columns": ["id"]}))
 
     assert outcomes == {Operator.CONTAINS: [1, 2], Operator.STARTS_WITH: [1, 2], Operator.ENDS_WITH: []}
     assert equal == [[1], [2]]
-    assert sorted(str(row) for page in pages for row in rows_of(page)) == ["[1]", "[2]", "[3]"]

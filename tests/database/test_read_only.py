@@ -13,7 +13,7 @@ import pytest
 from dbtools.catalog import Table
 from dbtools.dialects.driver import Plan
 from dbtools.statement import Select
-from tests.database.conftest import Serve
+from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop
 
 ROOT = Path(__file__).parents[2]
@@ -81,17 +81,15 @@ SEQUENCE = {
 
 
 @pytest.fixture(scope="module")
-def shop(dialect: str, serve: Serve) -> Iterator[Shop]:
-    """Give a database that has something to lose."""
-    with serve(dialect, DDL + SEQUENCE[dialect]) as shop:
-        yield shop
+def shops(serve: Serve) -> Iterator[Shops]:
+    """Give databases that have something to lose."""
+    with open_shops(serve, {dialect: DDL + own for dialect, own in SEQUENCE.items()}) as shops:
+        yield shops
 
 
 @pytest.mark.parametrize(
     ("dialect", "statement"),
     [(dialect, statement) for dialect in OWN for statement in (*EVERYWHERE, *OWN[dialect])],
-    indirect=["dialect"],
-    scope="module",
 )
 def test_statement_that_writes_is_refused(statement: str, shop: Shop, tmp_path: Path) -> None:
     before = _state(shop)

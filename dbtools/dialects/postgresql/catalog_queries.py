@@ -214,7 +214,8 @@ cross join lateral (
 ) as f
 """
 
-#: A primary key may be deferrable: what others have committed is unique all the same.
+#: A primary key may be deferrable: what others have committed is unique all the same. An index that
+#: tells texts apart which the column's own collation does not is no key.
 KEYS = """
 select
     i.indrelid as relation,
@@ -227,6 +228,15 @@ where i.indrelid = any($1::pg_catalog.oid[])
     and (i.indimmediate or i.indisprimary)
     and i.indpred is null
     and i.indexprs is null
+    and not exists (
+        select
+        from pg_catalog.pg_attribute as a
+        join pg_catalog.pg_collation as l on l.oid = a.attcollation
+        where a.attrelid = i.indrelid
+            and a.attnum = any(i.indkey::pg_catalog.int2[])
+            and not l.collisdeterministic
+            and l.oid <> all(i.indcollation::pg_catalog.oid[])
+    )
 order by i.indrelid, i.indisprimary desc, i.indnkeyatts, columns
 """
 

@@ -145,17 +145,12 @@ def _width(output: Output) -> int:
 
 
 def _rows(records: Sequence[asyncpg.Record], outputs: Sequence[Output]) -> tuple[tuple[object, ...], ...]:
-    cuts = [_is_cut(output) for output in outputs]
-    if not any(cuts):
-        return tuple(map(tuple, records))
-    places: list[tuple[int, bool]] = []
-    at = 0
-    for cut in cuts:
-        places.append((at, cut))
-        at += 2 if cut else 1
+    """Return the cells of *records*; lengths stand behind them, for outputs that may be cut."""
+    width = len(outputs)
+    places = [at for at, output in enumerate(outputs) if _is_cut(output)]
+    whole = (None,) * len(places)
     return tuple(
-        tuple([_cell(record, at, cut, outputs[n]) for n, (at, cut) in enumerate(places)])
-        for record in records
+        record[:width] if record[width:] == whole else _cut(record, outputs, places) for record in records
     )
 
 
@@ -163,10 +158,13 @@ def _is_cut(output: Output) -> bool:
     return output.cut is not None and (output.column.type.large or output.column.type.family is Family.BYTES)
 
 
-def _cell(record: asyncpg.Record, at: int, cut: bool, output: Output) -> object:
-    if cut and (length := record[at + 1]) is not None and length > (output.cut or 0):
-        return Cut(start=record[at], length=length)
-    return record[at]
+def _cut(record: asyncpg.Record, outputs: Sequence[Output], places: Sequence[int]) -> tuple[object, ...]:
+    cells = list(record[: len(outputs)])
+    for at, length in zip(places, record[len(outputs) :], strict=True):
+        cut = outputs[at].cut
+        if cut is not None and length is not None and length > cut:
+            cells[at] = Cut(start=cells[at], length=length)
+    return tuple(cells)
 
 
 async def _roll_back(connection: Any) -> None:

@@ -25,6 +25,7 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+SIGNS = ("--", "/*", "check", "collate")  #: of anything that is read here
 COMMENTS = ("line", "block")
 STEPS = {"(": 1, ",": 0, ")": -1}  #: into parentheses and out
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
@@ -79,7 +80,7 @@ class _Part:
 def read_definition(sql: str) -> Definition:
     """Return what the CREATE statement *sql* of a table or a view tells of it."""
     folded = sql.lower()
-    if "--" not in sql and "/*" not in sql and "check" not in folded:
+    if not any(sign in folded for sign in SIGNS):
         return Definition()
     tokens = list(TOKEN.finditer(sql))
     is_view = BEGINNING_OF_VIEW.match(sql) is not None

@@ -52,11 +52,13 @@ class GiantJob(Job):
     table: Table
 
     def _row(self, cursor: sqlite3.Cursor, row: Sequence[object]) -> tuple[object, ...]:
-        number = row[-2]
+        half = len(row) // 2
+        cells, kinds = row[:half], row[half:]
+        number = cells[-1]
         assert isinstance(number, int)
         return tuple(
             self._large_cell(cursor.connection, output, number, kind) if kind in ("text", "blob") else cell
-            for output, cell, kind in zip(self.outputs, row[::2], row[1::2], strict=False)
+            for output, cell, kind in zip(self.outputs, cells, kinds, strict=False)
         )
 
     def _large_cell(

@@ -55,7 +55,7 @@ select ?1, x.name, x.type, x."notnull", x.dflt_value, x.pk, x.hidden
 from pragma_table_xinfo(?1, 'main') as x
 """
 INDEXES = """
-select s.name, i.name, i.origin, i.partial, x.name
+select s.name, i.name, i.origin, i.partial, x.name, x.coll
 from main.sqlite_schema as s
 join pragma_index_list(s.name, 'main') as i
 join pragma_index_xinfo(i.name, 'main') as x
@@ -99,6 +99,7 @@ class _Index:
     origin: str  #: of PRIMARY KEY (pk), UNIQUE (u) or CREATE INDEX (c)
     partial: bool
     columns: tuple[str | None, ...]  #: None for an expression
+    binary: frozenset[str]  #: folded names of the columns whose texts it compares byte by byte
 
 
 def read_catalog(connection: sqlite3.Connection, selection: Selection) -> Catalog:
@@ -234,9 +235,12 @@ def _indexes(connection: sqlite3.Connection) -> dict[str, list[_Index]]:
     indexes: dict[str, list[_Index]] = defaultdict(list)
     for (table, _), rows in groupby(connection.execute(INDEXES), key=lambda row: row[:2]):
         parts = list(rows)
-        _, _, origin, partial, _ = parts[0]
-        columns = tuple(part[-1] for part in parts)
-        indexes[table].append(_Index(origin=origin, partial=bool(partial), columns=columns))
+        _, _, origin, partial, _, _ = parts[0]
+        columns = tuple(name for *_, name, _ in parts)
+        binary = frozenset(
+            fold(name) for *_, name, collation in parts if name and collation.upper() == "BINARY"
+        )
+        indexes[table].append(_Index(origin=origin, partial=bool(partial), columns=columns, binary=binary))
     return indexes
 
 
@@ -253,7 +257,8 @@ def _table(relation: _Relation, rows: Sequence[_ColumnRow], indexes: Sequence[_I
         name=relation.name,
         kind=relation.kind,
         columns=columns,
-        keys=_keys(rows, columns, indexes),
+        # An index that tells texts apart which the column's own collation does not is no key.
+        keys=_keys(rows, columns, [each for each in indexes if not each.binary & definition.collated]),
         comment=definition.comment,
         row_identifier=_row_identifier(relation, rows),
     )
