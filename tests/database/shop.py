@@ -202,6 +202,7 @@ def open_bare(dialect: str, url: str, portal: BlockingPortal) -> Bare:
     if dialect == "sqlite":
         path = Path(url.removeprefix("sqlite:///").partition("?")[0])
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        connection.execute("pragma synchronous = off")
         return BareSqlite(connection=connection)
 
     async def connect() -> "asyncpg.Connection[asyncpg.Record]":

@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -122,25 +121,27 @@ async def on_thread(connection: aiosqlite.Connection, function: Callable[[sqlite
 
 
 async def _run(connection: aiosqlite.Connection, job: Job) -> Fetched:
-    running = asyncio.ensure_future(on_thread(connection, job.run))
     try:
-        return await asyncio.shield(running)
+        return await on_thread(connection, job.run)
     except asyncio.CancelledError:
-        await _stop(connection, job, running)
+        await _stop(connection, job)
         raise
 
 
-async def _stop(connection: aiosqlite.Connection, job: Job, running: "asyncio.Future[Fetched]") -> None:
-    """Stop *job* and wait until its thread is free; else give the connection up."""
+async def _stop(connection: aiosqlite.Connection, job: Job) -> None:
+    """Stop *job* and wait until its thread does what comes after it; else give the connection up."""
     job.cancelled = True
     with anyio.CancelScope(shield=True):
         await connection.interrupt()
-        done, _ = await asyncio.wait([running], timeout=PATIENCE)
-        if not done:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await on_thread(connection, _do_nothing)
+        except TimeoutError:
             connection.stop()
-    if done:
-        with suppress(Stopped, sqlite3.Error):
-            running.result()
+
+
+def _do_nothing(connection: sqlite3.Connection) -> None:
+    return None
 
 
 def _parameters(plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:

@@ -28,6 +28,10 @@ class Job:
     timeout: float
     cancelled: bool = False
     deadline: float = field(default=0.0, init=False)
+    shortest: int = field(init=False)  #: characters or bytes up to which no cell is cut
+
+    def __post_init__(self) -> None:
+        self.shortest = min((each.cut for each in self.outputs if each.cut is not None), default=0)
 
     def run(self, connection: sqlite3.Connection) -> Fetched:
         """Run the statement and return its rows, or raise Stopped or sqlite3.Error."""
@@ -64,14 +68,16 @@ class Job:
                 self._check()
                 if len(rows) == self.limit or room < 0:
                     return Fetched(rows=tuple(rows), more=True)
-                rows.append(self._row(cursor, row))
-                room -= sum(len(cell) for cell in rows[-1] if isinstance(cell, str | bytes))
+                cells = self._row(cursor, row)
+                room -= _length(cells)
+                rows.append(cells)
         finally:
             cursor.close()
         return Fetched(rows=tuple(rows), more=False)
 
     def _row(self, cursor: sqlite3.Cursor, row: Sequence[object]) -> tuple[object, ...]:
-        return tuple(map(cut, row, self.outputs))
+        # Few rows hold so much that a cell of theirs may have to be cut.
+        return tuple(map(cut, row, self.outputs)) if _length(row) > self.shortest else tuple(row)
 
     def _check(self) -> None:
         if self._expired():
@@ -83,6 +89,11 @@ class Job:
 
 def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "surrogateescape")
+
+
+def _length(row: Sequence[object]) -> int:
+    """Return how many characters and bytes *row* holds."""
+    return sum([len(cell) for cell in row if isinstance(cell, str | bytes)])
 
 
 def cut(cell: object, output: Output) -> object:
