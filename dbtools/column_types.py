@@ -122,7 +122,9 @@ class ColumnType:
             return FAMILIES[self.family].decode(text.strip() if self._trims else text, self)
         except (ValueError, InvalidOperation, binascii.Error) as exc:
             hint = nearest(text, self.labels) if self.labels else ""
-            raise errors.BadValue(f"{quoted(text)} is not {self.wants}.", hint=hint.rstrip()) from exc
+            integer = self.family is Family.INTEGER and not re.fullmatch(r"[+-]?\d+", text.strip())
+            wants = FAMILIES[self.family].wants if integer else self.wants
+            raise errors.BadValue(f"{quoted(text)} is not {wants}.", hint=hint.rstrip()) from exc
 
     @property
     def _trims(self) -> bool:
@@ -263,6 +265,8 @@ INTERVAL = re.compile(
 
 
 def _interval(text: str, type: ColumnType) -> str:
+    if _special(text, type):
+        return text.lower()
     if not text or len(text) > 100 or not INTERVAL.fullmatch(text):
         raise ValueError
     return text
@@ -335,7 +339,9 @@ FAMILIES: Mapping[Family, FamilyRow] = {
         decode=_uuid,
         wants="a UUID such as 3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f",
     ),
-    Family.JSON: FamilyRow(schema={}, decode=_text, wants="JSON", operators=(Operator.IS_NULL,)),
+    Family.JSON: FamilyRow(
+        schema={}, decode=_text, wants="JSON", operators=(Operator.CONTAINS, Operator.IS_NULL)
+    ),
     Family.BYTES: FamilyRow(
         schema={"type": "string", "contentEncoding": "base64"},
         decode=_bytes,
@@ -349,7 +355,12 @@ FAMILIES: Mapping[Family, FamilyRow] = {
         operators=(Operator.CONTAINS, Operator.IS_NULL),
     ),
     Family.OBJECT: FamilyRow(schema={}, decode=_text, wants="JSON", operators=(Operator.IS_NULL,)),
-    Family.OTHER: FamilyRow(schema=STRING, decode=_text, wants="a value as the database writes it"),
+    Family.OTHER: FamilyRow(
+        schema=STRING,
+        decode=_text,
+        wants="a value as the database writes it",
+        operators=(*EQUALITY, *ORDER, *TEXTUAL),
+    ),
     Family.ANY: FamilyRow(
         schema=STRING,
         decode=_any,

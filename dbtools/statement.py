@@ -102,14 +102,17 @@ class Comparison:
 
 def column_of(table: Table, name: str, argument: str) -> Column:
     """Return *table*'s column *name*, or raise UnknownColumn naming the *argument* that asked for it."""
-    column = table.column_by_name.get(name)
-    if column is None:
-        known = table.column_by_name
-        raise errors.UnknownColumn(
-            f"{argument}: {table.name} has no column {quoted(name)}.",
-            hint=f"{nearest(name, known)}Columns: {listing(known)}.",
-        )
-    return column
+    known = table.column_by_name
+    if name in known:
+        return known[name]
+    folded = [column for column in table.columns if column.name.lower() == name.lower()]
+    if len(folded) == 1:
+        return folded[0]
+    bare = name.removeprefix(f"{table.name}.")
+    raise errors.UnknownColumn(
+        f"{argument}: {table.name} has no column {quoted(name)}.",
+        hint=f"{nearest(bare, known)}Columns: {listing(known)}.",
+    )
 
 
 def bind_conditions(
@@ -158,10 +161,13 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
     operator, value, values = comparison.operator, comparison.value, comparison.values
     many = operator in (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
     if many and (values is None or value is not None):
-        raise errors.BadArgument(f"{argument}: {operator} takes values, an array, and no value.")
+        given = "value" if value is not None else "no values"
+        raise errors.BadArgument(f"{argument}: {operator} takes an array in values; there is {given}.")
     if not many and (value is None or values is not None):
-        meaning = ", true or false" if operator is Operator.IS_NULL else ""
-        raise errors.BadArgument(f"{argument}: {operator} takes one value{meaning}, and no values.")
+        given = "values" if values is not None else "no value"
+        takes = "true or false in value" if operator is Operator.IS_NULL else "one value"
+        null = "" if operator is Operator.IS_NULL else 'For null use op is_null with value "true".'
+        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; there is {given}.", hint=null)
     texts = values if values is not None else (str(value),)
     if operator is Operator.BETWEEN and len(texts) != 2:
         raise errors.BadArgument(f"{argument}.values: between takes two values, not {len(texts)}.")
@@ -171,9 +177,9 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
 
 
 def _truth(text: str, argument: str) -> bool:
-    if text not in ("true", "false"):
+    if text.lower() not in ("true", "false"):
         raise errors.BadValue(f"{argument}.value: is_null takes true or false, not {quoted(text)}.")
-    return text == "true"
+    return text.lower() == "true"
 
 
 def _decode(column: Column, operator: Operator, text: str, argument: str) -> object:

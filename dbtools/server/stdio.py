@@ -5,9 +5,9 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
@@ -160,13 +160,29 @@ class LineStreams:
         return None
 
 
+class Reader(asyncio.StreamReader):
+    """A reader that may end before its pipe does: what still comes is left."""
+
+    ended = False
+
+    def feed_eof(self) -> None:
+        """End."""
+        self.ended = True
+        super().feed_eof()
+
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
+        """Take *data*, unless nobody wants any more."""
+        if not self.ended:
+            super().feed_data(data)
+
+
 def _is_pipe(descriptor: int) -> bool:
     mode = os.fstat(descriptor).st_mode
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
 async def _open_reader(descriptor: int) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+    reader = Reader(limit=LONGEST_LINE)
     loop = asyncio.get_running_loop()
     if _is_pipe(descriptor):
         pipe = os.fdopen(os.dup(descriptor), "rb", buffering=0)

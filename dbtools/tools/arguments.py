@@ -1,5 +1,6 @@
 """Arguments of calls: one pydantic model for what is advertised and for what is read."""
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, TypeVar
@@ -80,8 +81,21 @@ def _as_integer(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _as_array(value: object) -> object:
+    """Return the array that a string is the JSON of: some clients send arrays as texts."""
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    try:
+        array: object = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    check(array)
+    return array
+
+
 Written = Annotated[str, BeforeValidator(as_text)]
 Count = Annotated[int, BeforeValidator(_as_integer)]
+Array = BeforeValidator(_as_array)
 
 
 class Arguments(BaseModel):
@@ -96,18 +110,18 @@ class Where(Arguments):
     column: str
     op: Operator = Operator.EQ
     value: Written | SkipJsonSchema[None] = None
-    values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES)] | SkipJsonSchema[None] = Field(
-        default=None, description="for in, not_in, between"
+    values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = (
+        Field(default=None, description="for in, not_in, between")
     )
 
 
 class ListArguments(Arguments):
     """Arguments of `list_T`."""
 
-    where: tuple[Where, ...] = Field(default=(), max_length=MOST_CONDITIONS)
+    where: Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array] = ()
     match: Match = Match.ALL
-    columns: tuple[str, ...] = Field(default=(), description="default all")
-    order_by: tuple[str, ...] = Field(default=(), description='"column" or "column desc"')
+    columns: Annotated[tuple[str, ...], Array] = Field(default=(), description="default all")
+    order_by: Annotated[tuple[str, ...], Array] = Field(default=(), description='"column" or "column desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     cursor: str = Field(default="", description="next_cursor of the page before, other arguments unchanged")
 
@@ -157,14 +171,41 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     )
 
 
+ORDER_FORM = 'Write "column" or "column desc".'
+#: What callers write who think of SQL.
+MEANT: Mapping[str, str] = {
+    "=": "eq",
+    "==": "eq",
+    "equals": "eq",
+    "!=": "ne",
+    "<>": "ne",
+    "neq": "ne",
+    "<": "lt",
+    "<=": "lte",
+    "le": "lte",
+    ">": "gt",
+    ">=": "gte",
+    "ge": "gte",
+    "like": "contains, starts_with or ends_with, without %",
+    "ilike": "contains, starts_with or ends_with, without %",
+    "not in": "not_in",
+    "nin": "not_in",
+    "null": 'is_null with value "true"',
+    "is null": 'is_null with value "true"',
+    "not_null": 'is_null with value "false"',
+    "is not null": 'is_null with value "false"',
+    "is_not_null": 'is_null with value "false"',
+    "and": "all",
+    "or": "any",
+}
 WANTED: Mapping[str, str] = {
-    "string_type": "wants a string",
+    "string_type": "wants a string, not {got}",
     "int_type": "wants an integer",
     "int_parsing": "wants an integer",
     "int_from_float": "wants an integer",
     "value_error": "wants an integer",
-    "tuple_type": "wants an array, in brackets",
-    "model_type": 'wants an object such as {"column": "id", "value": "1"}',
+    "tuple_type": "wants a JSON array, not {got}",
+    "model_type": 'wants an object such as {{"column": "id", "value": "1"}}, not {got}',
     "missing": "is missing",
 }
 
@@ -179,14 +220,39 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
     context = first.get("ctx", {})
     match first["type"]:
         case "enum":
-            return errors.BadArgument(f"{place}: wants one of {context['expected']}.")
+            return _unknown_choice(place, first["input"], str(context["expected"]))
         case "greater_than_equal":
             return errors.BadArgument(f"{place}: at least {context['ge']}, not {first['input']}.")
         case "too_long":
             most = context["max_length"]
             return errors.BadArgument(f"{place}: at most {most:,} items, not {context['actual_length']}.")
         case kind:
-            return errors.BadArgument(f"{place}: {WANTED.get(kind, 'cannot be read')}.")
+            wanted = WANTED.get(kind, "cannot be read").format(got=_named(first["input"]))
+            hint = ORDER_FORM if place.startswith("order_by[") else ""
+            return errors.BadArgument(f"{place}: {wanted}.", hint=hint)
+
+
+def _unknown_choice(place: str, given: object, expected: str) -> errors.BadArgument:
+    meant = MEANT.get(str(given).strip().lower(), "")
+    return errors.BadArgument(
+        f"{place}: there is no {_named(given)}.",
+        hint=f"{f'Use {meant}. ' if meant else ''}It is one of {expected}.",
+    )
+
+
+def _named(value: object) -> str:
+    """Return *value* briefly, in words where it is long."""
+    match value:
+        case None:
+            return "null"
+        case str():
+            return quoted(value)
+        case bool() | int() | float():
+            return str(as_text(value))[:60]
+        case Mapping():
+            return "an object"
+        case _:
+            return "an array"
 
 
 def _place(location: Sequence[int | str]) -> str:

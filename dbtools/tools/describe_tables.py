@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
@@ -12,7 +13,7 @@ from dbtools.cells import size
 from dbtools.column_types import quoted
 from dbtools.errors import listing, nearest
 from dbtools.results import Answer, ResultSet, write
-from dbtools.tools.arguments import Arguments, read, schema_of
+from dbtools.tools.arguments import Arguments, Array, read, schema_of
 from dbtools.tools.definition import Setting, ToolDefinition
 from dbtools.tools.wording import cleaned, relation_targets, type_name
 
@@ -31,7 +32,7 @@ class Detail(StrEnum):
 class DescribeArguments(Arguments):
     """Arguments of `describe_tables`."""
 
-    tables: tuple[str, ...] = Field(default=(), description="default all")
+    tables: Annotated[tuple[str, ...], Array] = Field(default=(), description="default all")
     detail: Detail = Detail.SUMMARY
 
 

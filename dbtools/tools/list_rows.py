@@ -184,7 +184,7 @@ class ListCall:
         elif truncated:
             notes.append("There are more rows: go on with cursor, or narrow where.")
         if cuts and self.tool.table.keys:
-            notes.append(f"Cells ending in […] are cut: read {CELL_TEMPLATE}, or get the row.")
+            notes.append(f"Long cells are cut: get the row, or read {CELL_TEMPLATE}.")
         return " ".join(notes)
 
     def _cuts(self, found: ResultSet, count: int) -> Iterator[tuple[tuple[object, ...], Column]]:

@@ -13,6 +13,7 @@ from tests.database.conftest import Serve
 from tests.database.shop import Shop, literal, rows_of
 from tests.database.test_values import KIND, TYPES, examples
 from tests.database.test_values_sqlite import VALUES
+from tests.postgresql_server import PostgresqlServer
 
 EXAMPLES = 8
 MOST_ROWS = 8
@@ -187,3 +188,17 @@ def test_links_lead_to_the_rows_of_any_key(dialect: str, serve: Serve) -> None:
     assert cells == [b"v" * 2_100] * len(links)
     assert len(links) == len(uris)
     assert [(row["a"], row["b"]) for row in rows] == [key for key in keys if row_uri("t", key) is not None]
+
+
+def test_rows_page_by_an_endless_interval(serve: Serve, postgresql_server: PostgresqlServer) -> None:
+    if postgresql_server.version < 17:
+        pytest.skip("this server has no infinite intervals")
+    ddl = (
+        "create table t (k interval primary key); insert into t values ('infinity'), ('1 day'), ('-infinity')"
+    )
+    with serve("postgresql", ddl) as shop:
+        pages = list(shop.pages("list_t", [1], {}))
+        got = shop.get("t", k="infinity")
+
+    assert [rows_of(page) for page in pages] == [[["-infinity"]], [["P1D"]], [["infinity"]]]
+    assert got == {"k": "infinity"}

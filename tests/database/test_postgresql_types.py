@@ -97,7 +97,7 @@ TYPES: dict[str, ColumnType] = {
     "time": _plain(Family.TIME, "time without time zone", "time"),
     "timestamp": _plain(Family.TIMESTAMP, "timestamp without time zone", "timestamp", infinite=True),
     "timestamptz(3)": _plain(Family.TIMESTAMPTZ, "timestamp(3) with time zone", "timestamptz", infinite=True),
-    "interval": _plain(Family.INTERVAL, "interval", "interval"),
+    "interval": _plain(Family.INTERVAL, "interval", "interval", infinite=True),
     "uuid": _plain(Family.UUID, "uuid", "uuid"),
     "json": JSON,
     "jsonb": _plain(Family.JSON, "jsonb", "jsonb", large=True),

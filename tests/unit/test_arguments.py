@@ -9,7 +9,7 @@ from hypothesis import example, given, strategies as st
 
 from dbtools.catalog import Column
 from dbtools.column_types import Family, Operator
-from dbtools.errors import CallError
+from dbtools.errors import BadArgument, CallError
 from dbtools.statement import MOST_CONDITIONS, MOST_VALUES, Comparison, Match
 from dbtools.tools import Call
 from dbtools.tools.arguments import (
@@ -342,6 +342,7 @@ EXAMPLES: Mapping[Family, object] = {
     Family.UUID: "3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f",
     Family.BYTES: "aGVsbG8=",
     Family.ARRAY: "19.90",
+    Family.JSON: "a",
     Family.OTHER: "10.0.0.1",
     Family.ANY: 5,
 }
@@ -426,3 +427,24 @@ def test_every_kind_of_column_can_be_asked_for_null(family: Family) -> None:
     assert call.statement is not None
 
     assert call.statement.shape.conditions[0].wanted is True
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("=", "eq"), ("<>", "ne"), (">=", "gte"), ("LIKE", "contains"), ("is_not_null", "is_null")],
+)
+def test_operator_of_sql_is_answered_with_the_one_that_is_meant(written: str, meant: str) -> None:
+    with pytest.raises(BadArgument) as raised:
+        read(ListArguments, {"where": [{"column": "id", "op": written, "value": "1"}]})
+
+    assert f"Use {meant}" in raised.value.hint
+
+
+def test_array_may_come_as_its_json() -> None:
+    asked = read(
+        ListArguments,
+        {"where": '[{"column": "id", "op": "in", "values": "[1, 2]"}]', "columns": '["id"]'},
+    )
+
+    assert asked.where[0].values == ("1", "2")
+    assert asked.columns == ("id",)

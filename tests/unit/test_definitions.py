@@ -132,7 +132,7 @@ def test_operators_of_other_tables_are_not_advertised() -> None:
 
     assert schema["properties"]["where"]["items"]["properties"]["op"] == {
         "type": "string",
-        "enum": ["is_null"],
+        "enum": ["contains", "is_null"],
     }
 
 

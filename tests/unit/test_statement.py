@@ -207,7 +207,9 @@ def test_operator_that_the_column_lacks_is_refused_with_those_it_has(name: str, 
             id="one of several choices",
         ),
         pytest.param(Comparison(column="nme", value="x"), "unknown_column", ["'nme'", "name"], id="unknown"),
-        pytest.param(Comparison(column="NAME", value="x"), "unknown_column", ["'NAME'", "name"], id="case"),
+        pytest.param(
+            Comparison(column="product.nme", value="x"), "unknown_column", ["mean name?"], id="with its table"
+        ),
         pytest.param(Comparison(column="", value="x"), "unknown_column", ["''", "name"], id="empty"),
         pytest.param(
             Comparison(column="id", operator=Operator.IS_NULL, value="yes"),
@@ -339,3 +341,9 @@ def test_column_is_the_one_of_the_table() -> None:
     found: Column = column_of(PRODUCT, "price", "columns[0]")
 
     assert found is PRODUCT.column_by_name["price"]
+
+
+def test_column_may_be_written_in_another_case_where_that_means_one() -> None:
+    conditions, _ = bind_conditions(PRODUCT, (Comparison(column="NAME", value="x"),))
+
+    assert [each.column.name for each in conditions] == ["name"]

@@ -24,13 +24,16 @@ BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 GONE = "The table or view, or one that it reads, is gone or may not be read."
 CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 
+#: The internal one is what a call meets on a connection that the server is ending at that moment.
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+
 
 class PostgresqlDriver:
     """The Driver of PostgreSQL."""
 
     grammar = PostgresqlGrammar()
 
-    errors = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+    errors = DRIVER_ERRORS
 
     def open_pool(self, url: str) -> EnginePool:
         """Return a pool whose connections keep dates, intervals and numbers exactly."""
@@ -81,7 +84,7 @@ class PostgresqlDriver:
         if isinstance(error, asyncpg.PostgresError):
             state = error.sqlstate or ""
             return state.startswith("08") or state in ("57P01", "57P02", "57P05", "25P03")
-        return isinstance(error, ConnectionError | asyncpg.InterfaceError)
+        return isinstance(error, ConnectionError | asyncpg.InterfaceError | asyncpg.InternalClientError)
 
     def is_stale(self, error: Exception) -> bool:
         """Return whether a prepared statement met a schema that has changed since."""
@@ -173,7 +176,7 @@ async def _roll_back(connection: Any) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
                 await connection.execute("rollback")
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except (TimeoutError, *DRIVER_ERRORS):
             with suppress(OSError, asyncpg.InterfaceError):
                 connection.terminate()
 

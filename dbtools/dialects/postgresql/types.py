@@ -36,7 +36,10 @@ NATIVE: Mapping[str, Family] = {
     "bytea": Family.BYTES,
 }
 EXTENSIONS: Mapping[str, Family] = {"citext": Family.TEXT}
-INFINITE = {Family.NUMBER, Family.DECIMAL, Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ}
+INFINITE = {
+    *(Family.NUMBER, Family.DECIMAL, Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ),
+    Family.INTERVAL,  # from version 17; before, the server refuses such a value itself
+}
 SMALL = {"inet", "cidr"}  #: of variable length, and yet short
 
 TypeNumber = tuple[int, int]  #: of a type and of its modifier

@@ -21,7 +21,7 @@ from dbtools.dialects.sqlite.location import Location, location_of, unavailable
 from dbtools.errors import Busy, CallError, DatabaseUnavailable, TimedOut, Unreadable
 from dbtools.statement import Select
 
-CONNECTIONS = 4
+CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connection is given up
 
 T = TypeVar("T")
