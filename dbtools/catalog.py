@@ -4,14 +4,14 @@ A dialect's introspection makes a Catalog; `policy.restrict` narrows it; the too
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import count
 
-from dbtools.column_types import ColumnType
+from dbtools.column_types import ColumnType, quoted
 
 
 class TableKind(StrEnum):
@@ -168,6 +168,16 @@ class Selection:
         if self.schemas and schema and schema not in self.schemas:
             return False
         return _matches(names, self.include) and not _matches(names, self.exclude)
+
+    def idle(self, tables: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+        """Return a warning for each pattern and schema that means none of *tables*, by schema and name."""
+        names = [(name, f"{schema}.{name}") for schema, name in tables]
+        schemas = {name[1].removesuffix(f".{name[0]}") for name in names}
+        patterns = [("include", each) for each in self.include if each != "*"]
+        patterns += [("exclude", each) for each in self.exclude]
+        idle = [(key, each) for key, each in patterns if not any(_matches(name, (each,)) for name in names)]
+        idle += [("schemas", each) for each in self.schemas if each not in schemas]
+        return tuple(f"[database] {key}: nothing is named {quoted(each)}." for key, each in idle)
 
 
 def _matches(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:

@@ -211,6 +211,8 @@ def _announcement(target: str | None) -> "Callable[[View], None]":
     """Return what tells a person at a terminal what is served, and how a client is connected."""
 
     def announce(view: "View") -> None:
+        for warning in view.catalog.warnings:
+            click.echo(f"dbtools: {warning}", err=True)
         if not sys.stderr.isatty():
             return
         command = {"command": "dbtools", "args": ["serve", *([_full(target)] if target else [])]}

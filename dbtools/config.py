@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -101,7 +102,7 @@ class ResultsSection(Section):
     rows: Rows = Field(
         default=Rows.ARRAYS, description="rows as arrays under one list of columns, or objects"
     )
-    text: Text = Field(default=Text.JSON, description="the text channel")
+    text: Text = Field(default=Text.JSON, description='the text channel: "json", or "csv" for fewer tokens')
 
 
 class Settings(Section):
@@ -153,7 +154,8 @@ def load(path: Path) -> Settings:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:
-        raise errors.ConfigurationError(f"{path.name}: the file cannot be read.") from exc
+        problem = "there is no such file" if isinstance(exc, FileNotFoundError) else "the file cannot be read"
+        raise errors.ConfigurationError(f"{path.name}: {problem}.") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise errors.ConfigurationError(f"{path.name}: not TOML: {exc}.") from exc
     try:
@@ -174,13 +176,19 @@ def _filled(value: Any, file: str, key: str) -> Any:
         return {name: _filled(each, file, f"{key}.{name}".lstrip(".")) for name, each in value.items()}
     if isinstance(value, list):
         return [_filled(each, file, f"{key}[{at}]") for at, each in enumerate(value)]
-    return VARIABLE.sub(partial(_variable, file, key), value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return VARIABLE.sub(partial(_variable, file, key), value)
 
 
 def _variable(file: str, key: str, match: re.Match[str]) -> str:
     name = match[1]
     if name not in os.environ:
         raise errors.ConfigurationError(f"{file}: {key}: the environment has no variable {quoted(name)}.")
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
+        # A user or a password in a URL: what would end it there is percent-encoded (RFC 3986, 3.2.1).
+        return quote(os.environ[name], safe="%!$&'()*+,;=:")
     return os.environ[name]
 
 
@@ -193,8 +201,18 @@ def _complaint(exc: ValidationError, file: str) -> errors.ConfigurationError:
             f"{file}: {key}: there is no such key.",
             hint=f"{nearest(str(first['loc'][-1]), known)}Keys here: {listing(known)}.",
         )
-    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return errors.ConfigurationError(f"{file}: {key}: {message}.")
+    message = WANTED.get(first["type"]) or first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    given = "" if isinstance(first["input"], list | dict) else f", not {first['input']!r}"
+    return errors.ConfigurationError(f"{file}: {key}: {message}{given}.")
+
+
+WANTED: Mapping[str, str] = {
+    "tuple_type": "wants an array of strings",
+    "string_type": "wants a string",
+    "int_type": "wants an integer",
+    "dict_type": "wants a table",
+    "model_type": "wants a table",
+}
 
 
 def _known(place: tuple[int | str, ...]) -> list[str]:

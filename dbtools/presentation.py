@@ -14,7 +14,7 @@ from dbtools.results import Answer
 from dbtools.tools import ToolDefinition, tool_content
 from dbtools.tools.definition import BYTES_PER_TOKEN
 
-WIDE = 200  #: columns of an output that is no terminal
+WIDE = 1_000  #: columns of an output that is no terminal
 
 
 def tokens_of(content: object) -> int:
@@ -42,7 +42,7 @@ def print_tools(definitions: Sequence[ToolDefinition], *, split: bool, budget: i
     total = sum(tokens_of(content) for content in contents)
     sums = [sum(tokens_of(content[part]) for content in contents) for part in parts]
     table.add_section()
-    table.add_row(*_texts([f"{len(contents)} tools", "", *sums, total]))
+    table.add_row(*_texts([_counted(len(contents), "tool"), "", *sums, total]))
     _print(table)
     if total > budget:
         _print(Text(f"These definitions are over the budget of {budget:,} tokens ([tools] budget)."))
@@ -62,11 +62,11 @@ def print_answer(answer: Answer) -> None:
     structured = answer.structured
     match structured:
         case {"columns": list(columns), "rows": list(rows)}:
-            _print(_rows_table([str(column) for column in columns], rows))
+            _print_rows([str(column) for column in columns], rows)
             more = ", and there are more" if structured.get("truncated") else ""
-            _print(Text(f"{structured['row_count']} rows{more}"))
+            _print(Text(f"{_counted(len(rows), 'row')}{more}"))
         case {"row": dict(row)}:
-            _print(_rows_table(["column", "value"], [list(pair) for pair in row.items()]))
+            _print(_table(["column", "value"], [list(pair) for pair in row.items()]))
         case _:
             _print(Text(json.dumps(structured, indent=2, ensure_ascii=False)))
     for name in ("note", "next_cursor"):
@@ -74,14 +74,30 @@ def print_answer(answer: Answer) -> None:
             _print(Text(f"{name}: {structured[name]}"))
 
 
-def _rows_table(columns: Sequence[str], rows: Sequence[object]) -> Table:
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _print_rows(columns: Sequence[str], rows: Sequence[object]) -> None:
+    """Print *rows* side by side where they fit, else one below the other."""
+    cells = [[row[name] for name in columns] if isinstance(row, dict) else row for row in rows]
+    table = _table(columns, cells)
+    console = _console()
+    if console.measure(table).maximum <= console.width:
+        _print(table)
+        return
+    for row in cells:
+        assert isinstance(row, list)
+        _print(_table(["column", "value"], [[name, cell] for name, cell in zip(columns, row, strict=True)]))
+
+
+def _table(columns: Sequence[str], rows: Sequence[object]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in columns:
         table.add_column(Text(column), overflow="fold")
     for row in rows:
-        cells = [row[column] for column in columns] if isinstance(row, dict) else row
-        assert isinstance(cells, list)
-        table.add_row(*_texts(cells))
+        assert isinstance(row, list)
+        table.add_row(*_texts(row))
     return table
 
 
@@ -103,10 +119,14 @@ def _text(cell: object) -> Text:
             return Text(str(cell))
 
 
+def _console() -> Console:
+    # What is no terminal is read by programs: its lines are not broken.
+    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, emoji=False)
+
+
 def _print(content: Table | Text) -> None:
-    terminal = sys.stdout.isatty()
-    console = Console(width=None if terminal else WIDE, highlight=False, emoji=False)
-    if terminal:
+    console = _console()
+    if sys.stdout.isatty():
         console.print(content)
         return
     with console.capture() as captured:

@@ -8,13 +8,15 @@ import asyncpg
 import pytest
 
 from dbtools.config import LimitsSection
+from dbtools.dialects.postgresql import driver as postgresql_driver
+from dbtools.dialects.sqlite import driver as sqlite_driver
 from dbtools.errors import CallError
 from dbtools.results import Answer
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import ROLE, Shop, open_bare, rows_of
 
 SHORT = LimitsSection(timeout=0.3)
-CONNECTIONS = {"sqlite": 4, "postgresql": 8}
+CONNECTIONS = {"sqlite": sqlite_driver.CONNECTIONS, "postgresql": postgresql_driver.CONNECTIONS}
 
 #: Views that take for ever, each in another way.
 ENDLESS = {

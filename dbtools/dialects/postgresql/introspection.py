@@ -46,17 +46,17 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(catalog_queries.SETTINGS)
         default_schema = await connection.fetchval(catalog_queries.DEFAULT_SCHEMA) or "public"
-        relations = [
-            row
-            for row in await connection.fetch(catalog_queries.RELATIONS)
-            if selection.admits(row["schema"], row["name"])
-        ]
+        found = await connection.fetch(catalog_queries.RELATIONS)
+        relations = [row for row in found if selection.admits(row["schema"], row["name"])]
         facts = await _read_facts(connection, [row for row in relations if row["reachable"]])
     tables = _tables(facts)
     return Catalog(
         tables=tuple(sorted(tables, key=lambda table: _place(table, default_schema))),
         default_schema=default_schema,
-        warnings=_warnings(relations, tables),
+        warnings=(
+            *_warnings(relations, tables),
+            *selection.idle([(row["schema"], row["name"]) for row in found]),
+        ),
     )
 
 

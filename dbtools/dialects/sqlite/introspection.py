@@ -149,9 +149,12 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
             replace(table, foreign_keys=foreign_keys.get(name, ()), row_estimate=estimates.get(name))
             for name, table in tables.items()
         ),
-        warnings=tuple(
-            f"{relations[name].kind} {quoted(name)} is left out: {problem}."
-            for name, problem in problems.items()
+        warnings=(
+            *(
+                f"{relations[name].kind} {quoted(name)} is left out: {problem}."
+                for name, problem in problems.items()
+            ),
+            *selection.idle([("", name) for name, *_ in connection.execute(RELATIONS)]),
         ),
     )
 

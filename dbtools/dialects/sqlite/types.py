@@ -41,6 +41,8 @@ FAMILY_OF_PART = (
     (re.compile("blob|binary"), Family.BYTES),
     (re.compile("real|floa|doub"), Family.NUMBER),
 )
+#: SQLite keeps what stands between a type's words.
+COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?(\*/|$)", re.DOTALL)
 #: Even where types are enforced, cells of these may have any length.
 LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
 
@@ -48,7 +50,7 @@ LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
 @lru_cache(maxsize=1024)
 def column_type(declared: str, *, strict: bool, rowid: bool = False) -> ColumnType:
     """Return the type of a column *declared* so; *rowid* tells that it is another name of the rowid."""
-    name = " ".join(declared.lower().split()) or "any"
+    name = " ".join(COMMENT.sub(" ", declared.lower()).split()) or "any"
     family = _family(name)
     integer = family is Family.INTEGER
     enforced = rowid or (strict and family is not Family.ANY)
