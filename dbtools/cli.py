@@ -26,7 +26,11 @@ T = TypeVar("T")
 
 def is_target(word: str) -> bool:
     """Return whether *word* names what is served: an existing file, a URL, or a `.toml` file."""
-    return "://" in word or word.endswith(".toml") or Path(word).is_file()
+    if "://" in word or word.endswith(".toml"):
+        return True
+    from dbtools.config import is_file
+
+    return is_file(Path(word))
 
 
 class ExampleCommand(click.Command):

@@ -202,10 +202,15 @@ TIME = re.compile(
 STORED_NUMBER = re.compile(r"[+-]?\d{5,19}(\.\d{1,12})?", re.ASCII)
 
 
+LATEST_DATE, LATEST_TIMESTAMP = 5_874_897, 294_276  #: years that any database here knows
+
+
 def _is_date(text: str, type: ColumnType) -> bool:
     if not (match := DATE.fullmatch(text)) or not (type.infinite or PLAIN_DATE.fullmatch(text)):
         return False
     year, month, day = int(match[1]), int(match[2]), int(match[3])
+    if not 1 <= year <= (LATEST_TIMESTAMP if type.family is not Family.DATE else LATEST_DATE):
+        return False
     # 2000 stands for years that Python's calendar lacks: their leap days are left to the database.
     stand_in = year if 1 <= year <= 9999 and not match[4] else 2000
     try:
@@ -225,11 +230,15 @@ def _is_time(text: str) -> bool:
 def _date(text: str, type: ColumnType) -> object:
     if _special(text, type) or _is_date(text, type):
         return text.lower() if "infinity" in text.lower() else text
-    return _stored_number(text, type)
+    return _timestamp(text, type) if type.lenient else _stored_number(text, type)
 
 
 def _time(text: str, type: ColumnType) -> object:
     return text if _is_time(text) else _stored_number(text, type)
+
+
+ZONE = re.compile(r"(Z|[+-]\d\d(:?\d\d)?(:?\d\d)?)$", re.ASCII | re.IGNORECASE)
+NO_OFFSET = ("Z", "+00", "+0000", "+00:00", "-00:00")
 
 
 def _timestamp(text: str, type: ColumnType) -> object:
@@ -237,9 +246,13 @@ def _timestamp(text: str, type: ColumnType) -> object:
         return text.lower()
     suffix = " BC" if text.endswith(" BC") else ""
     day, separator, time = text.removesuffix(" BC").replace("T", " ", 1).replace("t", " ", 1).partition(" ")
-    if _is_date(day + suffix, type) and (not separator or _is_time(time)):
-        return text
-    return _stored_number(text, type)
+    if not _is_date(day + suffix, type) or (separator and not _is_time(time)):
+        return _stored_number(text, type)
+    zone = ZONE.search(time)
+    if type.family is Family.TIMESTAMP and zone and zone[0].upper() not in NO_OFFSET:
+        # A moment without a zone has none to convert to: the offset would only be dropped.
+        raise ValueError
+    return f"{day}{separator}{ZONE.sub('', time)}" if type.lenient else text
 
 
 def _special(text: str, type: ColumnType) -> bool:

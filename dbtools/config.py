@@ -141,12 +141,20 @@ def settings_of(target: str | None, folder: Path) -> Settings:
         return load(folder / target)
     if "://" in target:
         return Settings(database=DatabaseSection(url=resolved_url(target, folder)))
-    if not (folder / target).is_file():
+    if not is_file(folder / target):
         raise errors.ConfigurationError(
             f"There is no file {quoted(target, 200)}.",
             hint="TARGET is a database file, a database URL or a .toml file.",
         )
     return Settings(database=DatabaseSection(url=url_of_file(folder / target)))
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is a file at *path*; a name that no file can have names none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def load(path: Path) -> Settings:
@@ -202,7 +210,8 @@ def _complaint(exc: ValidationError, file: str) -> errors.ConfigurationError:
             hint=f"{nearest(str(first['loc'][-1]), known)}Keys here: {listing(known)}.",
         )
     message = WANTED.get(first["type"]) or first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    given = "" if isinstance(first["input"], list | dict) else f", not {first['input']!r}"
+    # Not of texts: one may hold a secret of the environment.
+    given = f", not {first['input']}" if isinstance(first["input"], int | float) else ""
     return errors.ConfigurationError(f"{file}: {key}: {message}{given}.")
 
 

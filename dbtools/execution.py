@@ -42,13 +42,19 @@ class Execution:
             return await self._fetch(driver, statement, limits)
         except driver.errors as exc:
             if not (driver.is_lost(exc) or driver.is_stale(exc)):
-                raise driver.translate(exc) from exc
+                raise self._translated(driver, exc, statement) from exc
         # The other connections that wait are out of date as well.
         await self._database.reopen()
         try:
             return await self._fetch(driver, statement, limits)
         except driver.errors as exc:
-            raise driver.translate(exc) from exc
+            raise self._translated(driver, exc, statement) from exc
+
+    def _translated(self, driver: "Driver", error: Exception, statement: Statement) -> errors.CallError:
+        translated = driver.translate(error)
+        if isinstance(translated, errors.BadValue) and not statement.values:
+            return errors.Unreadable("A row of this table or view cannot be computed.")
+        return translated
 
     async def _fetch(self, driver: "Driver", statement: Statement, limits: Limits) -> "Fetched":
         plan = self._plan(driver, statement.shape)

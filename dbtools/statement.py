@@ -15,7 +15,7 @@ from dbtools.errors import listing, nearest
 
 MOST_CONDITIONS = 50
 MOST_VALUES = 1_000
-LONGEST_PATTERN = 1_000  #: characters of a value that is searched for inside texts
+LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
 
 
 class Match(StrEnum):
@@ -144,8 +144,12 @@ def _bind(table: Table, comparison: Comparison, index: int) -> tuple[dict[str, o
         return {}, Condition(column=column, operator=operator, wanted=wanted)
     decoded = [_decode(column, operator, text, where) for text, where in _places(comparison, argument)]
     operator, decoded = _alternatives(column, operator, decoded, comparison)
-    names = tuple(f"c{index}_{at}" for at in range(2 if operator is Operator.BETWEEN else 1))
     bound = [decoded] if operator in (Operator.IN, Operator.NOT_IN) else decoded
+    if column.type.family is Family.ANY and operator in ORDER:
+        # Numbers are compared with the number, texts with the text: neither tells anything of the other.
+        numbers = [None if isinstance(value, str) else value for value in decoded]
+        bound = [*numbers, *_texts(comparison, argument)]
+    names = tuple(f"c{index}_{at}" for at in range(len(bound)))
     return dict(zip(names, bound, strict=True)), Condition(column=column, operator=operator, parameters=names)
 
 

@@ -118,7 +118,7 @@ class Toolbox:
 
 
 def _tool(view: View, name: str) -> Tool:
-    tool = view.tools.get(name) or view.tools.get(name.lower())
+    tool = view.tools.get(name)
     if tool is None:
         raise errors.UnknownTool(
             f"There is no tool {quoted(name)}.",

@@ -36,7 +36,8 @@ DIALECTS: Mapping[str, str] = {
 
 def url_of_file(path: Path) -> str:
     """Return the URL of the database that the file at *path* is."""
-    return f"sqlite:///{path.absolute()}"
+    name = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return f"sqlite:///{name}"
 
 
 def resolved_url(url: str, folder: Path) -> str:

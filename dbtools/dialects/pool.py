@@ -20,8 +20,15 @@ class EnginePool:
     """The pool of an engine."""
 
     def __init__(
-        self, scheme: str, connect: Callable[[], Awaitable[Any]], *, size: int, prepare: Any = None
+        self,
+        scheme: str,
+        connect: Callable[[], Awaitable[Any]],
+        *,
+        size: int,
+        is_usable: Callable[[Any], bool],
+        prepare: Any = None,
     ) -> None:
+        self._is_usable = is_usable
         self._engine = create_async_engine(
             scheme,
             async_creator=connect,
@@ -46,8 +53,8 @@ class EnginePool:
         try:
             yield pooled.driver_connection
         finally:
-            if pool is not self._engine.pool:
-                # Reopened meanwhile: what comes back to the old pool would never be closed.
+            if pool is not self._engine.pool or not self._is_usable(pooled.driver_connection):
+                # Given up, or reopened meanwhile: what comes back to the old pool would never be closed.
                 with anyio.CancelScope(shield=True):
                     await greenlet_spawn(pooled.invalidate)
             # Nothing is reset, so nothing waits: the connection goes back into its queue.

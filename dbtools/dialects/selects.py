@@ -3,14 +3,14 @@
 Identifiers come from the catalog and are always quoted; values are always bound.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from dbtools.catalog import Column, Table
-from dbtools.column_types import TEXTUAL, ColumnType, Family, Operator
+from dbtools.column_types import ORDER, TEXTUAL, ColumnType, Family, Operator
 from dbtools.dialects.driver import Plan
 from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select
 
@@ -36,6 +36,12 @@ class Grammar(Protocol):
     def like(self, column: Element, name: str) -> Truth:
         """Return whether the text of *column* is like the pattern that the parameter *name* holds."""
 
+    def comparable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* in the form in which decoded values of *type* are written."""
+
+    def is_text(self, column: Element) -> Truth:
+        """Return whether the cell of *column*, which declares no type, holds a text."""
+
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Return whether the array *column* has the value of the parameter *name* among its items."""
 
@@ -49,7 +55,7 @@ class Grammar(Protocol):
 def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
     table = source(shape.table)
-    types: dict[str, ColumnType] = {"limit": LIMIT}
+    types: dict[str, ColumnType] = {}
     read = [grammar.cell(_column(table, output.column), output) for output in shape.outputs]
     # Values first, so that a row is a slice of what is read; behind them what is told of the values.
     cells = [value for value, *_ in read] + [told for _, *rest in read for told in rest]
@@ -63,7 +69,6 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     select = select.limit(sa.bindparam("limit", type_=sa.BigInteger))
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
-        types["skip"] = LIMIT
     types |= {name: each.column.type for each in shape.conditions for name in each.parameters}
     types |= {each.parameter: each.order.column.type for each in shape.after if each.parameter}
     lists = frozenset(name for each in shape.conditions if each.operator in LISTS for name in each.parameters)
@@ -71,7 +76,6 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)
-LIMIT = ColumnType(family=Family.INTEGER, name="bigint")
 
 
 def _plan(
@@ -116,13 +120,19 @@ def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth
         return column.is_(sa.null()) if condition.wanted else column.is_not(sa.null())
     first = condition.parameters[0]
     if operator in LISTS:
-        return grammar.member(column, first, type, negated=operator is Operator.NOT_IN)
+        comparable = grammar.comparable(column, type)
+        return grammar.member(comparable, first, type, negated=operator is Operator.NOT_IN)
     if operator is Operator.CONTAINS and type.family is Family.ARRAY and type.element is not None:
         return grammar.array_contains(column, first, type.element)
     if operator in TEXTUAL:
         return grammar.like(column, first)
     values = [grammar.value(name, type) for name in condition.parameters]
-    return _compared(operator, column, values)
+    if type.family is Family.ANY and operator in ORDER:
+        half = len(values) // 2
+        numbers = _compared(operator, column, values[:half])
+        texts = _compared(operator, column, values[half:])
+        return sa.case((grammar.is_text(column), texts), else_=numbers)
+    return _compared(operator, grammar.comparable(column, type), values)
 
 
 def _compared(operator: Operator, column: Element, values: list[Element]) -> Truth:
@@ -153,7 +163,32 @@ def pattern(operator: Operator, text: str) -> str:
     return f"{before}{escaped}{after}"
 
 
-def patterns(shape: Select) -> Mapping[str, Operator]:
+def driver_values(
+    plan: Plan,
+    values: Mapping[str, object],
+    limit: int,
+    one: Callable[[object, ColumnType], object],
+    many: Callable[[Sequence[object], ColumnType], object],
+) -> tuple[object, ...]:
+    """Return *values* in the order of *plan*'s parameters, each as *one* or *many* write it for the driver.
+
+    One row more than *limit* is asked for, so that whether there are more is a fact.
+    """
+    bound = {"limit": limit + 1, **plan.constants, **values}
+    like = _patterns(plan.shape)
+
+    def write(name: str) -> object:
+        value = bound[name]
+        if name in like:
+            return pattern(like[name], str(value))
+        if name in plan.lists and isinstance(value, list):
+            return many(value, plan.types[name])
+        return one(value, plan.types[name]) if name in plan.types else value
+
+    return tuple(write(name) for name in plan.parameters)
+
+
+def _patterns(shape: Select) -> Mapping[str, Operator]:
     """Return the parameters of *shape* that are patterns, with their operators."""
     return {
         each.parameters[0]: each.operator

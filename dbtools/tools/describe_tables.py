@@ -1,5 +1,6 @@
 """The tool `describe_tables`: tables, columns, types, keys, relations, comments and row estimates."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +16,7 @@ from dbtools.errors import listing, nearest
 from dbtools.results import Answer, ResultSet, write
 from dbtools.tools.arguments import Arguments, Array, read, schema_of
 from dbtools.tools.definition import Setting, ToolDefinition
-from dbtools.tools.wording import cleaned, relation_targets, type_name
+from dbtools.tools.wording import cleaned, column_parts, relation_targets
 
 LONGEST_COMMENT = 500
 ROOM_FOR_NOTE = 300  #: bytes
@@ -99,11 +100,14 @@ class DescribeCall:
         room = self.setting.limits.max_bytes - ROOM_FOR_NOTE
         for table in self.tables:
             description = _described(self.setting.catalog, table, self.detail)
+            if size(description) > room and not described:
+                described.append(_shortened(description, room))
+                break
             room -= size(description) + 1
             if room < 0:
                 break
             described.append(description)
-        truncated = len(described) < len(self.tables)
+        truncated = len(described) < len(self.tables) or room < 0
         structured: dict[str, object] = {
             "table_count": len(self.tables),
             "truncated": truncated,
@@ -117,17 +121,25 @@ class DescribeCall:
         return Answer(structured=value, text=text, rows=len(described), truncated=truncated)
 
 
-def _described(catalog: Catalog, table: Table, detail: Detail) -> object:
+def _shortened(description: dict[str, object], room: int) -> dict[str, object]:
+    """Return *description* with as many of its columns as fit into *room* bytes, and how many it has."""
+    columns = description.get("columns")
+    if not isinstance(columns, list):
+        return description
+    head = {name: value for name, value in description.items() if name in ("name", "kind", "columns")}
+    most = bisect_right(
+        range(len(columns)), room, key=lambda count: size({**head, "columns": columns[:count]})
+    )
+    return {**head, "columns": columns[: max(most - 1, 0)], "column_count": len(columns)}
+
+
+def _described(catalog: Catalog, table: Table, detail: Detail) -> dict[str, object]:
     label = catalog.label(table)
     match detail:
         case Detail.NAMES:
             return {"name": label}
         case Detail.SUMMARY:
-            return (
-                _head(table, label)
-                | {"columns": [_brief(table, column) for column in table.columns]}
-                | (_relations(catalog, table))
-            )
+            return _head(table, label) | {"columns": column_parts(catalog, table)}
         case Detail.FULL:
             return (
                 _head(table, label)
@@ -144,13 +156,6 @@ def _head(table: Table, label: str) -> dict[str, object]:
     return {"name": label, "kind": str(table.kind)} | {
         name: value for name, value in optional.items() if value not in ("", None)
     }
-
-
-def _brief(table: Table, column: Column) -> str:
-    key = table.primary_key
-    words = [column.name, type_name(column)]
-    words += ["key"] if key and column.name in key.columns else []
-    return " ".join(words)
 
 
 def _full(column: Column) -> dict[str, object]:

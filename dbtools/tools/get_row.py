@@ -9,7 +9,7 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import dump, encoder, size
 from dbtools.column_types import Family, Operator, quoted
 from dbtools.errors import listing
-from dbtools.links import cell_uri
+from dbtools.links import CELL_TEMPLATE, cell_uri
 from dbtools.results import (
     Answer,
     Cut,
@@ -28,8 +28,11 @@ from dbtools.tools.list_rows import link_type
 from dbtools.tools.naming import argument_names
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, cleaned, sentence
 
-LARGEST_MEDIA = 1_000_000  #: bytes of one blob that goes along with a row
-ROOM_FOR_NOTE = 200  #: bytes
+LARGEST_MEDIA = 1_000_000  #: bytes of the pictures and sounds that go along with a row
+LARGEST_OTHER = 100_000  #: bytes of the other blobs that do
+MOST_LINKS = 10
+ROOM_FOR_NOTE = 300  #: bytes
+MOST_NAMED = 3  #: of the columns that are cut
 ROOM_FOR_LENGTH = 40  #: bytes that say how long a cut cell is
 SHORTEST = 100  #: bytes that a cut cell keeps
 
@@ -112,10 +115,12 @@ class GetCall:
         cut = self._fit(row, cells)
         structured: dict[str, object] = {"row": row}
         if cut:
-            structured["note"] = f"Cut: {listing(cut)}. Each can be read whole as a resource."
+            more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
+            names = ", ".join(cut[:MOST_NAMED]) + more
+            structured["note"] = f"Cut: {names}. Read {CELL_TEMPLATE} for the whole."
         links = tuple(
             Link(uri=uri, name=name, type=link_type(self.tool.table.column_by_name[name]))
-            for name in cut
+            for name in cut[:MOST_LINKS]
             if (uri := self._uri(cells, name)) is not None
         )
         structured, text = write(structured, None, self.tool.setting.style)
@@ -129,9 +134,12 @@ class GetCall:
         room = LARGEST_MEDIA
         for name, cell in cells.items():
             uri = uris.get(name)
-            if isinstance(cell, bytes) and cell and len(cell) <= room and uri is not None:
+            if not isinstance(cell, bytes) or not cell or uri is None:
+                continue
+            type = media_type(cell)
+            if len(cell) <= (room if is_media(type) else min(room, LARGEST_OTHER)):
                 room -= len(cell)
-                yield Media(uri=uri, type=media_type(cell), content=cell)
+                yield Media(uri=uri, type=type, content=cell)
 
     def _shown(self, column: Column, cell: object, uri: str | None) -> object:
         if isinstance(cell, Cut):

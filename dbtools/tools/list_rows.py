@@ -180,9 +180,9 @@ class ListCall:
     def _note(self, *, capped: bool, truncated: bool, cuts: bool) -> str:
         notes: list[str] = []
         if capped:
-            notes.append("Cut at max_tokens: go on with cursor, or name fewer columns.")
+            notes.append("Cut at max_tokens: pass next_cursor as cursor, or name fewer columns.")
         elif truncated:
-            notes.append("There are more rows: go on with cursor, or narrow where.")
+            notes.append("More rows: pass next_cursor as cursor, or narrow where.")
         if cuts and self.tool.table.keys:
             notes.append(f"Long cells are cut: get the row, or read {CELL_TEMPLATE}.")
         return " ".join(notes)

@@ -1,6 +1,8 @@
 """How tables and columns are described to a model: short, cleaned of controls, never trusted."""
 
 import re
+from bisect import bisect_right
+from itertools import accumulate
 
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import INVISIBLE
@@ -32,19 +34,19 @@ def sentence(text: str) -> str:
     return text if not text or text.endswith((".", "!", "?", "…")) else text + "."
 
 
-def columns_line(catalog: Catalog, table: Table) -> str:
-    """Return the columns of *table* with type, key, relation and comment, as much as is useful."""
+def column_parts(catalog: Catalog, table: Table) -> list[str]:
+    """Return each column of *table* with type, key, relation and comment."""
     relations = relation_targets(catalog, table)
-    parts: list[str] = []
-    length = 0
-    for column in table.columns:
-        part = _column(table, column, relations.get(column.name))
-        length += len(part) + 2
-        if length > LONGEST_COLUMNS:
-            parts.append(f"and {len(table.columns) - len(parts)} more, see describe_tables")
-            break
-        parts.append(part)
-    return "; ".join(parts)
+    return [_column(table, column, relations.get(column.name)) for column in table.columns]
+
+
+def columns_line(catalog: Catalog, table: Table) -> str:
+    """Return the columns of *table* in one line, as many as are useful."""
+    parts = column_parts(catalog, table)
+    ends = list(accumulate(len(part) + 2 for part in parts))
+    count = bisect_right(ends, LONGEST_COLUMNS)
+    left = f"and {len(parts) - count} more, see describe_tables" if count < len(parts) else ""
+    return "; ".join(filter(None, [*parts[:count], left]))
 
 
 def _column(table: Table, column: Column, target: str | None) -> str:

@@ -52,8 +52,7 @@ def test_summary_lists_columns_and_relations() -> None:
         {
             "name": "order line",
             "kind": "table",
-            "columns": ["order_id bigint key", "product_id bigint key", "quantity bigint"],
-            "references": {"product_id": "product.id"},
+            "columns": ["order_id bigint key", "product_id bigint key → product.id", "quantity bigint"],
         },
         {"name": "sale", "kind": "table", "columns": ["day date", "total numeric(10,2)"]},
     ]

@@ -88,8 +88,8 @@ def test_is_null_says_which_is_wanted(name: str, wanted: bool) -> None:
         pytest.param(Operator.NE, ["5.5"], Operator.NOT_IN, [[5.5, "5.5"]], id="ne"),
         pytest.param(Operator.IN, ["5", "x"], Operator.IN, [[5, "x", "5"]], id="in"),
         pytest.param(Operator.NOT_IN, ["5"], Operator.NOT_IN, [[5, "5"]], id="not_in"),
-        pytest.param(Operator.LT, ["5"], Operator.LT, [5], id="lt"),
-        pytest.param(Operator.BETWEEN, ["a", "5"], Operator.BETWEEN, ["a", 5], id="between"),
+        pytest.param(Operator.LT, ["5"], Operator.LT, [5, "5"], id="lt"),
+        pytest.param(Operator.BETWEEN, ["a", "5"], Operator.BETWEEN, [None, 5, "a", "5"], id="between"),
         pytest.param(Operator.CONTAINS, ["5"], Operator.CONTAINS, ["5"], id="contains"),
     ],
 )

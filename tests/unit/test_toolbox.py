@@ -159,7 +159,7 @@ async def test_refusal_of_the_database_is_passed_on() -> None:
         await toolbox.call("default", "list_sale", {})
 
 
-@pytest.mark.parametrize("name", ["list_sales", "", "LIST_SALES", "get_sale", "\x1b" * 9])
+@pytest.mark.parametrize("name", ["list_sales", "", "LIST_SALE", "get_sale", "\x1b" * 9])
 async def test_unknown_tool_is_named_with_the_nearest(name: str) -> None:
     toolbox = _toolbox(SMALL)
 

@@ -13,15 +13,24 @@ from dbtools.dialects.driver import Fetched, Plan
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.postgresql import location
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
-from dbtools.dialects.selects import compile_select, pattern, patterns
-from dbtools.errors import BadValue, Busy, CallError, DatabaseUnavailable, Refused, TimedOut, Unreadable
+from dbtools.dialects.selects import compile_select, driver_values
+from dbtools.errors import (
+    BadValue,
+    Busy,
+    CallError,
+    DatabaseUnavailable,
+    Refused,
+    SchemaChanged,
+    TimedOut,
+    Unreadable,
+)
 from dbtools.results import Cut
 from dbtools.statement import Output, Select
 
 CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a connection has to become clean before it is given up
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
-GONE = "The table or view, or one that it reads, is gone or may not be read."
+GONE = "The table or view, or one that it reads, has changed or is gone. List the tools again."
 CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 
 #: The internal one is what a call meets on a connection that the server is ending at that moment.
@@ -41,6 +50,7 @@ class PostgresqlDriver:
             "postgresql+asyncpg://",
             lambda: location.connect(url),
             size=CONNECTIONS,
+            is_usable=lambda connection: not connection.is_closed(),
             prepare=_set_codecs,
         )
 
@@ -65,7 +75,9 @@ class PostgresqlDriver:
             await connection.execute(
                 f"begin read only; select set_config('statement_timeout', '{milliseconds}', true)"
             )
-            records, more = await _records(connection, plan, _parameters(plan, values, limit), limit)
+            records, more = await _records(
+                connection, plan, driver_values(plan, values, limit, parameter, list_parameter), limit
+            )
             await connection.execute("rollback")
             clean = True
         finally:
@@ -181,22 +193,6 @@ async def _roll_back(connection: Any) -> None:
                 connection.terminate()
 
 
-def _parameters(plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
-    bound = {"limit": limit + 1, **plan.constants, **values}
-    like = patterns(plan.shape)
-    return tuple(_bound(plan, like, name, bound[name]) for name in plan.parameters)
-
-
-def _bound(plan: Plan, like: Mapping[str, Any], name: str, value: object) -> object:
-    if name in ("limit", "skip"):
-        return value
-    if name in like:
-        return pattern(like[name], str(value))
-    if name in plan.lists and isinstance(value, list):
-        return list_parameter(value)
-    return parameter(value)
-
-
 BAD_VALUE = BadValue("The database cannot read one of the values, or a view fails on its rows.")
 STATES: Mapping[str, CallError] = {
     "42601": BAD_VALUE,  # our own statements have no such errors: what searches texts reads a value as syntax
@@ -207,10 +203,13 @@ STATES: Mapping[str, CallError] = {
     "53300": Busy(),
     "53400": Busy(),
     "55000": Unreadable("The view has no data yet: it has never been refreshed."),
-    "42P01": Unreadable(GONE),
-    "42703": Unreadable(GONE),
-    "42501": Unreadable(GONE),
-    "3F000": Unreadable(GONE),
+    "42P01": SchemaChanged(GONE),
+    "42703": SchemaChanged(GONE),
+    "42883": SchemaChanged(GONE),
+    "42804": SchemaChanged(GONE),
+    "3F000": SchemaChanged(GONE),
+    "42501": Unreadable("The login may not read this table or view, or one that it reads."),
+    "54011": Refused("A row of all these columns is too wide.", hint="Name fewer columns."),
 }
 CLASSES: Mapping[str, CallError] = {
     "22": BAD_VALUE,

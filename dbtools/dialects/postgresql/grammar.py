@@ -67,6 +67,14 @@ class PostgresqlGrammar:
         text = sa.cast(column, sa.Text).collate("default")
         return text.ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE)
 
+    def comparable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* itself: its cells are what it declares."""
+        return column
+
+    def is_text(self, column: Element) -> Truth:
+        """Refuse: every column has a type, so none is compared in two ways."""
+        raise AssertionError(column)
+
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Compare the value with each item."""
         return self.value(name, type).op("=", is_comparison=True)(sa.func.any(column))
@@ -102,7 +110,7 @@ def _beyond(size: Element, length: Element, cut: int) -> Element:
     return sa.case((size > sa.literal_column(str(cut)), length))
 
 
-def parameter(value: object) -> str | None:
+def parameter(value: object, type: ColumnType) -> str | None:
     """Return *value* as the text that the server casts."""
     match value:
         case None:
@@ -117,6 +125,6 @@ def parameter(value: object) -> str | None:
             return str(value)
 
 
-def list_parameter(values: Sequence[object]) -> list[str | None]:
+def list_parameter(values: Sequence[object], type: ColumnType) -> list[str | None]:
     """Return *values* as texts."""
-    return [parameter(value) for value in values]
+    return [parameter(value, type) for value in values]

@@ -6,25 +6,27 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import aiosqlite
 import anyio
 
 from dbtools.dialects.driver import Fetched, Plan
 from dbtools.dialects.pool import EnginePool
-from dbtools.dialects.selects import compile_select, pattern, patterns
+from dbtools.dialects.selects import compile_select, driver_values
 from dbtools.dialects.sqlite.giant import GiantJob, giant_plan
 from dbtools.dialects.sqlite.grammar import SqliteGrammar, list_parameter, parameter
 from dbtools.dialects.sqlite.guard import secure
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
-from dbtools.errors import Busy, CallError, DatabaseUnavailable, TimedOut, Unreadable
+from dbtools.errors import Busy, CallError, DatabaseUnavailable, SchemaChanged, TimedOut, Unreadable
 from dbtools.statement import Select
 
 CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connection is given up
 
 T = TypeVar("T")
+GIVEN_UP: "WeakSet[aiosqlite.Connection]" = WeakSet()  #: their threads are still busy with what was stopped
 
 
 class ConnectionLost(Exception):
@@ -41,7 +43,9 @@ class SqliteDriver:
     def open_pool(self, url: str) -> EnginePool:
         """Return a pool whose connections are guarded before anything runs on them."""
         where = location_of(url)
-        return EnginePool("sqlite+aiosqlite://", lambda: _connect(where), size=CONNECTIONS)
+        return EnginePool(
+            "sqlite+aiosqlite://", lambda: _connect(where), size=CONNECTIONS, is_usable=_is_usable
+        )
 
     def compile(self, shape: Select) -> Plan:
         """Return the SQL of *shape*."""
@@ -59,7 +63,7 @@ class SqliteDriver:
         """Run *plan* in one hop, and in a second one where a cell is too large to be loaded."""
         job = Job(
             sql=plan.sql,
-            parameters=_parameters(plan, values, limit),
+            parameters=driver_values(plan, values, limit, parameter, list_parameter),
             outputs=plan.outputs,
             limit=limit,
             timeout=timeout,
@@ -72,7 +76,7 @@ class SqliteDriver:
                 raise
         again = GiantJob(
             sql=giant.sql,
-            parameters=_parameters(giant, values, limit),
+            parameters=driver_values(giant, values, limit, parameter, list_parameter),
             outputs=plan.outputs,
             limit=limit,
             timeout=job.deadline - time.monotonic(),
@@ -137,25 +141,16 @@ async def _stop(connection: aiosqlite.Connection, job: Job) -> None:
             async with asyncio.timeout(PATIENCE):
                 await on_thread(connection, _do_nothing)
         except TimeoutError:
+            GIVEN_UP.add(connection)
             connection.stop()
+
+
+def _is_usable(connection: aiosqlite.Connection) -> bool:
+    return connection not in GIVEN_UP
 
 
 def _do_nothing(connection: sqlite3.Connection) -> None:
     return None
-
-
-def _parameters(plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
-    bound = {"limit": limit + 1, **plan.constants, **values}
-    like = patterns(plan.shape)
-    return tuple(_bound(plan, like, name, bound[name]) for name in plan.parameters)
-
-
-def _bound(plan: Plan, like: Mapping[str, Any], name: str, value: object) -> object:
-    if name in like:
-        return pattern(like[name], str(value))
-    if name in plan.lists and isinstance(value, list):
-        return list_parameter(value, plan.types[name])
-    return parameter(value, plan.types[name]) if name in plan.types else value
 
 
 def _is_too_big(error: Exception) -> bool:
@@ -173,7 +168,9 @@ def _translated(error: Exception) -> CallError:
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR")):
         return DatabaseUnavailable()
     if "no such table" in str(error) or "no such column" in str(error):
-        return Unreadable("The table or view, or one that it reads, has lost a column or is gone.")
+        return SchemaChanged(
+            "The table or view, or one that it reads, has changed or is gone. List the tools again."
+        )
     return Unreadable()
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from dbtools.statement import Output
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
 DIGITS = 19  #: of an integer at the most
 
+MOMENTS = (Family.TIMESTAMP, Family.TIMESTAMPTZ)
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 
 
@@ -36,6 +38,19 @@ class SqliteGrammar:
     def like(self, column: Element, name: str) -> Truth:
         """Compare by LIKE, which ignores case in ASCII."""
         return column.like(sa.bindparam(name), escape=ESCAPE)
+
+    def comparable(self, column: Element, type: ColumnType) -> Element:
+        """Write the moments in texts as decoded values write them: with a blank for T and without a zone."""
+        if not (type.lenient and type.family in MOMENTS):
+            return column
+        text = column
+        for sign, instead in (("T", " "), ("Z", ""), ("+00:00", "")):
+            text = sa.func.replace(text, sa.literal_column(f"'{sign}'"), sa.literal_column(f"'{instead}'"))
+        return sa.case((self.is_text(column), text), else_=column)
+
+    def is_text(self, column: Element) -> Truth:
+        """Compare the cell's storage class."""
+        return sa.func.typeof(column) == sa.literal_column("'text'")
 
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Refuse: SQLite has no arrays, so no column has the operator."""
@@ -59,7 +74,7 @@ def parameter(value: object, type: ColumnType) -> object:
     return value
 
 
-def list_parameter(values: list[object], type: ColumnType) -> str:
+def list_parameter(values: Sequence[object], type: ColumnType) -> str:
     """Return *values* as the JSON array that `member` reads."""
     return f"[{','.join(_item(parameter(value, type)) for value in values)}]"
 

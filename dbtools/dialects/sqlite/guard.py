@@ -32,7 +32,6 @@ def authorize(
 def secure(connection: sqlite3.Connection) -> None:
     """Make *connection* one that can only read, and that no cell can make too large."""
     connection.execute("pragma query_only = on")
-    connection.execute("pragma trusted_schema = off")
     connection.execute("pragma busy_timeout = 2000")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)

@@ -60,7 +60,10 @@ from main.sqlite_schema as s
 join pragma_index_list(s.name, 'main') as i
 join pragma_index_xinfo(i.name, 'main') as x
 where s.type = 'table'
-and s.name in (select tbl_name from main.sqlite_schema where type = 'index')
+and (
+    s.name in (select tbl_name from main.sqlite_schema where type = 'index')
+    or instr(lower(s.sql), 'without')
+)
 and i."unique"
 and x.key
 order by s.name, i.seq desc, x.seqno
@@ -260,8 +263,7 @@ def _table(relation: _Relation, rows: Sequence[_ColumnRow], indexes: Sequence[_I
         name=relation.name,
         kind=relation.kind,
         columns=columns,
-        # An index that tells texts apart which the column's own collation does not is no key.
-        keys=_keys(rows, columns, [each for each in indexes if not each.binary & definition.collated]),
+        keys=_keys(rows, columns, indexes, definition.collated),
         comment=definition.comment,
         row_identifier=_row_identifier(relation, rows),
     )
@@ -313,9 +315,16 @@ def _column(
 
 
 def _keys(
-    rows: Iterable[_ColumnRow], columns: Iterable[Column], indexes: Iterable[_Index]
+    rows: Iterable[_ColumnRow],
+    columns: Iterable[Column],
+    indexes: Iterable[_Index],
+    collated: frozenset[str],
 ) -> tuple[Key, ...]:
+    # An index that tells texts apart which the column's own collation does not is no key.
+    finer = {index.origin for index in indexes if index.binary & collated}
+    indexes = [index for index in indexes if not index.binary & collated]
     primary = tuple(row.name for row in sorted(rows, key=lambda row: row.primary) if row.primary)
+    primary = () if "pk" in finer else primary
     certain = {column.name for column in columns if not column.nullable}
     unique = dict.fromkeys(
         tuple(name for name in index.columns if name is not None)
