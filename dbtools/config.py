@@ -92,7 +92,7 @@ class ToolsSection(Section):
 
     style: Literal["auto", "typed"] = Field(default="auto", description="typed tools for each table")
     budget: Whole = Field(
-        default=10_000, ge=0, description="tokens of definitions above which start-up warns"
+        default=10_000, ge=0, description="tokens of definitions above which `dbtools tools` warns"
     )
 
 
