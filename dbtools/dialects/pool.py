@@ -53,12 +53,19 @@ class EnginePool:
         try:
             yield pooled.driver_connection
         finally:
-            if pool is not self._engine.pool or not self._is_usable(pooled.driver_connection):
-                # Given up, or reopened meanwhile: what comes back to the old pool would never be closed.
-                with anyio.CancelScope(shield=True):
-                    await greenlet_spawn(pooled.invalidate)
-            # Nothing is reset, so nothing waits: the connection goes back into its queue.
-            pooled.close()
+            await self._take_back(pooled, pool)
+
+    async def _take_back(self, pooled: Any, pool: Any) -> None:
+        if not self._is_usable(pooled.driver_connection):
+            # Given up: it ends by itself, and to close it would be to wait for that.
+            pooled.detach()
+            return
+        if pool is not self._engine.pool:
+            # Reopened meanwhile: what comes back to the old pool would never be closed.
+            with anyio.CancelScope(shield=True):
+                await greenlet_spawn(pooled.invalidate)
+        # Nothing is reset, so nothing waits: the connection goes back into its queue.
+        pooled.close()
 
     async def reopen(self) -> None:
         """Close the connections that nobody uses; those in use are closed when they come back."""

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from dbtools.config import LimitsSection
 from dbtools.dialects import url_of_file
 from dbtools.dialects.sqlite.location import location_of
-from dbtools.errors import SchemaChanged, UnknownTool
+from dbtools.errors import SchemaChanged, TimedOut, UnknownTool
 from tests.database.conftest import Serve
 from tests.database.shop import rows_of
 
@@ -118,3 +119,21 @@ def test_file_with_a_question_mark_in_its_name_is_found(tmp_path: Path) -> None:
     path.touch()
 
     assert location_of(url_of_file(path)).path == path
+
+
+UNSTOPPABLE = """
+create table t (id integer primary key, v text);
+create table other (id integer primary key);
+insert into t (v) values (replace(hex(zeroblob(7500000)), '0', 'a'));
+insert into other values (1);
+"""
+
+
+def test_statement_that_cannot_be_stopped_at_once_holds_up_no_other_call(serve: Serve) -> None:
+    condition = {"column": "v", "op": "contains", "value": "a" * 199 + "b"}
+    with serve("sqlite", UNSTOPPABLE, limits=LimitsSection(timeout=0.1)) as shop:
+        shop.call("list_other", {})
+        with pytest.raises(TimedOut):
+            shop.call("list_t", {"where": [condition]})
+
+        assert shop.rows("other") == [[1]]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 import aiosqlite
 import anyio
@@ -26,7 +25,7 @@ CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connection is given up
 
 T = TypeVar("T")
-GIVEN_UP: "WeakSet[aiosqlite.Connection]" = WeakSet()  #: their threads are still busy with what was stopped
+GIVEN_UP: set[aiosqlite.Connection] = set()  #: their threads are still busy with what was stopped
 
 
 class ConnectionLost(Exception):
@@ -142,7 +141,9 @@ async def _stop(connection: aiosqlite.Connection, job: Job) -> None:
                 await on_thread(connection, _do_nothing)
         except TimeoutError:
             GIVEN_UP.add(connection)
-            connection.stop()
+            ended = connection.stop()
+            if ended is not None:
+                ended.add_done_callback(lambda _: GIVEN_UP.discard(connection))
 
 
 def _is_usable(connection: aiosqlite.Connection) -> bool:
