@@ -8,6 +8,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.database import Database
+from dbtools.errors import listing
 from dbtools.policy import Limits
 from dbtools.results import ResultSet
 from dbtools.statement import Select, Statement
@@ -52,9 +53,14 @@ class Execution:
 
     def _translated(self, driver: "Driver", error: Exception, statement: Statement) -> errors.CallError:
         translated = driver.translate(error)
-        if isinstance(translated, errors.BadValue) and not statement.values:
+        if not isinstance(translated, errors.BadValue):
+            return translated
+        if not statement.values:
             return errors.Unreadable("A row of this table or view cannot be computed.")
-        return translated
+        asked = [each.column for each in statement.shape.conditions if each.parameters]
+        columns = listing(dict.fromkeys(f"{column.name} ({column.type.name})" for column in asked))
+        hint = f"Values are given for {columns}." if columns else ""
+        return errors.BadValue(translated.message, hint=hint)
 
     async def _fetch(self, driver: "Driver", statement: Statement, limits: Limits) -> "Fetched":
         plan = self._plan(driver, statement.shape)

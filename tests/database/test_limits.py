@@ -297,3 +297,13 @@ def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: 
         assert isinstance(connection, asyncpg.Connection)
         assert connection.is_closed()
         assert len(shop.rows("t")) == 2
+
+
+def test_value_that_only_the_database_can_refuse_names_its_column(serve: Serve) -> None:
+    table = "create table host (id int primary key, address inet)"
+    with serve("postgresql", table) as shop, pytest.raises(CallError) as raised:
+        shop.page("host", where=[{"column": "address", "value": "nonsense"}])
+
+    assert raised.value.code == "bad_value"
+    assert "address (inet)" in str(raised.value)
+    assert "nonsense" not in str(raised.value)
