@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 REFUSED, WRONG, INTERRUPTED = 1, 2, 130  #: exit status
 DEFAULT_ROLE = "default"
 DEBUG = "DBTOOLS_DEBUG"  #: the variable that lets tracebacks through
-T = TypeVar("T")
 
 
 def is_target(word: str) -> bool:

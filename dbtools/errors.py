@@ -115,7 +115,7 @@ class Unreadable(CallError):
 
 
 class SchemaChanged(CallError):
-    """The schema has changed since the tools were listed."""
+    """The table or view, or one that it reads, has changed or is gone. List the tools again."""
 
     code = "schema_changed"
 

@@ -115,12 +115,11 @@ def media_type(content: bytes) -> str:
     return "application/octet-stream"
 
 
-def shown_cut(cut: Cut, cell_start: str | None = None) -> str:
+def shown_cut(cut: Cut) -> str:
     """Return how a *cut* cell is shown: its beginning and its full length, or what the bytes are."""
     if isinstance(cut.start, bytes):
         return f"[{cut.length:,} bytes, {media_type(cut.start)}]"
-    start = cut.start if cell_start is None else cell_start
-    return f"{start}… [{cut.length:,} characters]"
+    return f"{cut.start}… [{cut.length:,} characters]"
 
 
 def encode_rows(found: ResultSet, names: Sequence[str]) -> Table:

@@ -9,6 +9,8 @@ from dbtools.column_types import ColumnType
 from dbtools.errors import CallError
 from dbtools.statement import Output, Select
 
+CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:

@@ -9,7 +9,7 @@ import anyio
 import asyncpg
 
 from dbtools.column_types import Family
-from dbtools.dialects.driver import Fetched, Plan
+from dbtools.dialects.driver import CELLS_HELD, Fetched, Plan
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.postgresql import location
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
@@ -30,8 +30,6 @@ from dbtools.statement import Output, Select
 CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a connection has to become clean before it is given up
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
-GONE = "The table or view, or one that it reads, has changed or is gone. List the tools again."
-CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 
 #: The internal one is what a call meets on a connection that the server is ending at that moment.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -154,7 +152,7 @@ def _most_bytes(outputs: Sequence[Output]) -> int:
 
 
 def _width(output: Output) -> int:
-    if output.cut is None or not (output.column.type.large or output.column.type.family is Family.BYTES):
+    if output.cut is None or not _is_cut(output):
         return 64
     return output.cut * (1 if output.column.type.family is Family.BYTES else 4)
 
@@ -203,11 +201,11 @@ STATES: Mapping[str, CallError] = {
     "53300": Busy(),
     "53400": Busy(),
     "55000": Unreadable("The view has no data yet: it has never been refreshed."),
-    "42P01": SchemaChanged(GONE),
-    "42703": SchemaChanged(GONE),
-    "42883": SchemaChanged(GONE),
-    "42804": SchemaChanged(GONE),
-    "3F000": SchemaChanged(GONE),
+    "42P01": SchemaChanged(),
+    "42703": SchemaChanged(),
+    "42883": SchemaChanged(),
+    "42804": SchemaChanged(),
+    "3F000": SchemaChanged(),
     "42501": Unreadable("The login may not read this table or view, or one that it reads."),
     "54011": Refused("A row of all these columns is too wide.", hint="Name fewer columns."),
 }

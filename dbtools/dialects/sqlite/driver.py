@@ -169,9 +169,7 @@ def _translated(error: Exception) -> CallError:
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR")):
         return DatabaseUnavailable()
     if "no such table" in str(error) or "no such column" in str(error):
-        return SchemaChanged(
-            "The table or view, or one that it reads, has changed or is gone. List the tools again."
-        )
+        return SchemaChanged()
     return Unreadable()
 
 

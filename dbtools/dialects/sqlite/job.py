@@ -5,12 +5,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dbtools.dialects.driver import Fetched
+from dbtools.dialects.driver import CELLS_HELD, Fetched
 from dbtools.results import Cut
 from dbtools.statement import Output
 
 OPERATIONS = 5_000  #: of SQLite's machine between two looks at the deadline
-CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 
 
 class Stopped(Exception):
