@@ -100,12 +100,13 @@ class ListRows:
         )
 
     def _columns(self, names: Sequence[str]) -> tuple[Column, ...]:
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise BadArgument(f"columns: {twice} is named twice.")
         if not names:
             return self.table.columns
-        return tuple(column_of(self.table, name, f"columns[{at}]") for at, name in enumerate(names))
+        columns = tuple(column_of(self.table, name, f"columns[{at}]") for at, name in enumerate(names))
+        if len(set(columns)) < len(columns):
+            twice = next(column for column in columns if columns.count(column) > 1)
+            raise BadArgument(f"columns: {twice.name} is named twice.")
+        return columns
 
     def _outputs(self, columns: Sequence[Column], total: Total, *, named: bool) -> tuple[Output, ...]:
         """Return what to read: the visible columns, then what cursor and links need besides."""

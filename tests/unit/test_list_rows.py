@@ -120,6 +120,7 @@ def test_limit_is_never_above_what_the_role_may_have() -> None:
             {"columns": ["id", "prize"]}, "unknown_column", ["columns[1]", "'prize'", "price"], id="column"
         ),
         pytest.param({"columns": ["id", "id"]}, "bad_argument", ["columns", "id"], id="column named twice"),
+        pytest.param({"columns": ["id", "ID"]}, "bad_argument", ["columns", "id"], id="twice in two cases"),
         pytest.param({"order_by": ["prize desc"]}, "unknown_column", ["order_by[0]", "'prize'"], id="order"),
         pytest.param(
             {"order_by": ["details"]}, "bad_argument", ["order_by[0]", "details"], id="without an order"
