@@ -3,8 +3,8 @@
 A dialect's introspection makes a Catalog; `policy.restrict` narrows it; the tools are defined from it.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -60,6 +60,8 @@ class ForeignKey:
     target_schema: str
     target: str
     target_columns: tuple[str, ...]
+    #: whether at most one row of the target has these values, and comparing them cannot fail
+    joinable: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +118,18 @@ class Catalog:
     def table(self, schema: str, name: str) -> Table | None:
         """Return the table *name* of *schema*, if there is one."""
         return self._by_name.get((schema, name))
+
+    def references(self, table: Table) -> tuple[tuple[Table, ForeignKey], ...]:
+        """Return the foreign keys that point to *table*, each with the table that has it."""
+        return tuple(self._references.get((table.schema, table.name), ()))
+
+    @cached_property
+    def _references(self) -> Mapping[tuple[str, str], Sequence[tuple[Table, ForeignKey]]]:
+        found: defaultdict[tuple[str, str], list[tuple[Table, ForeignKey]]] = defaultdict(list)
+        for table in self.tables:
+            for key in table.foreign_keys:
+                found[(key.target_schema, key.target)].append((table, key))
+        return found
 
     @cached_property
     def _by_name(self) -> Mapping[tuple[str, str], Table]:

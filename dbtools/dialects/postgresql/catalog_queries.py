@@ -61,7 +61,8 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     )
 """
 
-#: Of the tables $2 only those columns that have been granted. A default names no column: it is
+#: Of the tables $2 only those columns that have been granted; their collation, where it is not the default
+#: (100, or 0 of types that have none). A default names no column: it is
 #: printed without its table, which is quicker and waits for no lock on it.
 COLUMNS = """
 select
@@ -70,6 +71,7 @@ select
     a.attname::text as name,
     a.atttypid as type,
     a.atttypmod as modifier,
+    nullif(a.attcollation, '100') as collation,
     a.attnotnull as filled,
     a.attidentity <> '' or a.attgenerated <> '' as generated,
     case
@@ -252,6 +254,7 @@ cross join lateral (
         conkey,
         confrelid,
         confkey,
+        conpfeqop,
         conparentid,
         connoinherit,
         convalidated,
@@ -267,6 +270,7 @@ select
     k.conkey as columns,
     k.confrelid as target,
     k.confkey as target_columns,
+    k.conpfeqop as operators,
     case k.contype when 'c' then pg_catalog.pg_get_constraintdef(k.oid) end as expression
 from {CONSTRAINT}
 where k.conrelid = any($1::pg_catalog.oid[])
@@ -276,6 +280,33 @@ where k.conrelid = any($1::pg_catalog.oid[])
         or k.contype = 'n' and not k.convalidated
     )
 order by k.conrelid, k.conname
+"""
+
+#: Those of the operators $1 that "=" may stand for, in every session and without an error.
+OPERATORS = """
+with types (number, name) as (
+    select
+        t.oid,
+        case n.nspname
+            when 'pg_catalog' then 'pg_catalog.' || t.typname
+            else pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(t.typname)
+        end
+    from pg_catalog.pg_type as t
+    join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
+)
+select
+    o.oid as number,
+    l.name as left_type,
+    r.name as right_type
+from pg_catalog.pg_operator as o
+join pg_catalog.pg_proc as f on f.oid = o.oprcode
+join types as l on l.number = o.oprleft
+join types as r on r.number = o.oprright
+where o.oid = any($1::pg_catalog.oid[])
+    and o.oprname = '='
+    and pg_catalog.pg_operator_is_visible(o.oid)
+    and pg_catalog.has_function_privilege(f.oid, 'execute')
+    and f.provolatile = 'i'
 """
 
 LEAVES = """
@@ -307,7 +338,7 @@ group by l.root
 
 #: Partitions may have their columns in other places: the names say which of the table's they are.
 SHARED_FOREIGN_KEYS = f"""{LEAVES},
-referencing (root, member, columns, target, target_columns) as (
+referencing (root, member, columns, target, target_columns, operators) as (
     select
         l.root,
         l.member,
@@ -323,7 +354,8 @@ referencing (root, member, columns, target, target_columns) as (
             order by u.place
         ),
         k.confrelid,
-        k.confkey
+        k.confkey,
+        k.conpfeqop
     from leaves as l
     join {CONSTRAINT} on k.conrelid = l.member
     where k.contype = 'f'
@@ -333,7 +365,8 @@ select
     r.root as relation,
     r.columns,
     r.target,
-    r.target_columns
+    r.target_columns,
+    pg_catalog.min(r.operators) as operators
 from referencing as r
 group by r.root, r.columns, r.target, r.target_columns
 having pg_catalog.count(distinct r.member) = (

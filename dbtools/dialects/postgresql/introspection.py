@@ -15,6 +15,7 @@ from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, 
 from dbtools.column_types import Family
 from dbtools.dialects.checks import Check, read_checks
 from dbtools.dialects.postgresql import catalog_queries
+from dbtools.dialects.postgresql.joins import Joins, read_joins
 from dbtools.dialects.postgresql.types import DeclaredType, DeclaredTypes
 from dbtools.errors import listing
 
@@ -70,22 +71,32 @@ class _Facts:
     keys: Sequence[Record]
     constraints: Sequence[Record]
     partitions: Sequence[Record]
-    shared_foreign_keys: Sequence[Record]
+    foreign_keys: Sequence[Record]
+    joins: Joins
 
 
 async def _read_facts(connection: "asyncpg.Connection[Record]", relations: Sequence[Record]) -> _Facts:
     numbers = [row["number"] for row in relations]
     restricted = [row["number"] for row in relations if not row["readable"]]
     partitioned = [row["number"] for row in relations if row["kind"] == "p"]
+    # What inherits from a table repeats its keys.
+    inherited = {row["number"] for row in relations if row["inherited"]}
     columns = await connection.fetch(catalog_queries.COLUMNS, numbers, restricted)
+    types = await _read_types(connection, columns)
+    found = await connection.fetch(catalog_queries.KEYS, numbers)
+    keys = [row for row in found if row["relation"] not in inherited]
+    constraints = await connection.fetch(catalog_queries.CONSTRAINTS, numbers)
+    shared = await connection.fetch(catalog_queries.SHARED_FOREIGN_KEYS, partitioned)
+    foreign_keys = [*(row for row in constraints if row["kind"] == "f"), *shared]
     return _Facts(
         relations=relations,
         columns=columns,
-        types=await _read_types(connection, columns),
-        keys=await connection.fetch(catalog_queries.KEYS, numbers),
-        constraints=await connection.fetch(catalog_queries.CONSTRAINTS, numbers),
+        types=types,
+        keys=keys,
+        constraints=constraints,
         partitions=await connection.fetch(catalog_queries.PARTITIONS, partitioned),
-        shared_foreign_keys=await connection.fetch(catalog_queries.SHARED_FOREIGN_KEYS, partitioned),
+        foreign_keys=foreign_keys,
+        joins=await read_joins(connection, foreign_keys, columns, keys),
     )
 
 
@@ -211,13 +222,11 @@ def _checks(constraints: Iterable[Record]) -> Checks:
 
 
 def _keys(facts: _Facts, columns: Columns) -> Mapping[int, tuple[Key, ...]]:
-    # What inherits from a table repeats its keys.
-    inherited = {row["number"] for row in facts.relations if row["inherited"]}
     keys: defaultdict[int, dict[tuple[str, ...], Key]] = defaultdict(dict)
     for row in facts.keys:
         relation = row["relation"]
         found = _find(columns, relation, row["columns"])
-        if found and relation not in inherited and not any(each.nullable for each in found):
+        if found and not any(each.nullable for each in found):
             names = tuple(column.name for column in found)
             keys[relation].setdefault(names, Key(columns=names, primary=row["main"]))
     return defaultdict(tuple, {relation: tuple(each.values()) for relation, each in keys.items()})
@@ -225,23 +234,26 @@ def _keys(facts: _Facts, columns: Columns) -> Mapping[int, tuple[Key, ...]]:
 
 def _foreign_keys(facts: _Facts, columns: Columns) -> Mapping[int, tuple[ForeignKey, ...]]:
     relations = {row["number"]: row for row in facts.relations}
-    own = [row for row in facts.constraints if row["kind"] == "f"]
     found: defaultdict[int, dict[ForeignKey, None]] = defaultdict(dict)
-    for row in sorted((*own, *facts.shared_foreign_keys), key=lambda row: tuple(row["columns"])):
+    for row in sorted(facts.foreign_keys, key=lambda row: tuple(row["columns"])):
         sources = _find(columns, row["relation"], row["columns"])
         targets = _find(columns, row["target"], row["target_columns"])
         if sources and targets:
-            foreign_key = _foreign_key(sources, relations[row["target"]], targets)
+            joinable = facts.joins.admit(row, sources, targets)
+            foreign_key = _foreign_key(sources, relations[row["target"]], targets, joinable=joinable)
             found[row["relation"]][foreign_key] = None
     return defaultdict(tuple, {relation: tuple(each) for relation, each in found.items()})
 
 
-def _foreign_key(sources: Iterable[Column], target: Record, targets: Iterable[Column]) -> ForeignKey:
+def _foreign_key(
+    sources: Iterable[Column], target: Record, targets: Iterable[Column], *, joinable: bool
+) -> ForeignKey:
     return ForeignKey(
         columns=tuple(column.name for column in sources),
         target_schema=target["schema"],
         target=target["name"],
         target_columns=tuple(column.name for column in targets),
+        joinable=joinable,
     )
 
 

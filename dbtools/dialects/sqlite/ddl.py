@@ -11,7 +11,8 @@ Whose a comment is:
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import dropwhile, islice, takewhile
+from functools import cached_property
+from itertools import dropwhile, islice, pairwise, takewhile
 
 TOKEN = re.compile(
     r"""
@@ -29,8 +30,8 @@ SIGNS = ("--", "/*", "check", "collate")  #: of anything that is read here
 COMMENTS = ("line", "block")
 STEPS = {"(": 1, ",": 0, ")": -1}  #: into parentheses and out
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
+BINARY = "binary"  #: the collation of a column that names none
 CHECK = re.compile(r"(?:^|\s)check$", re.IGNORECASE)
-COLLATION = re.compile(r"(?:^|\s)collate(?:$|\s+(?!binary(?:\s|$)))", re.IGNORECASE)
 BEGINNING_OF_VIEW = re.compile(r"\s*create\s+(?:temp\w*\s+)?view\s", re.IGNORECASE)
 AS = re.compile(
     r"(?:^|\s)as(?P<select>\s+(?:select|with|values))?(?P<more>\s.*)?$", re.IGNORECASE | re.DOTALL
@@ -50,7 +51,12 @@ class Definition:
     comment: str = ""
     comments: Mapping[str, str] = field(default_factory=dict)  #: of columns
     checks: tuple[str, ...] = ()  #: the expressions of CHECK constraints
-    collated: frozenset[str] = frozenset()  #: columns where unequal texts may count as equal
+    collations: Mapping[str, str] = field(default_factory=dict)  #: of columns that name one, folded
+
+    @cached_property
+    def collated(self) -> frozenset[str]:
+        """The columns where unequal texts may count as equal."""
+        return frozenset(name for name, collation in self.collations.items() if collation != BINARY)
 
 
 _Token = re.Match[str]
@@ -94,7 +100,7 @@ def read_definition(sql: str) -> Definition:
         comment=_cleaned([*head, *comments.pop(None, [])]),
         comments={name: _cleaned(found) for name, found in comments.items() if name is not None},
         checks=tuple(check for part in parts for check in _checks(sql, part)) if "check" in folded else (),
-        collated=_collated(parts) if "collate" in folded else frozenset(),
+        collations=_collations(parts) if "collate" in folded else {},
     )
 
 
@@ -239,13 +245,26 @@ def _checks(sql: str, part: _Part) -> Iterator[str]:
             yield sql[part.code[opening].start() : token.end()]
 
 
-def _collated(parts: Iterable[_Part]) -> frozenset[str]:
-    return frozenset(
-        part.name
+def _collations(parts: Iterable[_Part]) -> dict[str, str]:
+    """Return the collations of columns by their names: that which a definition names last."""
+    return {
+        part.name: collation
         for part in parts
         if part.name is not None
-        and any(token.lastgroup == "words" and COLLATION.search(token[0]) for token in part.code)
-    )
+        for collation in [second for first, second in pairwise(_words(part)) if first == "collate"]
+    }
+
+
+def _words(part: _Part) -> Iterator[str]:
+    """Yield the folded words of *part* outside of parentheses."""
+    depth = 0
+    for token in part.code:
+        if token.lastgroup == "mark":
+            depth += STEPS[token[0]]
+        elif depth == 0 and token.lastgroup == "quoted":
+            yield fold(_unquoted(token[0]))
+        elif depth == 0:
+            yield from fold(token[0]).split()
 
 
 def _cleaned(comments: Iterable[_Token]) -> str:

@@ -9,16 +9,17 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple
 
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
+from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind
 from dbtools.column_types import quoted
 from dbtools.dialects.checks import Check, read_checks
 from dbtools.dialects.sqlite.ddl import Definition, fold, module_of, read_definition
 from dbtools.dialects.sqlite.estimates import row_estimates
+from dbtools.dialects.sqlite.foreign_keys import read_foreign_keys
 from dbtools.dialects.sqlite.limits import Limits, column_limits
+from dbtools.dialects.sqlite.structure import ColumnRow, Index, Relation, Structure
 from dbtools.dialects.sqlite.types import column_type
 
 #: The tables of migrations and of the registry.
@@ -68,41 +69,6 @@ and i."unique"
 and x.key
 order by s.name, i.seq desc, x.seqno
 """
-FOREIGN_KEYS = """
-select s.name, f.id, f."table", f."from", f."to"
-from main.sqlite_schema as s
-join pragma_foreign_key_list(s.name, 'main') as f
-where s.type = 'table'
-and instr(lower(s.sql), 'references')
-order by s.name, f.id desc, f.seq
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Relation:
-    name: str
-    kind: TableKind
-    has_rowid: bool
-    strict: bool
-    sql: str
-
-
-class _ColumnRow(NamedTuple):
-    table: str
-    name: str
-    type: str
-    not_null: int
-    default: str | None
-    primary: int  #: its place in the primary key, from 1
-    hidden: int  #: 1 hidden, 2 and 3 generated
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Index:
-    origin: str  #: of PRIMARY KEY (pk), UNIQUE (u) or CREATE INDEX (c)
-    partial: bool
-    columns: tuple[str | None, ...]  #: None for an expression
-    binary: frozenset[str]  #: folded names of the columns whose texts it compares byte by byte
 
 
 def read_catalog(connection: sqlite3.Connection, selection: Selection) -> Catalog:
@@ -144,8 +110,17 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
     relations = _relations(connection, selection)
     columns, problems = _columns(connection, relations)
     indexes = _indexes(connection)
-    tables = {name: _table(relations[name], rows, indexes.get(name, ())) for name, rows in columns.items()}
-    foreign_keys = _foreign_keys(connection, tables)
+    structures = {
+        name: Structure(
+            relation=relations[name],
+            rows=rows,
+            indexes=indexes.get(name, ()),
+            definition=read_definition(relations[name].sql),
+        )
+        for name, rows in columns.items()
+    }
+    tables = {name: _table(structure) for name, structure in structures.items()}
+    foreign_keys = read_foreign_keys(connection, tables, structures)
     estimates = row_estimates(connection, tables.values())
     return Catalog(
         tables=tuple(
@@ -162,10 +137,10 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
     )
 
 
-def _relations(connection: sqlite3.Connection, selection: Selection) -> dict[str, _Relation]:
+def _relations(connection: sqlite3.Connection, selection: Selection) -> dict[str, Relation]:
     definitions = dict(connection.execute(DEFINITIONS).fetchall())
     return {
-        name: _Relation(
+        name: Relation(
             name=name,
             kind=KINDS[type],
             has_rowid=not without_rowid,
@@ -182,8 +157,8 @@ def _is_internal(folded: str) -> bool:
 
 
 def _columns(
-    connection: sqlite3.Connection, relations: Mapping[str, _Relation]
-) -> tuple[dict[str, list[_ColumnRow]], dict[str, str]]:
+    connection: sqlite3.Connection, relations: Mapping[str, Relation]
+) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
     """Return the columns of each of *relations* that can be read, and what is wrong with the others."""
     found, problems = _columns_of_all(connection, relations)
     for name in relations.keys() - problems.keys():
@@ -197,10 +172,10 @@ def _columns(
 
 def _columns_of_all(
     connection: sqlite3.Connection, relations: Iterable[str]
-) -> tuple[dict[str, list[_ColumnRow]], dict[str, str]]:
-    columns: dict[str, list[_ColumnRow]] = defaultdict(list)
+) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
+    columns: dict[str, list[ColumnRow]] = defaultdict(list)
     try:
-        for row in map(_ColumnRow._make, connection.execute(COLUMNS)):
+        for row in map(ColumnRow._make, connection.execute(COLUMNS)):
             columns[row.table].append(row)
     except sqlite3.DatabaseError as exc:
         if not _is_local(exc):
@@ -211,12 +186,12 @@ def _columns_of_all(
 
 def _columns_of_each(
     connection: sqlite3.Connection, relations: Iterable[str]
-) -> tuple[dict[str, list[_ColumnRow]], dict[str, str]]:
-    columns: dict[str, list[_ColumnRow]] = defaultdict(list)
+) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
+    columns: dict[str, list[ColumnRow]] = defaultdict(list)
     problems: dict[str, str] = {}
     for name in filter(_is_text, relations):
         try:
-            columns[name] = list(map(_ColumnRow._make, connection.execute(COLUMNS_OF_ONE, (name,))))
+            columns[name] = list(map(ColumnRow._make, connection.execute(COLUMNS_OF_ONE, (name,))))
         except sqlite3.DatabaseError as exc:
             if not _is_local(exc):
                 raise
@@ -237,35 +212,34 @@ def _shown(text: str) -> str:
     return text if _is_text(text) else text.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _indexes(connection: sqlite3.Connection) -> dict[str, list[_Index]]:
-    indexes: dict[str, list[_Index]] = defaultdict(list)
+def _indexes(connection: sqlite3.Connection) -> dict[str, list[Index]]:
+    indexes: dict[str, list[Index]] = defaultdict(list)
     for (table, _), rows in groupby(connection.execute(INDEXES), key=lambda row: row[:2]):
         parts = list(rows)
         _, _, origin, partial, _, _ = parts[0]
         columns = tuple(name for *_, name, _ in parts)
-        binary = frozenset(
-            fold(name) for *_, name, collation in parts if name and collation.upper() == "BINARY"
+        collations = tuple(fold(collation) for *_, collation in parts)
+        indexes[table].append(
+            Index(origin=origin, partial=bool(partial), columns=columns, collations=collations)
         )
-        indexes[table].append(_Index(origin=origin, partial=bool(partial), columns=columns, binary=binary))
     return indexes
 
 
-def _table(relation: _Relation, rows: Sequence[_ColumnRow], indexes: Sequence[_Index]) -> Table:
-    definition = read_definition(relation.sql)
+def _table(structure: Structure) -> Table:
+    relation, definition, rowid = structure.relation, structure.definition, structure.rowid
     checks = _checks(definition)
-    rowid = _rowid_column(relation, rows, indexes)
     columns = tuple(
         _column(row, definition, checks, strict=relation.strict, rowid=row.name == rowid)
-        for row in rows
+        for row in structure.rows
         if row.hidden != 1
     )
     return Table(
         name=relation.name,
         kind=relation.kind,
         columns=columns,
-        keys=_keys(rows, columns, indexes, definition.collated),
+        keys=_keys(structure, columns),
         comment=definition.comment,
-        row_identifier=_row_identifier(relation, rows),
+        row_identifier=_row_identifier(relation, structure.rows),
     )
 
 
@@ -278,18 +252,8 @@ def _checks(definition: Definition) -> dict[str, list[Check]]:
     return checks
 
 
-def _rowid_column(relation: _Relation, rows: Sequence[_ColumnRow], indexes: Sequence[_Index]) -> str | None:
-    """Return the column that is another name of the rowid: an INTEGER PRIMARY KEY that has no index."""
-    primary = [row for row in rows if row.primary]
-    if relation.kind is not TableKind.TABLE or not relation.has_rowid or len(primary) != 1:
-        return None
-    if primary[0].type.lower() != "integer" or any(index.origin == "pk" for index in indexes):
-        return None
-    return primary[0].name
-
-
 def _column(
-    row: _ColumnRow,
+    row: ColumnRow,
     definition: Definition,
     checks: Mapping[str, Sequence[Check]],
     *,
@@ -314,17 +278,13 @@ def _column(
     )
 
 
-def _keys(
-    rows: Iterable[_ColumnRow],
-    columns: Iterable[Column],
-    indexes: Iterable[_Index],
-    collated: frozenset[str],
-) -> tuple[Key, ...]:
+def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
     # An index that tells texts apart which the column's own collation does not is no key.
-    finer = {index.origin for index in indexes if index.binary & collated}
-    indexes = [index for index in indexes if not index.binary & collated]
+    finer = [index for index in structure.indexes if structure.is_finer(index)]
+    indexes = [index for index in structure.indexes if index not in finer]
+    rows = structure.rows
     primary = tuple(row.name for row in sorted(rows, key=lambda row: row.primary) if row.primary)
-    primary = () if "pk" in finer else primary
+    primary = () if any(index.origin == "pk" for index in finer) else primary
     certain = {column.name for column in columns if not column.nullable}
     unique = dict.fromkeys(
         tuple(name for name in index.columns if name is not None)
@@ -335,7 +295,7 @@ def _keys(
     return keys + tuple(Key(columns=names) for names in unique if names != primary)
 
 
-def _row_identifier(relation: _Relation, rows: Iterable[_ColumnRow]) -> str | None:
+def _row_identifier(relation: Relation, rows: Iterable[ColumnRow]) -> str | None:
     match relation.kind:
         case TableKind.TABLE if relation.has_rowid:
             pass
@@ -345,36 +305,3 @@ def _row_identifier(relation: _Relation, rows: Iterable[_ColumnRow]) -> str | No
             return None
     taken = {fold(row.name) for row in rows}
     return next((name for name in ROWIDS if name not in taken), None)
-
-
-def _foreign_keys(
-    connection: sqlite3.Connection, tables: Mapping[str, Table]
-) -> dict[str, tuple[ForeignKey, ...]]:
-    targets = {fold(name): table for name, table in tables.items() if table.kind is TableKind.TABLE}
-    keys: dict[str, list[ForeignKey]] = defaultdict(list)
-    for (table, _, target), rows in groupby(connection.execute(FOREIGN_KEYS), key=lambda row: row[:3]):
-        pairs = [row[3:] for row in rows]
-        key = _foreign_key(pairs, targets.get(fold(target)))
-        if key is not None:
-            keys[table].append(key)
-    return {table: tuple(each) for table, each in keys.items()}
-
-
-def _foreign_key(pairs: Sequence[tuple[str, str | None]], target: Table | None) -> ForeignKey | None:
-    """Return the key of *pairs* of columns, here and there, if there are such columns in *target*."""
-    if target is None:
-        return None
-    implied = target.primary_key.columns if target.primary_key and target.primary_key.primary else ()
-    named = tuple(name for _, name in pairs if name is not None)
-    exact = (_exact_name(target, name) for name in named or implied)
-    there = tuple(name for name in exact if name is not None)
-    if len(there) != len(pairs):
-        return None
-    here = tuple(name for name, _ in pairs)
-    return ForeignKey(columns=here, target_schema="", target=target.name, target_columns=there)
-
-
-def _exact_name(table: Table, name: str) -> str | None:
-    if name in table.column_by_name:
-        return name
-    return next((column.name for column in table.columns if fold(column.name) == fold(name)), None)
