@@ -106,15 +106,15 @@ def tools(target: str | None, role: str, tokens: bool, as_json: bool) -> None:
     """Show the tools that a role sees of TARGET, and what they cost in tokens (bytes / 4)."""
     with _complaints():
         settings = _settings(target, role)
-        definitions = _with_toolbox(settings, lambda toolbox: toolbox.list(role))
+        view = _with_toolbox(settings, lambda toolbox: toolbox.view(role))
         if as_json:
             from dbtools.presentation import tools_json
 
-            click.echo(tools_json(definitions))
+            click.echo(tools_json(view.definitions))
         else:
             from dbtools.presentation import print_tools
 
-            print_tools(definitions, split=tokens, budget=settings.tools.budget)
+            print_tools(view, split=tokens, budget=settings.tools.budget)
 
 
 @main.command(example="dbtools call sample.db list_customers limit=3 'order_by=[\"name\"]'")
@@ -220,7 +220,7 @@ def _announcement(target: str | None) -> "Callable[[View], None]":
             return
         command = {"command": "dbtools", "args": ["serve", *([_full(target)] if target else [])]}
         click.echo(
-            f"dbtools serves {len(view.catalog.tables)} tables with {len(view.tools)} tools, read-only, "
+            f"dbtools serves {len(view.catalog.tables)} tables with {len(view.definitions)} tools, "
             "to the client at stdin and stdout.\n"
             f"An MCP client starts it by itself: {json.dumps(command)}\n"
             "Ctrl-C ends it.",

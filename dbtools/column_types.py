@@ -87,6 +87,7 @@ class ColumnType:
     equatable: bool = True
     ordered: bool = True
     large: bool = False  #: whether one cell may be longer than any cap
+    dated: bool = False  #: whether a text may be a date, where the database has no type for dates
 
     @property
     def operators(self) -> tuple[Operator, ...]:

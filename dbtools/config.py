@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -21,7 +21,8 @@ from dbtools.errors import listing, nearest
 from dbtools.execution import Execution
 from dbtools.policy import Limits, Role
 from dbtools.results import Rows, Style, Text
-from dbtools.toolbox import Toolbox
+from dbtools.toolbox import Manner, Toolbox
+from dbtools.tools import Listing, Surface
 
 FILE = "dbtools.toml"
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -90,10 +91,14 @@ class LimitsSection(Section):
 class ToolsSection(Section):
     """[tools]: how tools are listed."""
 
-    style: Literal["auto", "typed"] = Field(default="auto", description="typed tools for each table")
-    budget: Whole = Field(
-        default=10_000, ge=0, description="tokens of definitions above which `dbtools tools` warns"
+    style: Surface = Field(
+        default=Surface.AUTO,
+        description="typed: tools for each table; generic: for any; auto: typed while the budget allows",
     )
+    budget: Whole = Field(
+        default=10_000, ge=0, description="tokens (bytes / 4) that the definitions of typed tools may cost"
+    )
+    pin: tuple[str, ...] = Field(default=(), description="tables with tools of their own on either surface")
 
 
 class ResultsSection(Section):
@@ -123,9 +128,13 @@ class Settings(Section):
         wanted = self.database
         return Selection(schemas=wanted.schemas, include=wanted.include, exclude=wanted.exclude)
 
-    def style(self) -> Style:
-        """Return how answers are written."""
-        return Style(rows=self.results.rows, text=self.results.text)
+    def manner(self) -> Manner:
+        """Return how answers are written and tools are listed."""
+        tools = self.tools
+        return Manner(
+            style=Style(rows=self.results.rows, text=self.results.text),
+            listing=Listing(surface=tools.style, budget=tools.budget, pin=tools.pin),
+        )
 
 
 def settings_of(target: str | None, folder: Path) -> Settings:
@@ -236,16 +245,22 @@ def described(catalog: Catalog, sections: Mapping[str, TableSection]) -> Catalog
     """Return *catalog* with the descriptions of *sections*, or raise ConfigurationError on unknown names."""
     tables = {(table.schema, table.name): table for table in catalog.tables}
     for name, section in sections.items():
-        found = catalog.named(name)
-        if len(found) != 1:
-            labels = [catalog.label(table) for table in found or catalog.tables]
-            problem = "means several tables" if found else "is no table of the database"
-            raise errors.ConfigurationError(
-                f"[tables] {quoted(name)} {problem}.",
-                hint=f"{nearest(name, labels)}There are: {listing(labels)}.",
-            )
-        tables[(found[0].schema, found[0].name)] = _described(found[0], section)
+        table = _the_table(catalog, name, "[tables]")
+        tables[(table.schema, table.name)] = _described(table, section)
     return replace(catalog, tables=tuple(tables.values()))
+
+
+def _the_table(catalog: Catalog, name: str, key: str) -> Table:
+    """Return the one table that *name* under *key* means, or raise ConfigurationError."""
+    found = catalog.named(name)
+    if len(found) != 1:
+        labels = [catalog.label(table) for table in found or catalog.tables]
+        problem = "means several tables" if found else "is no table of the database"
+        raise errors.ConfigurationError(
+            f"{key}: {quoted(name)} {problem}.",
+            hint=f"{nearest(name, labels)}There are: {listing(labels)}.",
+        )
+    return found[0]
 
 
 def _described(table: Table, section: TableSection) -> Table:
@@ -269,6 +284,10 @@ def open_toolbox(settings: Settings) -> tuple[Toolbox, Database]:
     database = Database(settings.database.url)
 
     async def introspect() -> Catalog:
-        return described(await database.introspect(settings.selection()), settings.tables)
+        catalog = described(await database.introspect(settings.selection()), settings.tables)
+        for name in settings.tools.pin:
+            _the_table(catalog, name, "[tools] pin")
+        return catalog
 
-    return Toolbox(introspect, Execution(database), roles=settings.roles(), style=settings.style()), database
+    execution = Execution(database)
+    return Toolbox(introspect, execution, roles=settings.roles(), manner=settings.manner()), database

@@ -14,6 +14,7 @@ DbtoolsError
 │   ├── Busy                  busy
 │   ├── Unreadable            unreadable
 │   ├── SchemaChanged         schema_changed
+│   ├── OutOfRange            out_of_range
 │   ├── Refused               refused
 │   └── DatabaseUnavailable   database_unavailable
 ├── UnknownTool               unknown_tool: a protocol error
@@ -118,6 +119,12 @@ class SchemaChanged(CallError):
     """The table or view, or one that it reads, has changed or is gone. List the tools again."""
 
     code = "schema_changed"
+
+
+class OutOfRange(CallError):
+    """A number that the call computes, such as a sum, is beyond what its type can hold."""
+
+    code = "out_of_range"
 
 
 class Refused(CallError):

@@ -53,12 +53,14 @@ class Execution:
 
     def _translated(self, driver: "Driver", error: Exception, statement: Statement) -> errors.CallError:
         translated = driver.translate(error)
+        if isinstance(translated, errors.OutOfRange) and not statement.shape.computes:
+            translated = errors.BadValue("A value is out of range, or a view fails on its rows.")
         if not isinstance(translated, errors.BadValue):
             return translated
         if not statement.values:
             return errors.Unreadable("A row of this table or view cannot be computed.")
-        asked = [each.column for each in statement.shape.conditions if each.parameters]
-        columns = listing(dict.fromkeys(f"{column.name} ({column.type.name})" for column in asked))
+        asked = [each.term for each in statement.shape.comparisons if each.parameters]
+        columns = listing(dict.fromkeys(f"{term.name} ({term.type.name})" for term in asked))
         hint = f"Values are given for {columns}." if columns else ""
         return errors.BadValue(translated.message, hint=hint)
 

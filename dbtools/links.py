@@ -48,7 +48,7 @@ def _key(text: str) -> tuple[str, ...]:
 
 def row_uri(table: str, key: Sequence[object]) -> str | None:
     """Return the address of the row of *table* with this *key*, or None where it cannot be written."""
-    texts = [_text(value) for value in key]
+    texts = [key_text(value) for value in key]
     if not texts or any(not text for text in texts):
         return None
     uri = f"dbtools://row/{quote(table, safe='')}/{','.join(quote(str(text), safe='') for text in texts)}"
@@ -61,8 +61,8 @@ def cell_uri(table: str, key: Sequence[object], column: str) -> str | None:
     return None if row is None else f"{row.replace('row', 'cell', 1)}/{quote(column, safe='')}"
 
 
-def _text(value: object) -> str | None:
-    """Return *value* as a caller would write it in an argument."""
+def key_text(value: object) -> str | None:
+    """Return *value* as a caller would write it in an argument, or None where it cannot be written."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -16,7 +16,7 @@ import orjson
 from dbtools import errors
 from dbtools.catalog import Column, Table
 from dbtools.column_types import UNSENDABLE, ColumnType, Family
-from dbtools.statement import After, Direction, Order
+from dbtools.statement import After, Direction, Order, Term
 
 LONGEST_KEY = 400  #: characters of one value in a cursor; rows with longer ones are counted instead
 MOST_SKIPPED = 1_000_000_000
@@ -60,12 +60,12 @@ def _has_order(type: ColumnType) -> bool:
 
 
 def _steps(columns: Sequence[Column], direction: Direction) -> tuple[Order, ...]:
-    return tuple(Order(column=column, direction=direction) for column in columns)
+    return tuple(Order(term=column, direction=direction) for column in columns)
 
 
 def _joined(first: tuple[Order, ...], then: tuple[Order, ...]) -> tuple[Order, ...]:
-    named = {step.column.name for step in first}
-    return first + tuple(step for step in then if step.column.name not in named)
+    named = {step.term for step in first}
+    return first + tuple(step for step in then if step.term not in named)
 
 
 def _identity(name: str) -> Column:
@@ -153,22 +153,22 @@ def _untagged(value: object) -> object:
 
 def _fits(order: tuple[Order, ...], values: tuple[object, ...]) -> bool:
     return len(order) == len(values) and all(
-        _fits_column(step.column, value) for step, value in zip(order, values, strict=True)
+        _fits_term(step.term, value) for step, value in zip(order, values, strict=True)
     )
 
 
-def _fits_column(column: Column, value: object) -> bool:
+def _fits_term(term: Term, value: object) -> bool:
     if value is None:
-        return column.nullable
+        return term.nullable
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return False
     if isinstance(value, str) and UNSENDABLE.search(value):
         return False
-    if column.type.lenient:
+    if term.type.lenient:
         return True
-    match column.type.family:
+    match term.type.family:
         case Family.INTEGER:
-            return isinstance(value, int) and not isinstance(value, bool) and _reads(column.type, str(value))
+            return isinstance(value, int) and not isinstance(value, bool) and _reads(term.type, str(value))
         case Family.NUMBER:
             return isinstance(value, float | int) and not isinstance(value, bool)
         case Family.BOOLEAN:
@@ -176,7 +176,7 @@ def _fits_column(column: Column, value: object) -> bool:
         case Family.BYTES:
             return isinstance(value, bytes)
         case _:
-            return isinstance(value, str) and _reads(column.type, value)
+            return isinstance(value, str) and _reads(term.type, value)
 
 
 def _reads(type: ColumnType, text: str) -> bool:

@@ -11,15 +11,11 @@ from rich.text import Text
 
 from dbtools.cells import dump, visible
 from dbtools.results import Answer
-from dbtools.tools import ToolDefinition, tool_content
-from dbtools.tools.definition import BYTES_PER_TOKEN
+from dbtools.toolbox import View
+from dbtools.tools import Surface, ToolDefinition, tool_content
+from dbtools.tools.definition import tokens_of
 
 WIDE = 1_000  #: columns of an output that is no terminal
-
-
-def tokens_of(content: object) -> int:
-    """Return about how many tokens *content* costs a model: bytes of its JSON / 4."""
-    return -(-len(dump(content)[1].encode()) // BYTES_PER_TOKEN)
 
 
 def tools_json(definitions: Sequence[ToolDefinition]) -> str:
@@ -28,9 +24,9 @@ def tools_json(definitions: Sequence[ToolDefinition]) -> str:
     return json.dumps([{**content, "tokens": tokens_of(content)} for content in contents], indent=2)
 
 
-def print_tools(definitions: Sequence[ToolDefinition], *, split: bool, budget: int) -> None:
-    """Print name, title and tokens of each tool, and of all."""
-    contents = [tool_content(definition) for definition in definitions]
+def print_tools(view: View, *, split: bool, budget: int) -> None:
+    """Print name, title and tokens of each tool that is listed, and of all."""
+    contents = [tool_content(definition) for definition in view.definitions]
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     parts = ("description", "inputSchema", "outputSchema") if split else ()
     table.add_column("name", no_wrap=True)
@@ -44,7 +40,11 @@ def print_tools(definitions: Sequence[ToolDefinition], *, split: bool, budget: i
     table.add_section()
     table.add_row(*_texts([_counted(len(contents), "tool"), "", *sums, total]))
     _print(table)
-    if total > budget:
+    if view.surface is Surface.GENERIC and view.catalog.tables:
+        _print(
+            Text("list_T and get_T of each table can be called too; [tools] style, budget and pin list them.")
+        )
+    elif total > budget:
         _print(Text(f"These definitions are over the budget of {budget:,} tokens ([tools] budget)."))
 
 

@@ -125,7 +125,7 @@ def shown_cut(cut: Cut) -> str:
 def encode_rows(found: ResultSet, names: Sequence[str]) -> Table:
     """Return the first `len(names)` outputs of *found* as JSON values."""
     cells = zip(*found.rows, strict=True)
-    columns = [_encoded(output.column.type, each) for output, each in zip(found.outputs, cells, strict=False)]
+    columns = [_encoded(output.term.type, each) for output, each in zip(found.outputs, cells, strict=False)]
     rows = [list(row) for row in zip(*columns[: len(names)], strict=True)]
     return Table(columns=tuple(names), rows=rows)
 
@@ -170,7 +170,7 @@ def narrowed(
     found: ResultSet, names: Sequence[str], style: Style, limits: Limits, *, reserve: int
 ) -> ResultSet:
     """Return the first row of *found* alone, the cells under *names* cut until it fits."""
-    encoders = [encoder(output.column.type) for output in found.outputs[: len(names)]]
+    encoders = [encoder(output.term.type) for output in found.outputs[: len(names)]]
     row = found.rows[0]
     longest = limits.max_bytes
     while longest > SHORTEST_CUT:

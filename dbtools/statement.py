@@ -7,15 +7,28 @@ shapes into SQL; every table that a shape names passes through their one `source
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from dbtools import errors
+from dbtools.aggregates import Bucketed, Group, Measure
 from dbtools.catalog import Column, Table
 from dbtools.column_types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
 from dbtools.errors import listing, nearest
+from dbtools.paths import Distant
 
 MOST_CONDITIONS = 50
 MOST_VALUES = 1_000
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
+
+
+Term = Column | Distant | Bucketed | Measure  #: what a statement reads, compares and orders by
+
+
+class Finds(Protocol):
+    """What knows the terms that callers may name, such as `paths.Names`."""
+
+    def find(self, text: str, argument: str) -> Term:
+        """Return the term that *text* names, or raise a CallError that names the *argument*."""
 
 
 class Match(StrEnum):
@@ -36,15 +49,15 @@ class Direction(StrEnum):
 class Output:
     """One column of the answer."""
 
-    column: Column
+    term: Term
     cut: int | None = None  #: characters (or bytes, of bytes) that are read of a large cell
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """A comparison of one column with as many bound values as its operator takes."""
+    """A comparison of one term with as many bound values as its operator takes."""
 
-    column: Column
+    term: Term
     operator: Operator
     wanted: bool = True  #: of IS_NULL: whether null is wanted
     parameters: tuple[str, ...] = ()
@@ -54,13 +67,13 @@ class Condition:
 class Order:
     """One step of an order; nulls come last in both directions."""
 
-    column: Column
+    term: Term
     direction: Direction = Direction.ASC
 
 
 @dataclass(frozen=True, kw_only=True)
 class After:
-    """The end of the page before, as the place of one order column's last value."""
+    """The end of the page before, as the place of the last value of one step of the order."""
 
     order: Order
     parameter: str | None  #: None where the last value was null
@@ -68,15 +81,30 @@ class After:
 
 @dataclass(frozen=True, kw_only=True)
 class Select:
-    """The shape of a statement that reads one table."""
+    """The shape of a statement that reads one table, and what its paths join to it.
+
+    With groups or measures there is one row a group, of which *having* leaves out some.
+    """
 
     table: Table
     outputs: tuple[Output, ...]
     conditions: tuple[Condition, ...] = ()
     match: Match = Match.ALL
+    groups: tuple[Group, ...] = ()
+    having: tuple[Condition, ...] = ()
     order: tuple[Order, ...] = ()
     after: tuple[After, ...] = ()
     skip: bool = False  #: whether the parameter `skip` leaves out the first rows
+
+    @property
+    def computes(self) -> bool:
+        """Whether there are measures among the outputs."""
+        return any(isinstance(output.term, Measure) for output in self.outputs)
+
+    @property
+    def comparisons(self) -> tuple[Condition, ...]:
+        """All conditions, those on groups last."""
+        return self.conditions + self.having
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,57 +128,46 @@ class Comparison:
     value_argument: str = "where.value"
 
 
-def column_of(table: Table, name: str, argument: str) -> Column:
-    """Return *table*'s column *name*, or raise UnknownColumn naming the *argument* that asked for it."""
-    known = table.column_by_name
-    if name in known:
-        return known[name]
-    folded = [column for column in table.columns if column.name.lower() == name.lower()]
-    if len(folded) == 1:
-        return folded[0]
-    bare = name.removeprefix(f"{table.name}.")
-    raise errors.UnknownColumn(
-        f"{argument}: {table.name} has no column {quoted(name)}.",
-        hint=f"{nearest(bare, known)}Columns: {listing(known)}.",
-    )
-
-
 def bind_conditions(
-    table: Table, comparisons: Sequence[Comparison]
+    names: Finds, comparisons: Sequence[Comparison], prefix: str = "c"
 ) -> tuple[tuple[Condition, ...], dict[str, object]]:
-    """Return the conditions that *comparisons* on *table* mean, and the values of their parameters."""
+    """Return the conditions that *comparisons* mean, and the values of their parameters.
+
+    The names of the parameters begin with *prefix*.
+    """
     if len(comparisons) > MOST_CONDITIONS:
         raise errors.BadArgument(f"where: at most {MOST_CONDITIONS} conditions, not {len(comparisons)}.")
     conditions: list[Condition] = []
     values: dict[str, object] = {}
     for index, comparison in enumerate(comparisons):
-        bound, condition = _bind(table, comparison, index)
+        bound, condition = _bind(names, comparison, f"{prefix}{index}")
         conditions.append(condition)
         values.update(bound)
     return tuple(conditions), values
 
 
-def _bind(table: Table, comparison: Comparison, index: int) -> tuple[dict[str, object], Condition]:
+def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[dict[str, object], Condition]:
     argument = comparison.argument
-    column = column_of(table, comparison.column, f"{argument}.column")
+    term = names.find(comparison.column, f"{argument}.column")
     operator = comparison.operator
-    if operator not in column.type.operators:
+    if operator not in term.type.operators:
         raise errors.BadOperator(
-            f"{argument}.op: {column.name} ({column.type.name}) cannot be compared by {operator}.",
-            hint=f"It takes: {listing(column.type.operators)}.",
+            f"{argument}.op: {term.name} ({term.type.name}) cannot be compared by {operator}.",
+            hint=f"It takes: {listing(term.type.operators)}.",
         )
     if operator is Operator.IS_NULL:
         wanted = _truth(_texts(comparison, argument)[0], argument)
-        return {}, Condition(column=column, operator=operator, wanted=wanted)
-    decoded = [_decode(column, operator, text, where) for text, where in _places(comparison, argument)]
-    operator, decoded = _alternatives(column, operator, decoded, comparison)
+        return {}, Condition(term=term, operator=operator, wanted=wanted)
+    decoded = [_decode(term, operator, text, where) for text, where in _places(comparison, argument)]
+    operator, decoded = _alternatives(term, operator, decoded, comparison)
     bound = [decoded] if operator in (Operator.IN, Operator.NOT_IN) else decoded
-    if column.type.family is Family.ANY and operator in ORDER:
+    if term.type.family is Family.ANY and operator in ORDER:
         # Numbers are compared with the number, texts with the text: neither tells anything of the other.
         numbers = [None if isinstance(value, str) else value for value in decoded]
         bound = [*numbers, *_texts(comparison, argument)]
-    names = tuple(f"c{index}_{at}" for at in range(len(bound)))
-    return dict(zip(names, bound, strict=True)), Condition(column=column, operator=operator, parameters=names)
+    parameters = tuple(f"{prefix}_{at}" for at in range(len(bound)))
+    condition = Condition(term=term, operator=operator, parameters=parameters)
+    return dict(zip(parameters, bound, strict=True)), condition
 
 
 def _places(comparison: Comparison, argument: str) -> list[tuple[str, str]]:
@@ -165,13 +182,14 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
     operator, value, values = comparison.operator, comparison.value, comparison.values
     many = operator in (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
     if many and (values is None or value is not None):
-        given = "value" if value is not None else "no values"
-        raise errors.BadArgument(f"{argument}: {operator} takes an array in values; there is {given}.")
+        given = "value is given" if value is not None else "there are none"
+        raise errors.BadArgument(f"{argument}: {operator} takes an array in values; {given}.")
     if not many and (value is None or values is not None):
-        given = "values" if values is not None else "no value"
+        given = "values are given" if values is not None else "there is none"
         takes = "true or false in value" if operator is Operator.IS_NULL else "one value"
-        null = "" if operator is Operator.IS_NULL else 'For null use op is_null with value "true".'
-        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; there is {given}.", hint=null)
+        null = operator is not Operator.IS_NULL and values is None
+        hint = 'For null use op is_null with value "true".' if null else ""
+        raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=hint)
     texts = values if values is not None else (str(value),)
     if operator is Operator.BETWEEN and len(texts) != 2:
         raise errors.BadArgument(f"{argument}.values: between takes two values, not {len(texts)}.")
@@ -186,28 +204,40 @@ def _truth(text: str, argument: str) -> bool:
     return text.lower() == "true"
 
 
-def _decode(column: Column, operator: Operator, text: str, argument: str) -> object:
+def _decode(term: Term, operator: Operator, text: str, argument: str) -> object:
     if operator in TEXTUAL and len(text) > LONGEST_PATTERN:
         raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
-    if operator in TEXTUAL and column.type.family is not Family.ARRAY:
+    if operator in TEXTUAL and term.type.family is not Family.ARRAY:
         return text
-    if column.choices and operator in EQUALITY and text not in column.choices:
+    choices = choices_of(term)
+    if choices and operator in EQUALITY and text not in choices:
         raise errors.BadValue(
-            f"{argument}: {column.name} is never {quoted(text)}.",
-            hint=f"{nearest(text, column.choices)}It is one of {listing(column.choices)}.",
+            f"{argument}: {term.name} is never {quoted(text)}.",
+            hint=f"{nearest(text, choices)}It is one of {listing(choices)}.",
         )
     try:
-        return column.type.decode(text)
+        return term.type.decode(text)
     except errors.BadValue as exc:
-        named = "" if argument == column.name else f"{column.name}: "
+        named = "" if argument == term.name else f"{term.name}: "
         raise errors.BadValue(f"{argument}: {named}{exc.message}", hint=exc.hint) from exc
 
 
+def choices_of(term: Term) -> tuple[str, ...]:
+    """Return the only values that *term*'s column can have, where a CHECK constraint says so."""
+    match term:
+        case Column():
+            return term.choices
+        case Distant():
+            return term.column.choices
+        case _:
+            return ()
+
+
 def _alternatives(
-    column: Column, operator: Operator, decoded: list[object], comparison: Comparison
+    term: Term, operator: Operator, decoded: list[object], comparison: Comparison
 ) -> tuple[Operator, list[object]]:
     """Let a column of no declared type equal a number and the text that looks like it."""
-    if column.type.family is not Family.ANY or operator not in EQUALITY:
+    if term.type.family is not Family.ANY or operator not in EQUALITY:
         return operator, decoded
     texts = comparison.values if comparison.values is not None else (str(comparison.value),)
     either = [
@@ -218,24 +248,24 @@ def _alternatives(
     return (Operator.NOT_IN if negative else Operator.IN), either
 
 
-def bind_order(table: Table, steps: Sequence[str]) -> tuple[Order, ...]:
-    """Return the order that *steps* such as "total desc" ask of *table*."""
-    order: dict[str, Order] = {}
+def bind_order(names: Finds, steps: Sequence[str]) -> tuple[Order, ...]:
+    """Return the order that *steps* such as "total desc" ask for."""
+    order: dict[Term, Order] = {}
     for index, step in enumerate(steps):
-        name, direction = _direction(table, step)
-        column = column_of(table, name, f"order_by[{index}]")
-        if not set(ORDER) & set(column.type.operators) and column.type.family is not Family.BOOLEAN:
-            raise errors.BadArgument(
-                f"order_by[{index}]: {column.name} ({column.type.name}) has no order.",
-            )
-        order.setdefault(column.name, Order(column=column, direction=direction))
+        argument = f"order_by[{index}]"
+        term, direction = _directed(names, step, argument)
+        if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
+            raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
+        order.setdefault(term, Order(term=term, direction=direction))
     return tuple(order.values())
 
 
-def _direction(table: Table, step: str) -> tuple[str, Direction]:
+def _directed(names: Finds, step: str, argument: str) -> tuple[Term, Direction]:
+    """Return the term and the direction of *step*; a name may itself end in " desc"."""
     name, _, last = step.rstrip().rpartition(" ")
-    if step in table.column_by_name:
-        return step, Direction.ASC
     if last.lower() not in tuple(Direction):
-        return step.strip(), Direction.ASC
-    return name if name in table.column_by_name else name.strip(), Direction(last.lower())
+        return names.find(step, argument), Direction.ASC
+    try:
+        return names.find(step, argument), Direction.ASC
+    except errors.UnknownColumn:
+        return names.find(name, argument), Direction(last.lower())

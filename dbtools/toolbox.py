@@ -1,7 +1,7 @@
 """What is served: the current Snapshot, and the verbs on it: refresh, list, call and read."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import anyio
@@ -13,9 +13,13 @@ from dbtools.errors import nearest
 from dbtools.policy import Limits, Role, restrict
 from dbtools.results import Answer, Media, ResultSet, Style
 from dbtools.statement import Statement
-from dbtools.tools import Setting, Tool, ToolDefinition, Toolset, define
+from dbtools.tools import Listing, Setting, Surface, Tool, ToolDefinition, Toolset, choose, define, listed
+from dbtools.tools.completion import Completed, bind_completion
 from dbtools.tools.read_resource import bind_resource
+from dbtools.tools.surface import pinned_tables
 
+PATIENCE = 0.2  #: seconds in which an empty answer may be explained
+COMPLETION = 1.0  #: seconds in which keys may be looked up while somebody types
 NOTHING = ResultSet(outputs=(), rows=())
 
 
@@ -31,29 +35,53 @@ class View:
     """What one role sees of a snapshot."""
 
     role: Role
-    catalog: Catalog
-    tools: Toolset
-    definitions: tuple[ToolDefinition, ...]
+    setting: Setting
+    surface: Surface
+    tools: Toolset = field(repr=False)  #: all that can be called
+    definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
+
+    @property
+    def catalog(self) -> Catalog:
+        """The part of the catalog that the role sees."""
+        return self.setting.catalog
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """One moment of the database: replaced whole, never changed."""
 
-    catalog: Catalog
+    catalog: Catalog = field(repr=False)
     views: Mapping[str, View]  #: by the name of the role
 
 
-def take_snapshot(catalog: Catalog, roles: Sequence[Role], style: Style) -> Snapshot:
-    """Return the snapshot in which each of *roles* sees its part of *catalog*."""
-    return Snapshot(catalog=catalog, views={role.name: _view(catalog, role, style) for role in roles})
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How every role is served: how answers are written, and how tools are listed."""
+
+    style: Style = field(default_factory=Style)
+    listing: Listing = field(default_factory=Listing)
 
 
-def _view(catalog: Catalog, role: Role, style: Style) -> View:
+def take_snapshot(
+    catalog: Catalog, roles: Sequence[Role], manner: Manner, before: Snapshot | None = None
+) -> Snapshot:
+    """Return the snapshot in which each of *roles* sees its part of *catalog*.
+
+    A role that was in the snapshot *before* keeps its surface: clients would lose all tools at once.
+    """
+    surfaces = {name: view.surface for name, view in before.views.items()} if before else {}
+    views = {role.name: _view(catalog, role, manner, surfaces.get(role.name)) for role in roles}
+    return Snapshot(catalog=catalog, views=views)
+
+
+def _view(catalog: Catalog, role: Role, manner: Manner, surface: Surface | None) -> View:
     seen = restrict(catalog, role)
-    tools = define(Setting(catalog=seen, limits=role.limits, style=style))
-    definitions = tuple(tool.definition for tool in tools.values())
-    return View(role=role, catalog=seen, tools=tools, definitions=definitions)
+    setting = Setting(catalog=seen, limits=role.limits, style=manner.style)
+    tools = define(setting)
+    surface = surface or choose(manner.listing, tools)
+    shown = listed(surface, tools, pinned_tables(manner.listing, seen))
+    definitions = tuple(tool.definition for tool in shown)
+    return View(role=role, setting=setting, surface=surface, tools=tools, definitions=definitions)
 
 
 class Toolbox:
@@ -65,12 +93,12 @@ class Toolbox:
         execution: Executes,
         *,
         roles: Sequence[Role],
-        style: Style,
+        manner: Manner,
     ) -> None:
         self._introspect = introspect
         self._execution = execution
         self._roles = roles
-        self._style = style
+        self._manner = manner
         self._refreshing = anyio.Lock()
         self._snapshot: Snapshot | None = None
 
@@ -81,7 +109,7 @@ class Toolbox:
 
     async def _refresh(self) -> Snapshot:
         catalog = await self._introspect()
-        self._snapshot = take_snapshot(catalog, self._roles, self._style)
+        self._snapshot = take_snapshot(catalog, self._roles, self._manner, self._snapshot)
         return self._snapshot
 
     async def snapshot(self) -> Snapshot:
@@ -107,13 +135,43 @@ class Toolbox:
         if call.statement is None:
             return call.render(NOTHING)
         found = await self._execution.execute(call.statement, view.role.limits)
-        return call.render(found)
+        return call.render(found, await self._inquire(call.inquire(found), view.role.limits))
+
+    async def _inquire(self, inquiries: Sequence[Statement], limits: Limits) -> Sequence[ResultSet]:
+        """Return the results of *inquiries*, as many as are there soon: the call has its answer already."""
+        found: list[ResultSet] = []
+        ends = anyio.current_time() + PATIENCE
+        for statement in inquiries:
+            quick = replace(limits, timeout=max(ends - anyio.current_time(), 0.01))
+            try:
+                found.append(await self._execution.execute(statement, quick))
+            except errors.CallError:
+                break
+        return found
 
     async def read(self, role: str, uri: str) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
         view = await self.view(role)
-        call = bind_resource(view.catalog, view.tools, uri)
+        call = bind_resource(view.setting, uri)
         found = await self._execution.execute(call.statement, view.role.limits)
+        return call.render(found)
+
+    async def complete(self, role: str, name: str, value: str, given: Mapping[str, str]) -> Completed:
+        """Return values for the variable *name* of a resource's address that begin with *value*.
+
+        *given* are the variables before it; where the database does not answer soon there are none.
+        """
+        view = await self.view(role)
+        try:
+            call = bind_completion(view.setting, name, value, given)
+            found = NOTHING
+            if call.statement is not None:
+                quick = replace(view.role.limits, timeout=min(COMPLETION, view.role.limits.timeout))
+                found = await self._execution.execute(call.statement, quick)
+        except errors.UnknownArgument:
+            raise
+        except errors.CallError:
+            return Completed(values=())
         return call.render(found)
 
 

@@ -9,10 +9,12 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
+from dbtools.aggregates import Bucket, Bucketed, Function, Measure
 from dbtools.catalog import Column, Table
 from dbtools.column_types import ORDER, TEXTUAL, ColumnType, Family, Operator
 from dbtools.dialects.driver import Plan
-from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select
+from dbtools.paths import Distant, Relation
+from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Term
 
 Element = sa.ColumnElement[Any]
 Truth = sa.ColumnElement[bool]
@@ -51,40 +53,95 @@ class Grammar(Protocol):
     def sortable(self, column: Element, type: ColumnType) -> Element:
         """Return *column* in a form that has an order."""
 
+    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
+        """Return the text that *bucket* makes of the dates of *column*, null for what is none."""
+
+    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
+        """Return *function*, any but a count, over the values of *column*."""
+
+
+class Terms:
+    """The terms of one shape as SQL, and the tables that they are read from."""
+
+    def __init__(self, table: Table, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._table = source(table, "t")
+        self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
+        self.clause: sa.FromClause = self._table  #: once every term has been asked for
+
+    def __getitem__(self, term: Term) -> Element:
+        """Return the expression of *term*; a path joins what it leads through."""
+        match term:
+            case Column():
+                return _column(self._table, term)
+            case Distant():
+                return _column(self._along(term.path), term.column)
+            case Bucketed():
+                return self._grammar.bucket(self[term.place], term.place.type, term.bucket)
+            case Measure():
+                return self._measure(term)
+
+    def _measure(self, measure: Measure) -> Element:
+        if measure.place is None:
+            return sa.func.count()
+        column = self[measure.place]
+        match measure.function:
+            case Function.COUNT:
+                return sa.func.count(column)
+            case Function.COUNT_DISTINCT:
+                return sa.func.count(sa.distinct(column))
+            case function:
+                return self._grammar.measure(function, column, measure.place.type)
+
+    def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
+        """Return the table that *path* leads to, joined where no other term has joined it."""
+        if not path:
+            return self._table
+        if path not in self._joined:
+            before = self._along(path[:-1])
+            target = source(path[-1].target, f"j{len(self._joined) + 1}")
+            key = path[-1].foreign_key
+            pairs = zip(key.target_columns, key.columns, strict=True)
+            # The target stands first: its collation tells its rows apart.
+            same = [_named(target, there) == _named(before, here) for there, here in pairs]
+            self.clause = self.clause.outerjoin(target, sa.and_(*same))
+            self._joined[path] = target
+        return self._joined[path]
+
 
 def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
-    table = source(shape.table)
-    types: dict[str, ColumnType] = {}
-    read = [grammar.cell(_column(table, output.column), output) for output in shape.outputs]
+    terms = Terms(shape.table, grammar)
+    read = [grammar.cell(terms[output.term], output) for output in shape.outputs]
     # Values first, so that a row is a slice of what is read; behind them what is told of the values.
     cells = [value for value, *_ in read] + [told for _, *rest in read for told in rest]
-    select = sa.select(*(cell.label(f"c{at}") for at, cell in enumerate(cells))).select_from(table)
+    select = sa.select(*(cell.label(f"c{at}") for at, cell in enumerate(cells)))
     if shape.conditions:
-        select = select.where(_conditions(shape, table, grammar))
+        select = select.where(_conditions(shape.conditions, shape.match, terms, grammar))
     if shape.after:
-        select = select.where(_after(shape.after, table, grammar))
+        select = select.where(_after(shape.after, terms, grammar))
+    select = select.group_by(*(terms[group] for group in shape.groups))
+    if shape.having:
+        select = select.having(_conditions(shape.having, Match.ALL, terms, grammar))
+    # What is computed and read whole has a name in the answer, which an order may use.
+    named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
     for step in shape.order:
-        select = select.order_by(*_ordered(step, table, grammar))
+        select = select.order_by(_ordered(step, terms, grammar, named))
     select = select.limit(sa.bindparam("limit", type_=sa.BigInteger))
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
-    types |= {name: each.column.type for each in shape.conditions for name in each.parameters}
-    types |= {each.parameter: each.order.column.type for each in shape.after if each.parameter}
-    lists = frozenset(name for each in shape.conditions if each.operator in LISTS for name in each.parameters)
-    return _plan(shape, select, grammar, types, lists)
+    return _plan(shape, select.select_from(terms.clause), grammar)
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)
 
 
-def _plan(
-    shape: Select,
-    select: Any,
-    grammar: Grammar,
-    types: Mapping[str, ColumnType],
-    lists: frozenset[str],
-) -> Plan:
+def _plan(shape: Select, select: Any, grammar: Grammar) -> Plan:
+    types = {name: each.term.type for each in shape.comparisons for name in each.parameters}
+    types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
+    lists = frozenset(
+        name for each in shape.comparisons if each.operator in LISTS for name in each.parameters
+    )
     compiled = select.compile(dialect=grammar.dialect)
     # What SQLAlchemy itself binds, such as the OFFSET 0 that one database wants behind a LIMIT.
     constants = {name: value for name, value in compiled.params.items() if value is not None}
@@ -98,23 +155,27 @@ def _plan(
     )
 
 
-def source(table: Table) -> sa.FromClause:
+def source(table: Table, alias: str) -> sa.FromClause:
     """Return *table* as every statement reads it: the one place where a row filter narrows it."""
     schema = quoted_name(table.schema, quote=True) if table.schema else None
-    return sa.table(quoted_name(table.name, quote=True), schema=schema).alias("t")
+    return sa.table(quoted_name(table.name, quote=True), schema=schema).alias(alias)
 
 
 def _column(table: sa.FromClause, column: Column) -> Element:
-    return sa.column(quoted_name(column.name, quote=True), _selectable=table)
+    return _named(table, column.name)
 
 
-def _conditions(shape: Select, table: sa.FromClause, grammar: Grammar) -> Truth:
-    conditions = [_condition(each, _column(table, each.column), grammar) for each in shape.conditions]
-    return sa.and_(*conditions) if shape.match is Match.ALL else sa.or_(*conditions)
+def _named(table: sa.FromClause, name: str) -> Element:
+    return sa.column(quoted_name(name, quote=True), _selectable=table)
+
+
+def _conditions(wanted: Sequence[Condition], match: Match, terms: Terms, grammar: Grammar) -> Truth:
+    conditions = [_condition(each, terms[each.term], grammar) for each in wanted]
+    return sa.and_(*conditions) if match is Match.ALL else sa.or_(*conditions)
 
 
 def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth:
-    type = condition.column.type
+    type = condition.term.type
     operator = condition.operator
     if operator is Operator.IS_NULL:
         return column.is_(sa.null()) if condition.wanted else column.is_not(sa.null())
@@ -192,58 +253,62 @@ def _patterns(shape: Select) -> Mapping[str, Operator]:
     """Return the parameters of *shape* that are patterns, with their operators."""
     return {
         each.parameters[0]: each.operator
-        for each in shape.conditions
-        if each.operator in TEXTUAL and each.column.type.family is not Family.ARRAY
+        for each in shape.comparisons
+        if each.operator in TEXTUAL and each.term.type.family is not Family.ARRAY
     }
 
 
-def _ordered(step: Order, table: sa.FromClause, grammar: Grammar) -> list[Element]:
-    column = grammar.sortable(_column(table, step.column), step.column.type)
+def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:
+    term = step.term
+    if isinstance(term, Bucketed | Measure) and term in named:
+        column: Element = sa.literal_column(named[term])
+    else:
+        column = grammar.sortable(terms[term], term.type)
     ordered = column.asc() if step.direction is Direction.ASC else column.desc()
-    return [ordered.nulls_last() if step.column.nullable else ordered]
+    return ordered.nulls_last() if term.nullable else ordered
 
 
-def _after(steps: tuple[After, ...], table: sa.FromClause, grammar: Grammar) -> Truth:
+def _after(steps: tuple[After, ...], terms: Terms, grammar: Grammar) -> Truth:
     """Return the condition that a row comes after the one whose values *steps* hold.
 
     A row comparison where it means the same, since one index serves it whole; else one alternative a step,
     with a bound on the first column in front that an index can use.
     """
-    plain = all(step.parameter and not step.order.column.nullable for step in steps)
+    plain = all(step.parameter and not step.order.term.nullable for step in steps)
     if plain and len(steps) > 1 and len({step.order.direction for step in steps}) == 1:
-        row = sa.tuple_(*(_column(table, step.order.column) for step in steps))
+        row = sa.tuple_(*(terms[step.order.term] for step in steps))
         values = sa.tuple_(*(_last(step, grammar) for step in steps))
         return row > values if steps[0].order.direction is Direction.ASC else row < values
     alternatives = [
         sa.and_(
-            *(_same(step, table, grammar) for step in steps[:at]),
-            _beyond(steps[at], table, grammar),
+            *(_same(step, terms, grammar) for step in steps[:at]),
+            _beyond(steps[at], terms, grammar),
         )
         for at in range(len(steps))
     ]
-    bound = [_from(steps[0], table, grammar)] if len(steps) > 1 and plain else []
+    bound = [_from(steps[0], terms, grammar)] if len(steps) > 1 and plain else []
     return sa.and_(*bound, sa.or_(*alternatives))
 
 
 def _last(step: After, grammar: Grammar) -> Element:
-    return grammar.value(str(step.parameter), step.order.column.type)
+    return grammar.value(str(step.parameter), step.order.term.type)
 
 
-def _same(step: After, table: sa.FromClause, grammar: Grammar) -> Truth:
-    column = _column(table, step.order.column)
+def _same(step: After, terms: Terms, grammar: Grammar) -> Truth:
+    column = terms[step.order.term]
     return column.is_(sa.null()) if step.parameter is None else column == _last(step, grammar)
 
 
-def _beyond(step: After, table: sa.FromClause, grammar: Grammar) -> Truth:
-    column = _column(table, step.order.column)
+def _beyond(step: After, terms: Terms, grammar: Grammar) -> Truth:
+    column = terms[step.order.term]
     if step.parameter is None:
         return sa.false()
     ascending = step.order.direction is Direction.ASC
     further: Truth = column > _last(step, grammar) if ascending else column < _last(step, grammar)
-    return sa.or_(further, column.is_(sa.null())) if step.order.column.nullable else further
+    return sa.or_(further, column.is_(sa.null())) if step.order.term.nullable else further
 
 
-def _from(step: After, table: sa.FromClause, grammar: Grammar) -> Truth:
-    column = _column(table, step.order.column)
+def _from(step: After, terms: Terms, grammar: Grammar) -> Truth:
+    column = terms[step.order.term]
     last = _last(step, grammar)
     return column >= last if step.order.direction is Direction.ASC else column <= last

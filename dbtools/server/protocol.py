@@ -73,6 +73,7 @@ def build_server(
     server.add_request_handler("resources/list", page, protocol.list_resources)
     server.add_request_handler("resources/templates/list", page, protocol.list_templates)
     server.add_request_handler("resources/read", types.ReadResourceRequestParams, protocol.read_resource)
+    server.add_request_handler("completion/complete", types.CompleteRequestParams, protocol.complete)
     return server
 
 
@@ -141,6 +142,17 @@ class Protocol:
             raise MCPError(code=types.INTERNAL_ERROR, message=_logged("resources/read")) from exc
         return complete(contents=[media_content(media)])
 
+    async def complete(self, context: Context, params: types.CompleteRequestParams) -> dict[str, Any]:
+        """Answer `completion/complete` for the variables of the resource templates."""
+        template = getattr(params.ref, "uri", None)
+        if template not in (ROW_TEMPLATE, CELL_TEMPLATE):
+            raise MCPError(code=types.INVALID_PARAMS, message="ref: there is no such template or prompt.")
+        given = (params.context and params.context.arguments) or {}
+        wanted = params.argument
+        with _safe("completion/complete"):
+            found = await self._toolbox.complete(self._role, wanted.name, wanted.value, given)
+        return complete(completion={"values": list(found.values), "hasMore": found.more})
+
 
 def complete(**members: Any) -> dict[str, Any]:
     """Return a result of *members* that waits for nothing more, which versions before 2026-07-28 drop."""
@@ -201,6 +213,8 @@ def _safe(what: str) -> Iterator[None]:
     """Answer any exception in general words: the SDK would send its text to clients of the 2025 era."""
     try:
         yield
+    except errors.UnknownArgument as exc:
+        raise MCPError(code=types.INVALID_PARAMS, message=str(exc)) from exc
     except errors.CallError as exc:
         raise MCPError(code=types.INTERNAL_ERROR, message=str(exc)) from exc
     except Exception as exc:

@@ -2,19 +2,38 @@
 
 from collections.abc import Callable, Iterator
 
-from dbtools.tools import describe_tables, get_row, list_rows
+from dbtools.tools import aggregate_rows, describe_tables, get_row, list_rows, list_tables
 from dbtools.tools.definition import Call, Setting, Tool, ToolDefinition, Toolset, tool_content
+from dbtools.tools.surface import Listing, Surface, choose, listed
 
-__all__ = ["KINDS", "Call", "Setting", "Tool", "ToolDefinition", "Toolset", "define", "tool_content"]
+__all__ = [
+    "KINDS",
+    "Call",
+    "Listing",
+    "Setting",
+    "Surface",
+    "Tool",
+    "ToolDefinition",
+    "Toolset",
+    "choose",
+    "define",
+    "listed",
+    "tool_content",
+]
 
+#: In the order in which they are listed.
 KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
+    list_tables.define,
     describe_tables.define,
+    list_rows.define_for_any,
+    get_row.define_for_any,
+    aggregate_rows.define,
     list_rows.define,
     get_row.define,
 )
 
 
 def define(setting: Setting) -> Toolset:
-    """Return the tools of *setting* by name: those of all tables first, then table by table."""
+    """Return all tools of *setting* by name, listed or not: those for any table first."""
     tools = [tool for kind in KINDS for tool in kind(setting)]
-    return {tool.definition.name: tool for tool in tools}
+    return {tool.name: tool for tool in tools}

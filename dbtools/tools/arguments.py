@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, TypeVar
+from typing import Annotated, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.json_schema import SkipJsonSchema
@@ -81,38 +81,38 @@ def _as_integer(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _as_array(value: object) -> object:
-    """Return the array that a string is the JSON of: some clients send arrays as texts."""
-    if not isinstance(value, str) or not value.lstrip().startswith("["):
+def _as_json(value: object) -> object:
+    """Return the array or the object that a string is the JSON of: some clients send them as texts."""
+    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     try:
-        array: object = json.loads(value)
+        read: object = json.loads(value)
     except (ValueError, RecursionError):
         return value
-    check(array)
-    return array
+    check(read)
+    return read
 
 
 Written = Annotated[str, BeforeValidator(as_text)]
 Count = Annotated[int, BeforeValidator(_as_integer)]
-Array = BeforeValidator(_as_array)
+Array = Object = BeforeValidator(_as_json)
 
 
 class Arguments(BaseModel):
     """Arguments of one kind of tool: what is not named here is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    example: ClassVar[str] = "{}"  #: one that can be read
 
 
 class Where(Arguments):
     """One condition."""
 
+    example = '{"column": "id", "value": "1"}'
     column: str
     op: Operator = Operator.EQ
     value: Written | SkipJsonSchema[None] = None
-    values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = (
-        Field(default=None, description="for in, not_in, between")
-    )
+    values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
 
 
 class ListArguments(Arguments):
@@ -120,24 +120,35 @@ class ListArguments(Arguments):
 
     where: Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array] = ()
     match: Match = Match.ALL
-    columns: Annotated[tuple[str, ...], Array] = Field(default=(), description="default all")
+    columns: Annotated[tuple[str, ...], Array] = ()
     order_by: Annotated[tuple[str, ...], Array] = Field(default=(), description='"column" or "column desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
-    cursor: str = Field(default="", description="next_cursor of the page before, other arguments unchanged")
+    cursor: str = Field(default="", description="next_cursor of the page before")
 
     def comparisons(self) -> tuple[Comparison, ...]:
         """Return the conditions of `where`."""
-        return tuple(
-            Comparison(
-                column=each.column,
-                operator=each.op,
-                value=each.value,
-                values=each.values,
-                argument=f"where[{index}]",
-                value_argument=f"where[{index}].value",
-            )
-            for index, each in enumerate(self.where)
+        return comparisons(self.where, "where")
+
+
+class RowsArguments(ListArguments):
+    """Arguments of `list_rows`."""
+
+    table: str
+
+
+def comparisons(conditions: Sequence[Where], argument: str) -> tuple[Comparison, ...]:
+    """Return *conditions*, which stand in *argument*, as values without pydantic."""
+    return tuple(
+        Comparison(
+            column=each.column,
+            operator=each.op,
+            value=each.value,
+            values=each.values,
+            argument=f"{argument}[{index}]",
+            value_argument=f"{argument}[{index}].value",
         )
+        for index, each in enumerate(conditions)
+    )
 
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
@@ -197,6 +208,12 @@ MEANT: Mapping[str, str] = {
     "is_not_null": 'is_null with value "false"',
     "and": "all",
     "or": "any",
+    "average": "avg",
+    "mean": "avg",
+    "total": "sum",
+    "minimum": "min",
+    "maximum": "max",
+    "distinct": "count_distinct",
 }
 WANTED: Mapping[str, str] = {
     "string_type": "wants a string, not {got}",
@@ -205,7 +222,8 @@ WANTED: Mapping[str, str] = {
     "int_from_float": "wants an integer",
     "value_error": "wants an integer",
     "tuple_type": "wants a JSON array, not {got}",
-    "model_type": 'wants an object such as {{"column": "id", "value": "1"}}, not {got}',
+    "model_type": "wants an object such as {example}, not {got}",
+    "dict_type": "wants an object, not {got}",
     "missing": "is missing",
 }
 
@@ -215,7 +233,7 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     if first["type"] == "extra_forbidden":
         *within, name = first["loc"]
-        return unknown_argument(str(name), list((Where if within else model).model_fields), _place(within))
+        return unknown_argument(str(name), list(_model_at(model, within).model_fields), _place(within))
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
     context = first.get("ctx", {})
     match first["type"]:
@@ -227,9 +245,16 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
             most = context["max_length"]
             return errors.BadArgument(f"{place}: at most {most:,} items, not {context['actual_length']}.")
         case kind:
-            wanted = WANTED.get(kind, "cannot be read").format(got=_named(first["input"]))
+            example = _model_at(model, first["loc"]).example
+            wanted = WANTED.get(kind, "cannot be read").format(got=_named(first["input"]), example=example)
             hint = ORDER_FORM if place.startswith("order_by[") else ""
             return errors.BadArgument(f"{place}: {wanted}.", hint=hint)
+
+
+def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:
+    """Return the model of what stands at *within* in *model*: itself, or that of an array's items."""
+    items = get_args(model.model_fields[str(within[0])].annotation) if within else ()
+    return next((item for item in items if isinstance(item, type) and issubclass(item, Arguments)), model)
 
 
 def _unknown_choice(place: str, given: object, expected: str) -> errors.BadArgument:
@@ -293,7 +318,7 @@ def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
         return _inlined({**target, **rest} if isinstance(target, dict) else target, definitions)
     # An object's and an enumeration's description is its docstring: it is for readers of this code.
     documented = "properties" in schema or "enum" in schema
-    dropped = ("title", "description") if documented else ("title", "maxItems")
+    dropped = ("title", "description") if documented else ("title", "maxItems", "maxLength")
     return {
         name: _properties(each, definitions) if name == "properties" else _inlined(each, definitions)
         for name, each in schema.items()

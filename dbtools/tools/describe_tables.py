@@ -1,21 +1,21 @@
 """The tool `describe_tables`: tables, columns, types, keys, relations, comments and row estimates."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
 
-from dbtools import errors
-from dbtools.catalog import Catalog, Column, Table
+from dbtools.catalog import Column, Table
 from dbtools.cells import size
-from dbtools.column_types import quoted
-from dbtools.errors import listing, nearest
+from dbtools.paths import spelled
 from dbtools.results import Answer, ResultSet, write
-from dbtools.tools.arguments import Arguments, Array, read, schema_of
-from dbtools.tools.definition import Setting, ToolDefinition
+from dbtools.tools.arguments import Arguments, Array, narrowed_schema, read, schema_of
+from dbtools.tools.definition import Setting, Settled, ToolDefinition
+from dbtools.tools.tables import MOST_NAMES, name_schema, table_of
 from dbtools.tools.wording import cleaned, column_parts, relation_targets
 
 LONGEST_COMMENT = 500
@@ -54,52 +54,58 @@ class DescribeTables:
     """`describe_tables` for one catalog."""
 
     setting: Setting
-    definition: ToolDefinition
+    name: str = "describe_tables"
+    table: None = None
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        schema = schema_of(DescribeArguments)
+        return ToolDefinition(
+            name=self.name,
+            title="Describe tables",
+            description=(
+                "Describe tables and views: columns, types, keys, comments, and relations, whose names are "
+                "the steps of paths such as customer.country. detail: names, summary, or full with "
+                f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
+            ),
+            input_schema=narrowed_schema(
+                schema, ("properties", "tables", "items"), name_schema(self.setting)
+            ),
+            output_schema=DESCRIPTION_SCHEMA,
+        )
 
     def bind(self, arguments: Mapping[str, object]) -> "DescribeCall":
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
         catalog = self.setting.catalog
         tables = [table_of(catalog, name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
+        # Of very many tables names are enough, unless somebody asks for all of their columns.
+        many = not tables and "detail" not in arguments and len(catalog.tables) > MOST_NAMES
         return DescribeCall(
             setting=self.setting,
-            tables=tuple(dict.fromkeys(tables)) or catalog.tables,
-            detail=asked.detail,
+            tables=tuple(dict.fromkeys(tables)) or catalog.tables[: MOST_NAMES if many else None],
+            detail=Detail.NAMES if many else asked.detail,
+            table_count=len(catalog.tables) if many else 0,
         )
-
-
-def table_of(catalog: Catalog, name: str, argument: str) -> Table:
-    """Return the one table that *name* means, or raise UnknownTable with the candidates."""
-    tables = catalog.named(name)
-    if len(tables) == 1:
-        return tables[0]
-    if tables:
-        raise errors.UnknownTable(
-            f"{argument}: {quoted(name)} is the name of {len(tables)} tables.",
-            hint=f"Name one of: {listing(catalog.label(table) for table in tables)}.",
-        )
-    labels = [catalog.label(table) for table in catalog.tables]
-    raise errors.UnknownTable(
-        f"{argument}: there is no table {quoted(name)}.",
-        hint=f"{nearest(name, labels)}Tables: {listing(labels) or 'none'}.",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeCall:
+class DescribeCall(Settled):
     """A call of `describe_tables` whose arguments have been read."""
 
     setting: Setting
     tables: tuple[Table, ...]
     detail: Detail
+    table_count: int = 0  #: of all tables, where only some are described
     statement: None = None
 
-    def render(self, found: ResultSet) -> Answer:
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the descriptions, as many as fit."""
         described: list[object] = []
         room = self.setting.limits.max_bytes - ROOM_FOR_NOTE
         for table in self.tables:
-            description = _described(self.setting.catalog, table, self.detail)
+            description = _described(self.setting, table, self.detail)
             if size(description) > room and not described:
                 described.append(_shortened(description, room))
                 break
@@ -107,16 +113,16 @@ class DescribeCall:
             if room < 0:
                 break
             described.append(description)
-        truncated = len(described) < len(self.tables) or room < 0
-        structured: dict[str, object] = {
-            "table_count": len(self.tables),
-            "truncated": truncated,
-            "tables": described,
-        }
+        count = max(len(self.tables), self.table_count)
+        truncated = len(described) < count or room < 0
+        structured: dict[str, object] = {"table_count": count, "truncated": truncated, "tables": described}
         if truncated:
-            structured["note"] = (
-                f"{len(described)} of {len(self.tables)} tables: name tables, or ask for less detail."
+            how = (
+                "find tables with list_tables and name them"
+                if self.table_count
+                else "name tables, or ask for less detail"
             )
+            structured["note"] = f"{len(described):,} of {count:,} tables: {how}."
         value, text = write(structured, None, self.setting.style)
         return Answer(structured=value, text=text, rows=len(described), truncated=truncated)
 
@@ -133,18 +139,24 @@ def _shortened(description: dict[str, object], room: int) -> dict[str, object]:
     return {**head, "columns": columns[: max(most - 1, 0)], "column_count": len(columns)}
 
 
-def _described(catalog: Catalog, table: Table, detail: Detail) -> dict[str, object]:
+def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, object]:
+    catalog = setting.catalog
     label = catalog.label(table)
     match detail:
         case Detail.NAMES:
             return {"name": label}
         case Detail.SUMMARY:
-            return _head(table, label) | {"columns": column_parts(catalog, table)}
+            return (
+                _head(table, label) | {"columns": column_parts(catalog, table)} | _relations(setting, table)
+            )
         case Detail.FULL:
+            columns = {"columns": [_full(column) for column in table.columns]}
+            references = relation_targets(catalog, table)
+            related = {"references": references} if references else {}
             return (
                 _head(table, label)
-                | {"columns": [_full(column) for column in table.columns]}
-                | (_keys(table) | _relations(catalog, table))
+                | columns
+                | (_keys(table) | related | _relations(setting, table) | _incoming(setting, table))
             )
 
 
@@ -180,24 +192,22 @@ def _keys(table: Table) -> dict[str, object]:
     return ({"key": list(primary.columns)} if primary.primary else {}) | (keys if keys["unique"] else {})
 
 
-def _relations(catalog: Catalog, table: Table) -> dict[str, object]:
-    targets = relation_targets(catalog, table)
-    return {"references": targets} if targets else {}
+def _relations(setting: Setting, table: Table) -> dict[str, object]:
+    """Return the steps of paths that begin at *table*, with the tables that they lead to."""
+    relations = setting.paths.relations(table)
+    targets = {spelled(each.name): setting.catalog.label(each.target) for each in relations.values()}
+    return {"relations": targets} if targets else {}
+
+
+def _incoming(setting: Setting, table: Table) -> dict[str, object]:
+    """Return the columns of other tables that refer to *table*."""
+    found = [
+        f"{setting.catalog.label(source)}.{', '.join(key.columns)}"
+        for source, key in setting.catalog.references(table)
+    ]
+    return {"referenced_by": found} if found else {}
 
 
 def define(setting: Setting) -> Iterator[DescribeTables]:
     """Yield the one `describe_tables`."""
-    schema = schema_of(DescribeArguments)
-    yield DescribeTables(
-        setting=setting,
-        definition=ToolDefinition(
-            name="describe_tables",
-            title="Describe tables",
-            description=(
-                "Describe tables and views: columns, types, keys, relations, comments. "
-                "detail: names, summary, or full with defaults, bounds and comments. Reads no rows."
-            ),
-            input_schema=schema,
-            output_schema=DESCRIPTION_SCHEMA,
-        ),
-    )
+    yield DescribeTables(setting=setting)

@@ -1,8 +1,12 @@
-"""The tool `get_T`: one row by its key, with whole cells, and pictures and sound as such."""
+"""The tools `get_T` and `get_row`: one row by its key, with whole cells, and pictures and sound as such."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
@@ -10,6 +14,7 @@ from dbtools.cells import dump, encoder, size
 from dbtools.column_types import Family, Operator, quoted
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE, cell_uri
+from dbtools.paths import Names, Place, folded
 from dbtools.results import (
     Answer,
     Cut,
@@ -22,11 +27,22 @@ from dbtools.results import (
     write,
 )
 from dbtools.statement import Comparison, Output, Select, Statement, bind_conditions
-from dbtools.tools.arguments import as_text, check, unknown_argument
-from dbtools.tools.definition import ROW_SCHEMA, Setting, ToolDefinition
-from dbtools.tools.list_rows import link_type
+from dbtools.tools.arguments import (
+    Arguments,
+    Array,
+    Object,
+    Written,
+    as_text,
+    check,
+    read,
+    schema_of,
+    unknown_argument,
+)
+from dbtools.tools.definition import ROW_SCHEMA, Setting, Settled, ToolDefinition
+from dbtools.tools.list_rows import find_columns, link_type
 from dbtools.tools.naming import argument_names
-from dbtools.tools.wording import LONGEST_TABLE_COMMENT, cleaned, sentence
+from dbtools.tools.tables import table_of, table_schema
+from dbtools.tools.wording import cleaned
 
 LARGEST_MEDIA = 1_000_000  #: bytes of the pictures and sounds that go along with a row
 LARGEST_OTHER = 100_000  #: bytes of the other blobs that do
@@ -37,14 +53,36 @@ ROOM_FOR_LENGTH = 40  #: bytes that say how long a cut cell is
 SHORTEST = 100  #: bytes that a cut cell keeps
 
 
+class RowArguments(Arguments):
+    """Arguments of `get_row`."""
+
+    table: str
+    key: Annotated[dict[str, Written], Object] = Field(description="the key's columns and their values")
+    columns: Annotated[tuple[str, ...], Array] = Field(default=(), description="default all; also paths")
+
+
 @dataclass(frozen=True, kw_only=True)
 class GetRow:
     """`get_T` for one table that has a key."""
 
     setting: Setting
-    table: Table
+    names: Names
     keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
-    definition: ToolDefinition
+
+    @property
+    def table(self) -> Table:
+        """The table that it is for."""
+        return self.names.table
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return f"get_{self.setting.name(self.names.table)}"
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        return _definition(self.setting, self.names.table, self.keys, self.name)
 
     def bind(self, arguments: Mapping[str, object]) -> "GetCall":
         """Return the call that gets the row whose key *arguments* are."""
@@ -52,66 +90,134 @@ class GetRow:
         for name in arguments:
             if name not in self.keys:
                 raise unknown_argument(name, list(self.keys))
-        texts = [self._text(name, arguments.get(name)) for name in self.keys]
-        return self.bind_key(texts)
+        return bind_get(self.setting, self.names, self.keys, key_texts(self.keys, arguments))
 
-    def bind_key(self, texts: Sequence[str]) -> "GetCall":
-        """Return the call that gets the row whose key's values are written as *texts*."""
-        statement = key_statement(self.table, self.keys, texts, self._outputs())
-        shown = ", ".join(f"{name} {quoted(text)}" for name, text in zip(self.keys, texts, strict=True))
-        return GetCall(tool=self, statement=statement, key=shown)
 
-    def _text(self, name: str, value: object) -> str:
-        text = as_text(value)
-        if text is None:
-            raise errors.BadArgument(f"{name} is missing.", hint=f"The key is: {listing(self.keys)}.")
-        if not isinstance(text, str):
-            raise errors.BadArgument(
-                f"{name}: wants {self.keys[name].type.wants}, not an array or an object."
-            )
-        return text
+@dataclass(frozen=True, kw_only=True)
+class GetRowOfAny:
+    """`get_row` for any table that has a key."""
 
-    def _outputs(self) -> tuple[Output, ...]:
-        most = self.setting.limits.max_bytes
-        return tuple(
-            Output(column=column, cut=LARGEST_MEDIA if column.type.family is Family.BYTES else most)
-            for column in self.table.columns
+    setting: Setting
+    name: str = "get_row"
+    table: None = None
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        return ToolDefinition(
+            name=self.name,
+            title="Get a row",
+            description=(
+                "Get one row of a table by its key, all columns, long texts whole; "
+                "pictures and sound come as such. Columns may be paths along foreign keys."
+            ),
+            input_schema=table_schema(self.setting, schema_of(RowArguments)),
+            output_schema=ROW_SCHEMA,
         )
+
+    def bind(self, arguments: Mapping[str, object]) -> "GetCall":
+        """Return the call that gets the row that *arguments* name."""
+        asked = read(RowArguments, arguments)
+        table = table_of(self.setting.catalog, asked.table, "table")
+        keys = key_arguments(table)
+        if not keys:
+            raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
+        known = {column.name: column for column in keys.values()}
+        given: dict[str, object] = {}
+        for name, value in asked.key.items():
+            column = folded(name, known)
+            if column is None:
+                raise unknown_argument(name, list(known), "key")
+            if column.name in given:
+                raise errors.BadArgument(f"key: {column.name} is named twice.")
+            given[column.name] = value
+        texts = key_texts(known, given, "key.")
+        return bind_get(self.setting, self.setting.names(table), known, texts, asked.columns)
+
+
+def key_arguments(table: Table) -> Mapping[str, Column]:
+    """Return the columns that name a row of *table* by their arguments; none where no row can be named."""
+    keys = argument_names(table.key_columns())
+    return keys if all(Operator.EQ in column.type.operators for column in keys.values()) else {}
+
+
+def key_texts(
+    keys: Mapping[str, Column], arguments: Mapping[str, object], prefix: str = ""
+) -> tuple[str, ...]:
+    """Return the values of *keys* in *arguments* as texts, or raise BadArgument."""
+    texts: list[str] = []
+    for name, column in keys.items():
+        text = as_text(arguments.get(name))
+        if text is None:
+            raise errors.BadArgument(f"{prefix}{name} is missing.", hint=f"The key is: {listing(keys)}.")
+        if not isinstance(text, str):
+            raise errors.BadArgument(f"{prefix}{name}: wants {column.type.wants}, not an array or an object.")
+        texts.append(text)
+    return tuple(texts)
+
+
+def bind_get(
+    setting: Setting,
+    names: Names,
+    keys: Mapping[str, Column],
+    texts: Sequence[str],
+    columns: Sequence[str] = (),
+) -> "GetCall":
+    """Return the call that gets *columns*, by default all, of the row whose *keys* are written as *texts*."""
+    places = find_columns(names, columns)
+    most = setting.limits.max_bytes
+    cuts = [
+        LARGEST_MEDIA if place.type.family is Family.BYTES and isinstance(place, Column) else most
+        for place in places.values()
+    ]
+    shown = [Output(term=place, cut=cut) for place, cut in zip(places.values(), cuts, strict=True)]
+    hidden = [Output(term=column) for column in keys.values() if column not in places.values()]
+    shown_key = ", ".join(f"{name} {quoted(text)}" for name, text in zip(keys, texts, strict=True))
+    return GetCall(
+        setting=setting,
+        names=names,
+        places=places,
+        statement=key_statement(names, keys, texts, (*shown, *hidden)),
+        key=shown_key,
+    )
 
 
 def key_statement(
-    table: Table, keys: Mapping[str, Column], texts: Sequence[str], outputs: tuple[Output, ...]
+    names: Names, keys: Mapping[str, Column], texts: Sequence[str], outputs: tuple[Output, ...]
 ) -> Statement:
-    """Return the statement that reads *outputs* of the row of *table* whose *keys* are *texts*."""
+    """Return the statement that reads *outputs* of the row whose *keys* are *texts*."""
     comparisons = [
         Comparison(column=column.name, value=text, argument=name, value_argument=name)
         for (name, column), text in zip(keys.items(), texts, strict=True)
     ]
-    conditions, values = bind_conditions(table, comparisons)
-    return Statement(
-        shape=Select(table=table, outputs=outputs, conditions=conditions), values=values, limit=1
-    )
+    conditions, values = bind_conditions(names, comparisons)
+    shape = Select(table=names.table, outputs=outputs, conditions=conditions)
+    return Statement(shape=shape, values=values, limit=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GetCall:
+class GetCall(Settled):
     """A call of `get_T` whose key has been read."""
 
-    tool: GetRow
+    setting: Setting
+    names: Names
+    places: Mapping[str, Place]  #: what is shown, by its name in the result
     statement: Statement
     key: str
 
-    def render(self, found: ResultSet) -> Answer:
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the row, or raise NoRow."""
+        table = self.names.table
         if not found.rows:
-            raise errors.NoRow(f"{self.tool.table.name} has no row with {self.key}.")
-        cells = dict(zip((column.name for column in self.tool.table.columns), found.rows[0], strict=True))
-        uris = {name: self._uri(cells, name) for name, cell in cells.items() if isinstance(cell, Cut | bytes)}
-        media = tuple(self._media(cells, uris))
-        row = {
-            column.name: self._shown(column, cells[column.name], uris.get(column.name))
-            for column in self.tool.table.columns
+            raise errors.NoRow(f"{table.name} has no row with {self.key}.")
+        cells = dict(zip(self.places, found.rows[0], strict=False))
+        uris = {
+            name: self._uri(found.rows[0], name)
+            for name, cell in cells.items()
+            if isinstance(cell, Cut | bytes)
         }
+        media = tuple(self._media(cells, uris))
+        row = {name: self._shown(name, cells[name], uris.get(name)) for name in self.places}
         cut = self._fit(row, cells)
         structured: dict[str, object] = {"row": row}
         if cut:
@@ -119,16 +225,21 @@ class GetCall:
             names = ", ".join(cut[:MOST_NAMED]) + more
             structured["note"] = f"Cut: {names}. Read {CELL_TEMPLATE} for the whole."
         links = tuple(
-            Link(uri=uri, name=name, type=link_type(self.tool.table.column_by_name[name]))
+            Link(uri=uri, name=name, type=link_type(table.column_by_name[name]))
             for name in cut[:MOST_LINKS]
-            if (uri := self._uri(cells, name)) is not None
+            if (uri := self._uri(found.rows[0], name)) is not None
         )
-        structured, text = write(structured, None, self.tool.setting.style)
+        structured, text = write(structured, None, self.setting.style)
         return Answer(structured=structured, text=text, media=media, links=links, rows=1)
 
-    def _uri(self, cells: Mapping[str, object], column: str) -> str | None:
-        key = [cells[each.name] for each in self.tool.keys.values()]
-        return cell_uri(self.tool.setting.catalog.label(self.tool.table), key, column)
+    def _uri(self, cells: Sequence[object], name: str) -> str | None:
+        """Return the address of what is shown as *name*, which a cell at the end of a path does not have."""
+        place = self.places[name]
+        if not isinstance(place, Column):
+            return None
+        at = {output.term: at for at, output in enumerate(self.statement.shape.outputs)}
+        key = [cells[at[column]] for column in self.names.table.key_columns()]
+        return cell_uri(self.setting.catalog.label(self.names.table), key, place.name)
 
     def _media(self, cells: Mapping[str, object], uris: Mapping[str, str | None]) -> Iterator[Media]:
         room = LARGEST_MEDIA
@@ -141,18 +252,18 @@ class GetCall:
                 room -= len(cell)
                 yield Media(uri=uri, type=type, content=cell)
 
-    def _shown(self, column: Column, cell: object, uri: str | None) -> object:
+    def _shown(self, name: str, cell: object, uri: str | None) -> object:
         if isinstance(cell, Cut):
             return shown_cut(cell) + (f" {uri}" if uri else "")
         if isinstance(cell, bytes) and uri is not None and is_media(type := media_type(cell)):
             # The picture itself goes along; in base64 it would only cost tokens.
             return f"[{len(cell):,} bytes, {type}] {uri}"
-        return encoder(column.type)(cell)
+        return encoder(self.places[name].type)(cell)
 
     def _fit(self, row: dict[str, object], cells: Mapping[str, object]) -> list[str]:
         """Cut the longest cells of *row* until it fits; return the names of all that are cut."""
         cut = [name for name, cell in cells.items() if isinstance(cell, Cut)]
-        room = self.tool.setting.limits.max_bytes - ROOM_FOR_NOTE
+        room = self.setting.limits.max_bytes - ROOM_FOR_NOTE
         total = size({"row": row})
         if total <= room:
             return cut
@@ -183,23 +294,24 @@ def _shortened(cell: object, shown: object, most: int) -> str:
 def define(setting: Setting) -> Iterator[GetRow]:
     """Yield `get_T` for every table that has a key."""
     for table in setting.catalog.tables:
-        keys = argument_names(table.key_columns())
-        if keys and all(Operator.EQ in column.type.operators for column in keys.values()):
-            definition = _definition(setting, table, keys, setting.name(table))
-            yield GetRow(setting=setting, table=table, keys=keys, definition=definition)
+        if keys := key_arguments(table):
+            yield GetRow(setting=setting, names=setting.names(table), keys=keys)
+
+
+def define_for_any(setting: Setting) -> Iterator[GetRowOfAny]:
+    """Yield the one `get_row`."""
+    yield GetRowOfAny(setting=setting)
 
 
 def _definition(setting: Setting, table: Table, keys: Mapping[str, Column], name: str) -> ToolDefinition:
     label = cleaned(setting.catalog.label(table), 140)
-    comment = sentence(cleaned(table.comment, LONGEST_TABLE_COMMENT))
     pictures = any(column.type.family is Family.BYTES for column in table.columns)
     parts = [
-        f"Get one row of {table.kind} {label} by its key, all columns, long texts whole.",
-        comment,
+        f"Get one row of {table.kind} {label} by its key, long texts whole.",
         "Pictures and sound come as such." if pictures else "",
     ]
     return ToolDefinition(
-        name=f"get_{name}",
+        name=name,
         title=f"Get one of {label}",
         description=" ".join(filter(None, parts)),
         input_schema={

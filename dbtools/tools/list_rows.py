@@ -1,7 +1,8 @@
-"""The tool `list_T`: rows of one table that meet conditions, in an order, a page at a time."""
+"""The tools `list_T` and `list_rows`: rows that meet conditions, in an order, a page at a time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import class_of, size
@@ -19,6 +20,7 @@ from dbtools.paging import (
     total_order,
     write_cursor,
 )
+from dbtools.paths import Names, Place, label_of
 from dbtools.results import (
     Answer,
     Cut,
@@ -31,21 +33,15 @@ from dbtools.results import (
     narrowed,
     write,
 )
-from dbtools.statement import (
-    Output,
-    Select,
-    Statement,
-    bind_conditions,
-    bind_order,
-    column_of,
-)
-from dbtools.tools.arguments import DEFAULT_LIMIT, ListArguments, narrowed_schema, read, schema_of
+from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
+from dbtools.tools.arguments import ListArguments, RowsArguments, narrowed_schema, read, schema_of
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, ToolDefinition
+from dbtools.tools.nearest_values import Doubts, doubts, explain
+from dbtools.tools.tables import limited_schema, table_of, table_schema
 from dbtools.tools.wording import (
     LONGEST_TABLE_COMMENT,
     cleaned,
     columns_line,
-    estimate,
     sentence,
 )
 
@@ -59,86 +55,147 @@ class ListRows:
     """`list_T` for one table."""
 
     setting: Setting
-    table: Table
-    definition: ToolDefinition
+    names: Names
+
+    @property
+    def table(self) -> Table:
+        """The table that it is for."""
+        return self.names.table
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return f"list_{self.setting.name(self.names.table)}"
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        return _definition(self.setting, self.names, self.name)
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
         """Return the call that lists the rows that *arguments* ask for."""
-        limits = self.setting.limits
-        asked = read(ListArguments, arguments, bounds={"limit": limits.max_rows})
-        columns = self._columns(asked.columns)
-        conditions, values = bind_conditions(self.table, asked.comparisons())
-        total = total_order(self.table, bind_order(self.table, asked.order_by))
-        mark = digest(
-            self.setting.catalog.qualified(self.table),
-            [[each.column, each.op, each.value, each.values] for each in asked.where],
-            asked.match,
-            [[step.column.name, step.direction] for step in total.order],
-        )
-        position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position()
-        steps, keys = after(total.order, position)
-        shape = Select(
-            table=self.table,
-            outputs=self._outputs(columns, total, named=bool(asked.columns)),
-            conditions=conditions,
-            match=asked.match,
-            order=total.order,
-            after=steps,
-            skip=position.skip > 0,
-        )
-        skip = {"skip": position.skip} if position.skip else {}
-        statement = Statement(
-            shape=shape, values={**values, **keys, **skip}, limit=min(asked.limit, limits.max_rows)
-        )
-        return ListCall(
-            tool=self,
-            statement=statement,
-            columns=columns,
-            total=total,
-            position=position,
-            mark=mark,
+        asked = read(ListArguments, arguments, bounds={"limit": self.setting.limits.max_rows})
+        return bind_list(self.setting, self.names, asked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListRowsOfAny:
+    """`list_rows` for any table."""
+
+    setting: Setting
+    name: str = "list_rows"
+    table: None = None
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        schema = table_schema(self.setting, schema_of(RowsArguments))
+        return ToolDefinition(
+            name=self.name,
+            title="List rows",
+            description=(
+                "List rows of one table or view that meet conditions, in an order, a page at a time. "
+                "Columns may be paths along foreign keys, such as customer.country; describe_tables "
+                "names columns and paths. For totals use aggregate_rows."
+            ),
+            input_schema=limited_schema(self.setting, schema),
+            output_schema=ROWS_SCHEMA,
         )
 
-    def _columns(self, names: Sequence[str]) -> tuple[Column, ...]:
-        if not names:
-            return self.table.columns
-        columns = tuple(column_of(self.table, name, f"columns[{at}]") for at, name in enumerate(names))
-        if len(set(columns)) < len(columns):
-            twice = next(column for column in columns if columns.count(column) > 1)
-            raise BadArgument(f"columns: {twice.name} is named twice.")
-        return columns
+    def bind(self, arguments: Mapping[str, object]) -> "ListCall":
+        """Return the call that lists the rows that *arguments* ask for."""
+        asked = read(RowsArguments, arguments, bounds={"limit": self.setting.limits.max_rows})
+        table = table_of(self.setting.catalog, asked.table, "table")
+        return bind_list(self.setting, self.setting.names(table), asked)
 
-    def _outputs(self, columns: Sequence[Column], total: Total, *, named: bool) -> tuple[Output, ...]:
-        """Return what to read: the visible columns, then what cursor and links need besides."""
-        shown = [Output(column=column, cut=self._cut(column, named=named)) for column in columns]
-        visible = {column.name for column in columns}
-        needed = {step.column.name: step.column for step in total.order if total.keyset}
-        needed |= {column.name: column for column in self.table.key_columns()}
-        hidden = [
-            Output(column=column, cut=LONGEST_KEY) for name, column in needed.items() if name not in visible
-        ]
-        return (*shown, *hidden)
 
-    def _cut(self, column: Column, *, named: bool) -> int:
-        most = self.setting.limits.max_cell
-        return most if named or column.type.family is not Family.BYTES else min(UNASKED_BYTES, most)
+def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall":
+    """Return the call that lists the rows that *asked* asks for of the table of *names*."""
+    columns = find_columns(names, asked.columns)
+    conditions, values = bind_conditions(names, asked.comparisons())
+    total = total_order(names.table, bind_order(names, asked.order_by))
+    mark = digest(
+        setting.catalog.qualified(names.table),
+        [[each.column, each.op, each.value, each.values] for each in asked.where],
+        asked.match,
+        [[step.term.name, step.direction] for step in total.order],
+    )
+    position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position()
+    steps, keys = after(total.order, position)
+    shape = Select(
+        table=names.table,
+        outputs=_outputs(setting, names.table, columns, total, named=bool(asked.columns)),
+        conditions=conditions,
+        match=asked.match,
+        order=total.order,
+        after=steps,
+        skip=position.skip > 0,
+    )
+    skip = {"skip": position.skip} if position.skip else {}
+    limit = min(asked.limit, setting.limits.max_rows)
+    statement = Statement(shape=shape, values={**values, **keys, **skip}, limit=limit)
+    return ListCall(
+        setting=setting,
+        table=names.table,
+        statement=statement,
+        columns=columns,
+        total=total,
+        position=position,
+        mark=mark,
+        doubts=doubts(names.table, asked.comparisons(), conditions, asked.match),
+    )
+
+
+def find_columns(names: Names, texts: Sequence[str]) -> Mapping[str, Place]:
+    """Return what *texts* name by its name in results: by default all of the table's own columns."""
+    if not texts:
+        return names.table.column_by_name
+    columns: dict[str, Place] = {}
+    for at, text in enumerate(texts):
+        place = names.find(text, f"columns[{at}]")
+        if place in columns.values():
+            raise BadArgument(f"columns: {place.name} is named twice.")
+        columns[label_of(place, text)] = place
+    return columns
+
+
+def _outputs(
+    setting: Setting, table: Table, columns: Mapping[str, Place], total: Total, *, named: bool
+) -> tuple[Output, ...]:
+    """Return what to read: the visible columns, then what cursor and links need besides."""
+    most = setting.limits.max_cell
+    least = most if named else min(UNASKED_BYTES, most)
+    shown = [
+        Output(term=place, cut=least if place.type.family is Family.BYTES else most)
+        for place in columns.values()
+    ]
+    visible = set(columns.values())
+    needed = [step.term for step in total.order] if total.keyset else []
+    hidden = dict.fromkeys(term for term in (*needed, *table.key_columns()) if term not in visible)
+    return (*shown, *(Output(term=term, cut=LONGEST_KEY) for term in hidden))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListCall:
     """A call of `list_T` whose arguments have been read."""
 
-    tool: ListRows
+    setting: Setting
+    table: Table
     statement: Statement
-    columns: tuple[Column, ...]
+    columns: Mapping[str, Place]  #: what is shown, by its name in the result
     total: Total
     position: Position
     mark: str
+    doubts: Doubts
 
-    def render(self, found: ResultSet) -> Answer:
+    def inquire(self, found: ResultSet) -> Sequence[Statement]:
+        """Return what reads the values that are stored, where none was found."""
+        return () if found.rows else [doubt.statement for doubt in self.doubts.each]
+
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""
-        setting = self.tool.setting
-        names = [column.name for column in self.columns]
+        setting = self.setting
+        names = list(self.columns)
         encoded, shown = encode_rows(found, names), found
         count = self._fitting(found, encoded)
         if count == 0 and found.rows:
@@ -149,7 +206,8 @@ class ListCall:
         truncated = found.more or count < len(found.rows)
         cuts = list(self._cuts(shown, count))
         extra: dict[str, object] = {"next_cursor": self._cursor(found, count)} if truncated else {}
-        if note := self._note(capped=count < len(found.rows), truncated=truncated, cuts=bool(cuts)):
+        note = self._note(capped=count < len(found.rows), truncated=truncated, cuts=bool(cuts))
+        if note := note or explain(self.doubts, further):
             extra["note"] = note
         structured, text = write(
             envelope(page, setting.style, truncated=truncated, extra=extra), page, setting.style
@@ -159,7 +217,7 @@ class ListCall:
 
     def _fitting(self, found: ResultSet, encoded: Encoded) -> int:
         """Return how many rows fit together with the cursor after them."""
-        setting = self.tool.setting
+        setting = self.setting
         count = len(found.rows)
         while count:
             reserve = self._reserve(found, count)
@@ -174,8 +232,8 @@ class ListCall:
 
     def _cursor(self, found: ResultSet, count: int) -> str:
         last = found.rows[count - 1]
-        index = {output.column.name: at for at, output in enumerate(found.outputs)}
-        values = [last[index[step.column.name]] for step in self.total.order] if self.total.keyset else []
+        index = {output.term: at for at, output in enumerate(found.outputs)}
+        values = [last[index[step.term]] for step in self.total.order] if self.total.keyset else []
         return write_cursor(next_position(self.total, self.position, count, values), self.mark)
 
     def _note(self, *, capped: bool, truncated: bool, cuts: bool) -> str:
@@ -183,8 +241,8 @@ class ListCall:
         if capped:
             notes.append("Cut at max_tokens: pass next_cursor as cursor, or name fewer columns.")
         elif truncated:
-            notes.append("More rows: pass next_cursor as cursor, or narrow where.")
-        if cuts and self.tool.table.keys:
+            notes.append("More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows.")
+        if cuts and self.table.keys:
             notes.append(f"Long cells are cut: get the row, or read {CELL_TEMPLATE}.")
         return " ".join(notes)
 
@@ -192,16 +250,16 @@ class ListCall:
         for row in found.rows[:count]:
             if Cut not in set(map(class_of, row)):
                 continue
-            for column, cell in zip(self.columns, row, strict=False):
-                if isinstance(cell, Cut):
-                    yield row, column
+            for place, cell in zip(self.columns.values(), row, strict=False):
+                # The row at the end of a path has an address that these columns may not tell.
+                if isinstance(cell, Cut) and isinstance(place, Column):
+                    yield row, place
 
     def _link(self, cut: tuple[tuple[object, ...], Column]) -> Link | None:
         row, column = cut
-        table = self.tool.table
-        index = {output.column.name: at for at, output in enumerate(self.statement.shape.outputs)}
-        key = [row[index[each.name]] for each in table.key_columns()]
-        uri = cell_uri(self.tool.setting.catalog.label(table), key, column.name)
+        index = {output.term: at for at, output in enumerate(self.statement.shape.outputs)}
+        key = [row[index[each]] for each in self.table.key_columns()]
+        uri = cell_uri(self.setting.catalog.label(self.table), key, column.name)
         return None if uri is None else Link(uri=uri, name=column.name, type=link_type(column))
 
 
@@ -219,45 +277,42 @@ def link_type(column: Column) -> str:
 def define(setting: Setting) -> Iterator[ListRows]:
     """Yield `list_T` for every table."""
     for table in setting.catalog.tables:
-        definition = _definition(setting, table, setting.name(table))
-        yield ListRows(setting=setting, table=table, definition=definition)
+        yield ListRows(setting=setting, names=setting.names(table, near=True))
 
 
-def _definition(setting: Setting, table: Table, name: str) -> ToolDefinition:
+def define_for_any(setting: Setting) -> Iterator[ListRowsOfAny]:
+    """Yield the one `list_rows`."""
+    yield ListRowsOfAny(setting=setting)
+
+
+def _definition(setting: Setting, names: Names, name: str) -> ToolDefinition:
+    table = names.table
     label = cleaned(setting.catalog.label(table), 140)
     comment = sentence(cleaned(table.comment, LONGEST_TABLE_COMMENT))
-    what = ", ".join(filter(None, [f"{table.kind} {label}", estimate(table)]))
-    description = " ".join(
-        filter(
-            None,
-            [
-                f"List rows of {what}.",
-                comment,
-                f"Columns: {columns_line(setting.catalog, table)}.",
-            ],
-        )
-    )
+    parts = [
+        f"List rows of {table.kind} {label}.",
+        comment,
+        f"Columns: {columns_line(setting.catalog, table)}.",
+    ]
     return ToolDefinition(
-        name=f"list_{name}",
+        name=name,
         title=f"List {label}",
-        description=description,
-        input_schema=input_schema(setting, table),
+        description=" ".join(filter(None, parts)),
+        input_schema=input_schema(setting, names),
         output_schema=ROWS_SCHEMA,
     )
 
 
-def input_schema(setting: Setting, table: Table) -> Mapping[str, object]:
-    """Return the schema of `list_T`'s arguments: the model's, with *table*'s columns and operators."""
-    column = {"type": "string", "enum": [column.name for column in table.columns]}
-    taken = {operator for column in table.columns for operator in column.type.operators}
-    names = [str(each) for each in Operator if each in taken]
-    operator: dict[str, object] = {"type": "string", "enum": names}
+def input_schema(setting: Setting, names: Names) -> Mapping[str, object]:
+    """Return the schema of `list_T`'s arguments: the model's, with a table's columns, paths and operators."""
+    column = {"type": "string", "enum": list(names.listed)}
+    taken = {operator for place in names.listed.values() for operator in place.type.operators}
+    operators = [str(each) for each in Operator if each in taken]
+    operator: dict[str, object] = {"type": "string", "enum": operators}
     if Operator.EQ in taken:
         operator["default"] = str(Operator.EQ)
-    most = setting.limits.max_rows
     schema = schema_of(ListArguments)
     schema = narrowed_schema(schema, ("properties", "where", "items", "properties", "column"), column)
     schema = narrowed_schema(schema, ("properties", "where", "items", "properties", "op"), operator)
     schema = narrowed_schema(schema, ("properties", "columns", "items"), column)
-    limit = {"type": "integer", "minimum": 1, "maximum": most, "default": min(DEFAULT_LIMIT, most)}
-    return narrowed_schema(schema, ("properties", "limit"), limit)
+    return limited_schema(setting, schema)

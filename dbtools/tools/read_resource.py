@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column
+from dbtools.catalog import Column
 from dbtools.cells import dump, encoder
 from dbtools.column_types import Family, quoted
-from dbtools.links import Address, address_of
+from dbtools.links import address_of
 from dbtools.results import Cut, Media, ResultSet, media_type
 from dbtools.statement import Output, Statement
-from dbtools.tools.definition import Toolset
-from dbtools.tools.get_row import GetCall, GetRow, key_statement
+from dbtools.tools.definition import Setting
+from dbtools.tools.get_row import GetCall, bind_get, key_arguments, key_statement
 
 LARGEST_CELL = 10_000_000  #: characters, or bytes of bytes
 
@@ -65,28 +65,25 @@ def unknown(uri: str) -> errors.UnknownResource:
     return errors.UnknownResource(f"There is no resource {quoted(uri, 200)}.")
 
 
-def bind_resource(catalog: Catalog, tools: Toolset, uri: str) -> RowCall | CellCall:
+def bind_resource(setting: Setting, uri: str) -> RowCall | CellCall:
     """Return the call that reads *uri*, or raise UnknownResource."""
     address = address_of(uri)
-    if address is None:
+    tables = setting.catalog.named(address.table) if address else ()
+    if address is None or len(tables) != 1:
         raise unknown(uri)
-    tool = _tool(catalog, tools, address)
+    keys = key_arguments(tables[0])
+    # A client that fills in the template by RFC 6570 encodes the commas of a composite key.
+    key = tuple(address.key[0].split(",")) if len(address.key) == 1 < len(keys) else address.key
+    if not keys or len(key) != len(keys):
+        raise unknown(uri)
+    names = setting.names(tables[0])
     try:
-        if tool is None or len(address.key) != len(tool.keys):
-            raise unknown(uri)
         if address.column is None:
-            return RowCall(uri=uri, call=tool.bind_key(address.key))
-        column = tool.table.column_by_name.get(address.column)
+            return RowCall(uri=uri, call=bind_get(setting, names, keys, key))
+        column = tables[0].column_by_name.get(address.column)
         if column is None:
             raise unknown(uri)
-        outputs = (Output(column=column, cut=LARGEST_CELL),)
-        statement = key_statement(tool.table, tool.keys, address.key, outputs)
+        statement = key_statement(names, keys, key, (Output(term=column, cut=LARGEST_CELL),))
         return CellCall(uri=uri, column=column, statement=statement)
     except errors.CallError as exc:
         raise unknown(uri) from exc
-
-
-def _tool(catalog: Catalog, tools: Toolset, address: Address) -> GetRow | None:
-    tables = catalog.named(address.table)
-    found = (tool for tool in tools.values() if isinstance(tool, GetRow) and (tool.table,) == tables)
-    return next(found, None)

@@ -8,8 +8,7 @@ import pytest
 from dbtools.catalog import Selection
 from dbtools.database import Database
 from dbtools.policy import Role
-from dbtools.results import Style
-from dbtools.toolbox import take_snapshot
+from dbtools.toolbox import Manner, take_snapshot
 from dbtools.tools import tool_content
 from tests.benchmarks.bare_drivers import open_bare
 from tests.benchmarks.conftest import Target
@@ -65,7 +64,7 @@ async def test_tools_are_defined_in_little_more_time_than_they_are_parsed(
     definitions: list[dict[str, object]] = []
 
     async def define() -> object:
-        snapshot = take_snapshot(catalog, (Role(),), Style())
+        snapshot = take_snapshot(catalog, (Role(),), Manner())
         definitions[:] = [tool_content(each) for each in snapshot.views["default"].definitions]
         return definitions
 

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from dbtools import toolbox
 from dbtools.config import LimitsSection
 from tests.database.shop import Shop, open_shop
 
@@ -60,3 +61,9 @@ def open_shops(serve: Serve, ddl: Mapping[str, str], **limits: LimitsSection) ->
 def shop(dialect: str, shops: Shops) -> Shop:
     """Give the database of this dialect that the module's `shops` open."""
     return shops(dialect)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an empty answer be explained however busy the machine is."""
+    monkeypatch.setattr(toolbox, "PATIENCE", 30.0)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from mcp.server.lowlevel import Server
 
-from dbtools.config import DatabaseSection, LimitsSection, Settings, open_toolbox
+from dbtools.config import DatabaseSection, LimitsSection, Settings, ToolsSection, open_toolbox
 from dbtools.dialects import url_of_file
 from dbtools.server.protocol import build_server
+from dbtools.tools import Surface
 from tests.protocol.client import VERSIONS, Client, connect
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
@@ -51,9 +52,13 @@ def large_path(sqlite_database: Callable[[str], Path]) -> Path:
     return sqlite_database("".join(f"create table t{number:03} (a text);" for number in range(450)))
 
 
-def settings_for(path: Path, *, timeout: float = 10.0) -> Settings:
+def settings_for(path: Path, *, timeout: float = 10.0, surface: Surface = Surface.AUTO) -> Settings:
     """Return the settings that serve the database file at *path*."""
-    return Settings(database=DatabaseSection(url=url_of_file(path)), limits=LimitsSection(timeout=timeout))
+    return Settings(
+        database=DatabaseSection(url=url_of_file(path)),
+        limits=LimitsSection(timeout=timeout),
+        tools=ToolsSection(style=surface),
+    )
 
 
 @pytest.fixture

@@ -42,12 +42,12 @@ async def test_discover_tells_what_the_server_can_do(server: Server[Any]) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_only_tools_and_resources_are_offered(server: Server[Any], version: str) -> None:
+async def test_only_what_is_there_is_offered(server: Server[Any], version: str) -> None:
     """Logging, sampling and roots are deprecated (mcp.md, pitfall 16)."""
     async with connect(server, version=version) as client:
         result = await client.open()
 
-    assert set(result["capabilities"]) == {"resources", "tools"}
+    assert set(result["capabilities"]) == {"completions", "resources", "tools"}
 
 
 async def test_list_changed_is_not_promised(client: Client) -> None:

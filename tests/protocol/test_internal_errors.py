@@ -11,10 +11,10 @@ from dbtools.catalog import Catalog, Column, Key, Table
 from dbtools.column_types import ColumnType, Family
 from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
 from dbtools.policy import Limits, Role
-from dbtools.results import ResultSet, Style
+from dbtools.results import ResultSet
 from dbtools.server.protocol import build_server
 from dbtools.statement import Statement
-from dbtools.toolbox import Executes, Toolbox
+from dbtools.toolbox import Executes, Manner, Toolbox
 from tests.protocol.client import VERSIONS, Client, Message, connect
 
 SECRET = "postgres://u:p@h"
@@ -55,7 +55,7 @@ def _toolbox(execution: Executes, catalog: Catalog | BaseException = CATALOG) ->
             raise catalog
         return catalog
 
-    return Toolbox(introspect, execution, roles=(Role(),), style=Style())
+    return Toolbox(introspect, execution, roles=(Role(),), manner=Manner())
 
 
 async def _ask(client: Client, method: str, params: Mapping[str, object]) -> str:
@@ -173,7 +173,12 @@ async def test_server_goes_on_after_an_internal_error() -> None:
         await client.result("tools/call", CALL)
         listed = await client.result("tools/list")
 
-    assert [tool["name"] for tool in listed["tools"]] == ["describe_tables", "list_person", "get_person"]
+    assert [tool["name"] for tool in listed["tools"]] == [
+        "describe_tables",
+        "aggregate_rows",
+        "list_person",
+        "get_person",
+    ]
 
 
 async def test_catalog_is_read_again_after_a_failure() -> None:
@@ -186,7 +191,7 @@ async def test_catalog_is_read_again_after_a_failure() -> None:
             raise answer
         return answer
 
-    toolbox = Toolbox(introspect, AnswersNonsense(), roles=(Role(),), style=Style())
+    toolbox = Toolbox(introspect, AnswersNonsense(), roles=(Role(),), manner=Manner())
     async with connect(build_server(toolbox, "default", "")) as client:
         error = await client.error("tools/list")
         listed = await client.result("tools/list")
@@ -206,4 +211,4 @@ async def test_columns_of_every_family_are_listed_in_every_version(version: str)
         await client.open()
         listed = await client.result("tools/list")
 
-    assert len(listed["tools"]) == 3
+    assert len(listed["tools"]) == 4

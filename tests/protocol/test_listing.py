@@ -11,13 +11,14 @@ from mcp.server.lowlevel import Server
 
 from dbtools.config import open_toolbox
 from dbtools.server.protocol import build_server
+from dbtools.tools import Surface
 from tests.protocol.client import HANDSHAKES, MODERN, Client, connect
 from tests.protocol.conftest import settings_for
 
 NAME = re.compile(r"[a-z0-9_]{1,40}")
 INVALID_PARAMS = -32602
 NAMES = [
-    "describe_tables",
+    *("describe_tables", "aggregate_rows"),
     *("list_album", "list_person", "list_slow", "list_story", "list_tag"),
     *("get_album", "get_person", "get_story", "get_tag"),
 ]
@@ -25,8 +26,8 @@ NAMES = [
 
 @pytest.fixture
 async def large_server(large_path: Path) -> AsyncIterator[Server[Any]]:
-    """Give a server of a database of 450 tables without keys: 451 tools."""
-    toolbox, database = open_toolbox(settings_for(large_path))
+    """Give a server of a database of 450 tables without keys: 452 tools."""
+    toolbox, database = open_toolbox(settings_for(large_path, surface=Surface.TYPED))
     yield build_server(toolbox, "default", "")
     await database.close()
 
@@ -110,10 +111,10 @@ async def test_many_tools_come_in_pages_of_two_hundred(large_server: Server[Any]
         second = await client.result("tools/list", {"cursor": first["nextCursor"]})
         third = await client.result("tools/list", {"cursor": second["nextCursor"]})
 
-    assert [len(page["tools"]) for page in (first, second, third)] == [200, 200, 51]
+    assert [len(page["tools"]) for page in (first, second, third)] == [200, 200, 52]
     assert "nextCursor" not in third
     names = [tool["name"] for page in (first, second, third) for tool in page["tools"]]
-    assert names == ["describe_tables", *(f"list_t{number:03}" for number in range(450))]
+    assert names == ["describe_tables", "aggregate_rows", *(f"list_t{number:03}" for number in range(450))]
 
 
 async def test_first_page_holds_what_describes_the_rest(large_server: Server[Any]) -> None:

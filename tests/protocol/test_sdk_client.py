@@ -15,9 +15,11 @@ from mcp_types import AudioContent, CallToolResult, ImageContent, TextContent, T
 
 from dbtools.config import open_toolbox
 from dbtools.server.protocol import build_server
+from dbtools.tools import Surface
 from tests.protocol.client import MODERN, PATIENCE, ROOT
 from tests.protocol.conftest import LONG_TEXT, settings_for
 
+BOTH = ("describe_tables", "aggregate_rows")  #: listed beside the tools of each table
 MODES = ("legacy", "auto", MODERN)
 
 
@@ -71,7 +73,7 @@ async def test_client_is_told_of_an_unknown_tool(server: Server[Any], mode: str)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_client_walks_all_pages(large_path: Path, mode: str) -> None:
-    toolbox, database = open_toolbox(settings_for(large_path))
+    toolbox, database = open_toolbox(settings_for(large_path, surface=Surface.TYPED))
     names: list[str] = []
     async with Client(build_server(toolbox, "default", ""), mode=mode) as client:
         page = await client.list_tools(cache_mode="bypass")
@@ -81,7 +83,7 @@ async def test_client_walks_all_pages(large_path: Path, mode: str) -> None:
             names.extend(tool.name for tool in page.tools)
     await database.close()
 
-    assert names == ["describe_tables", *(f"list_t{number:03}" for number in range(450))]
+    assert names == [*BOTH, *(f"list_t{number:03}" for number in range(450))]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -97,8 +99,8 @@ async def test_client_sees_a_changed_list_at_once(sqlite_database: Callable[[str
         after = await client.list_tools()
     await database.close()
 
-    assert [tool.name for tool in before.tools] == ["describe_tables", "list_early"]
-    assert [tool.name for tool in after.tools] == ["describe_tables", "list_early", "list_late"]
+    assert [tool.name for tool in before.tools] == [*BOTH, "list_early"]
+    assert [tool.name for tool in after.tools] == [*BOTH, "list_early", "list_late"]
 
 
 async def test_client_gets_progress(path: Path) -> None:
@@ -128,6 +130,6 @@ async def test_client_of_a_process(path: Path, mode: str) -> None:
             listed = await client.list_tools(cache_mode="bypass")
             called = await client.call_tool("list_person", {"columns": ["name"]})
 
-    assert len(listed.tools) == 10
+    assert len(listed.tools) == 11
     assert called.structured_content is not None
     assert called.structured_content["rows"] == [["Ada"], ["Bo"], ["Cy"]]

@@ -5,6 +5,7 @@ from typing import Any
 
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
 from dbtools.column_types import ColumnType, Family
+from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
 from dbtools.results import Answer, ResultSet, Style
 from dbtools.tools import Setting, Toolset, define
@@ -89,10 +90,20 @@ ANYTHING = table(ID, *(column(str(family), family) for family in Family), name="
 SHOP = Catalog(tables=(PRODUCT, ORDER_LINE, SALE, ANYTHING))
 
 
+def names(of: Table, *others: Table) -> Names:
+    """Return what may be named of the table *of* in a database that has it and *others*."""
+    return Names(table=of, paths=Paths(Catalog(tables=(of, *others))))
+
+
+def setting(*tables: Table, limits: Limits | None = None, style: Style | None = None) -> Setting:
+    """Return the setting of a database of *tables*; of the shop, if none are named."""
+    catalog = Catalog(tables=tables) if tables else SHOP
+    return Setting(catalog=catalog, limits=limits or Limits(), style=style or Style())
+
+
 def tools(*tables: Table, limits: Limits | None = None, style: Style | None = None) -> Toolset:
     """Return the tools of a database of *tables*; of the shop, if none are named."""
-    catalog = Catalog(tables=tables) if tables else SHOP
-    return define(Setting(catalog=catalog, limits=limits or Limits(), style=style or Style()))
+    return define(setting(*tables, limits=limits, style=style))
 
 
 def answer(

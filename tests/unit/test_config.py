@@ -1,16 +1,27 @@
 """The configuration: what a file may say, and complaints that name the file and the key."""
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from dbtools.catalog import Catalog, Selection
-from dbtools.config import Settings, TableSection, described, load, settings_of
+from dbtools.config import (
+    Settings,
+    TableSection,
+    ToolsSection,
+    described,
+    load,
+    open_toolbox,
+    settings_of,
+)
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
 from dbtools.results import Rows, Style, Text
+from dbtools.toolbox import Manner
+from dbtools.tools import Listing, Surface
 from tests.unit.shop import ID, PRODUCT, SALE, table
 
 GOOD = """
@@ -35,6 +46,7 @@ timeout = "2.5s"
 [tools]
 style = "typed"
 budget = 500
+pin = ["product"]
 
 [results]
 rows = "objects"
@@ -67,7 +79,10 @@ def test_good_file_is_read_whole(tmp_path: Path) -> None:
         Role(name="default", limits=Limits(max_rows=20, max_tokens=5_000, max_cell=100, timeout=2.5)),
     )
     assert settings.selection() == Selection(schemas=("main",), include=("*",), exclude=("log_*",))
-    assert settings.style() == Style(rows=Rows.OBJECTS, text=Text.CSV)
+    assert settings.manner() == Manner(
+        style=Style(rows=Rows.OBJECTS, text=Text.CSV),
+        listing=Listing(surface=Surface.TYPED, budget=500, pin=("product",)),
+    )
     assert (settings.tools.style, settings.tools.budget) == ("typed", 500)
 
 
@@ -76,7 +91,8 @@ def test_everything_but_the_database_has_a_default(tmp_path: Path) -> None:
 
     assert settings.roles() == (Role(),)
     assert settings.selection() == Selection()
-    assert settings.style() == Style()
+    assert settings.manner() == Manner()
+    assert settings.manner().listing == Listing(surface=Surface.AUTO, budget=10_000, pin=())
     assert settings.tables == {}
 
 
@@ -118,6 +134,13 @@ def test_schema_of_the_file_accepts_it() -> None:
         pytest.param("[limits]\ntimeout = nan", ["limits.timeout:"], id="nan for a duration"),
         pytest.param("[results]\ntext = 'xml'", ["results.text:"], id="unknown choice"),
         pytest.param("[tools]\nstyle = 'loud'", ["tools.style:"], id="unknown style"),
+        pytest.param("[tools]\nstyle = 5", ["tools.style:"], id="number for a style"),
+        pytest.param("[tools]\nbudget = -1", ["tools.budget:"], id="negative budget"),
+        pytest.param("[tools]\nbudget = true", ["tools.budget:"], id="boolean for a budget"),
+        pytest.param("[tools]\nbudget = 'all'", ["tools.budget:"], id="text for a budget"),
+        pytest.param("[tools]\npin = 'product'", ["tools.pin:"], id="text for a list of tables"),
+        pytest.param("[tools]\npin = [1]", ["tools.pin.0:"], id="number for a table"),
+        pytest.param("[tools]\npins = []", ["tools.pins:", "Did you mean pin?"], id="unknown key of tools"),
         pytest.param("[database]\nurl = 5", ["database.url:"], id="number for a text"),
         pytest.param("[database]\nschemas = 'main'", ["database.schemas:"], id="text for a list"),
         pytest.param("[database]\ninclude = [1]", ["database.include.0:"], id="number in a list"),
@@ -207,6 +230,32 @@ def test_target_that_is_nothing_is_refused(tmp_path: Path, target: str | None) -
         settings_of(target, tmp_path)
 
     assert raised.value.hint
+
+
+@pytest.mark.parametrize("style", ["typed", "generic", "auto"])
+def test_style_is_that_of_the_file(tmp_path: Path, style: str) -> None:
+    path = _written(tmp_path, f'[database]\nurl = "shop.db"\n[tools]\nstyle = "{style}"\nbudget = 0')
+
+    assert load(path).manner().listing == Listing(surface=Surface(style), budget=0)
+
+
+TWO_TABLES = "create table product (id integer); create table sale (id integer);"
+
+
+@pytest.mark.parametrize(
+    ("pin", "says"),
+    [("products", ["[tools] pin", "'products'", "Did you mean product?"]), ("", ["[tools] pin", "''"])],
+)
+async def test_pinned_table_that_is_not_there_is_refused(
+    sqlite_database: Callable[[str], Path], pin: str, says: list[str]
+) -> None:
+    settings = settings_of(str(sqlite_database(TWO_TABLES)), Path())
+    toolbox, database = open_toolbox(settings.model_copy(update={"tools": ToolsSection(pin=(pin,))}))
+
+    with pytest.raises(ConfigurationError) as raised:
+        await toolbox.list("default")
+    await database.close()
+    assert [said for said in says if said not in str(raised.value)] == []
 
 
 SHOP = Catalog(tables=(PRODUCT, SALE))

@@ -55,7 +55,7 @@ def test_schemas_are_plain_enough_for_every_client(definition: ToolDefinition) -
     Draft202012Validator.check_schema(definition.output_schema)
 
     assert schema["type"] == "object"
-    assert [node for node in objects if node.get("additionalProperties") is not False] == []
+    assert [node for node in objects if node.get("additionalProperties", True) is True] == []
     assert [node for node in nodes if FORBIDDEN & set(node)] == []
     assert [node for node in nodes if node.get("type") == "null" or isinstance(node.get("type"), list)] == []
     assert [node for node in nodes if "title" in node or node.get("default", 0) in (None, "", [])] == []
@@ -99,9 +99,6 @@ def test_list_advertises_columns_operators_and_bounds() -> None:
                         "values": {
                             "type": "array",
                             "items": {"type": "string"},
-                            "description": schema["properties"]["where"]["items"]["properties"]["values"][
-                                "description"
-                            ],
                         },
                     },
                     "required": ["column"],
@@ -112,7 +109,6 @@ def test_list_advertises_columns_operators_and_bounds() -> None:
             "columns": {
                 "type": "array",
                 "items": {"type": "string", "enum": ["day", "total"]},
-                "description": schema["properties"]["columns"]["description"],
             },
             "order_by": {
                 "type": "array",
@@ -162,12 +158,13 @@ def test_keys_are_advertised_with_their_types() -> None:
 def test_key_that_cannot_be_compared_makes_no_tool() -> None:
     of = table(column("items", Family.ARRAY, nullable=False), name="of", key=("items",))
 
-    assert set(tools(of)) == {"describe_tables", "list_of"}
+    assert "get_of" not in tools(of)
+    assert "list_of" in tools(of)
 
 
 def test_description_says_what_the_table_is() -> None:
     assert TOOLS["list_product"].definition.description.startswith(
-        "List rows of table product, about 1,200 rows. What the shop sells. Columns: id bigint key; name text"
+        "List rows of table product. What the shop sells. Columns: id bigint key; name text"
     )
     assert "product.id" in TOOLS["list_order_line"].definition.description
     assert "product" in TOOLS["get_product"].definition.description
@@ -192,6 +189,8 @@ def _arguments(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
         return st.sampled_from(schema["enum"])
     match schema.get("type"):
         case "object":
+            if "properties" not in schema:
+                return st.dictionaries(st.text("abc", max_size=3), _arguments(schema["additionalProperties"]))
             properties = {name: _arguments(each) for name, each in schema["properties"].items()}
             required = set(schema.get("required", ()))
             return st.fixed_dictionaries(
@@ -213,7 +212,16 @@ def _arguments(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
 
 
 #: What no schema can say: whether the column takes the operator, and whether the value is one of its.
-UNSAYABLE = {"bad_value", "bad_operator", "bad_argument", "unknown_column", "unknown_table", "bad_cursor"}
+KEYED_BY = {tool.name for tool in TOOLS.values() if tool.table and tool.name.startswith("get_")}
+UNSAYABLE = {
+    "bad_value",
+    "unknown_argument",
+    "bad_operator",
+    "bad_argument",
+    "unknown_column",
+    "unknown_table",
+    "bad_cursor",
+}
 
 
 def _refusal(name: str, arguments: Mapping[str, object]) -> str | None:
@@ -229,14 +237,14 @@ def test_arguments_that_the_schema_lets_pass_are_read(data: st.DataObject) -> No
     definition = data.draw(st.sampled_from(DEFINITIONS))
     arguments = data.draw(_arguments(definition.input_schema))
     Draft202012Validator(definition.input_schema).validate(arguments)
-    if definition.name.startswith("list_"):
+    if definition.name.startswith("list_") and definition.name not in ("list_rows", "list_tables"):
         read(ListArguments, arguments, bounds={"limit": 200})
     if definition.name == "describe_tables":
         read(DescribeArguments, arguments)
 
     code = _refusal(definition.name, arguments)
 
-    assert code is None or code in ({"bad_value"} if definition.name.startswith("get_") else UNSAYABLE)
+    assert code is None or code in ({"bad_value"} if definition.name in KEYED_BY else UNSAYABLE)
 
 
 @pytest.mark.parametrize(

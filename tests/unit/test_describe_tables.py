@@ -1,17 +1,20 @@
 """`describe_tables`: which tables are meant, and how much is said of each."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from dbtools.catalog import Catalog, Key
+from dbtools.catalog import Catalog, ForeignKey, Key, Table
 from dbtools.column_types import Family
 from dbtools.errors import UnknownTable
 from dbtools.policy import Limits
 from dbtools.results import Answer
-from dbtools.tools import Setting, define
-from dbtools.tools.describe_tables import DESCRIPTION_SCHEMA, table_of
+from dbtools.tools import Setting, Toolset, define
+from dbtools.tools.describe_tables import DESCRIPTION_SCHEMA
+from dbtools.tools.tables import table_of
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, answer, column, table, tools
 
 PRICED = table(
@@ -53,6 +56,7 @@ def test_summary_lists_columns_and_relations() -> None:
             "name": "order line",
             "kind": "table",
             "columns": ["order_id bigint key", "product_id bigint key → product.id", "quantity bigint"],
+            "relations": {"product": "product"},
         },
         {"name": "sale", "kind": "table", "columns": ["day date", "total numeric(10,2)"]},
     ]
@@ -152,3 +156,95 @@ def test_descriptions_beyond_the_cap_are_left_out() -> None:
     assert "note" in structured
     assert len(described.text) <= limits.max_bytes
     assert json.loads(described.text) == structured
+
+
+def _person(*references: tuple[str, str], name: str = "person", schema: str = "", **more: Any) -> Table:
+    """Return a table with a foreign key for each of *references*: a column, and the table it refers to."""
+    foreign_keys = tuple(
+        ForeignKey(columns=(each,), target_schema=schema, target=target, target_columns=("id",), **more)
+        for each, target in references
+    )
+    columns = (ID, *(column(each, Family.INTEGER) for each, _ in references))
+    return table(*columns, name=name, schema=schema, foreign_keys=foreign_keys)
+
+
+def _one(toolset: Toolset, name: str, detail: str = "summary") -> dict[str, object]:
+    structured = answer(toolset, "describe_tables", {"tables": [name], "detail": detail}).structured
+    tables = structured["tables"]
+    assert isinstance(tables, list)
+    [described] = tables
+    assert isinstance(described, dict)
+    return described
+
+
+@pytest.mark.parametrize("detail", ["summary", "full"])
+def test_relations_are_the_steps_of_paths(detail: str) -> None:
+    pair = ForeignKey(columns=("a", "b"), target_schema="", target="pair", target_columns=("a", "b"))
+    person = _person(("boss_id", "person"), ("key.id", "pair"))
+    person = replace(
+        person,
+        columns=(*person.columns, column("a"), column("b")),
+        foreign_keys=(*person.foreign_keys, pair),
+    )
+
+    described = _one(tools(person, table(ID, name="pair")), "person", detail)
+
+    assert described["relations"] == {"boss": "person", '"key.id"': "pair", "pair_by_a_b": "pair"}
+
+
+def test_relations_lead_to_tables_by_the_names_that_tools_take() -> None:
+    toolset = tools(*(_person(("boss_id", "person"), schema=schema) for schema in ("x", "y")))
+
+    assert _one(toolset, "y.person")["relations"] == {"boss": "y.person"}
+
+
+def test_foreign_key_that_is_no_path_is_no_relation() -> None:
+    toolset = tools(_person(("boss_id", "person"), joinable=False), _person(("x_id", "gone"), name="other"))
+
+    assert "relations" not in _one(toolset, "person")
+    assert "relations" not in _one(toolset, "other")
+    assert _one(toolset, "person", "full")["references"] == {"boss_id": "person.id"}
+
+
+def test_full_description_says_what_refers_to_a_table() -> None:
+    toolset = tools(PRODUCT, ORDER_LINE, _person(("product_id", "product"), ("boss_id", "person")))
+
+    assert _one(toolset, "product", "full")["referenced_by"] == ["order line.product_id", "person.product_id"]
+    assert _one(toolset, "person", "full")["referenced_by"] == ["person.boss_id"]
+    assert "referenced_by" not in _one(toolset, "order line", "full")
+    assert "referenced_by" not in _one(toolset, "product")
+
+
+MANY = tools(*(table(ID, name=f"t{number:03}", comment="one") for number in range(120)))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"tables": []}, {"detail": None}, {"detail": ""}], ids=str)
+def test_of_very_many_tables_the_names_of_the_first_are_enough(arguments: dict[str, object]) -> None:
+    described = answer(MANY, "describe_tables", arguments)
+
+    assert described.structured == {
+        "table_count": 120,
+        "truncated": True,
+        "tables": [{"name": f"t{number:03}"} for number in range(100)],
+        "note": described.structured["note"],
+    }
+    assert "list_tables" in str(described.structured["note"])
+    assert described.truncated
+
+
+def test_of_a_hundred_tables_all_are_described() -> None:
+    hundred = tools(*(table(ID, name=f"t{number:03}") for number in range(100)))
+
+    described = answer(hundred, "describe_tables", {})
+
+    assert (described.structured["table_count"], described.rows, described.truncated) == (100, 100, False)
+    assert "columns" in str(described.structured["tables"])
+
+
+def test_detail_that_is_asked_for_is_given_of_very_many_tables() -> None:
+    summary = answer(MANY, "describe_tables", {"detail": "summary"})
+    names = answer(MANY, "describe_tables", {"detail": "names"})
+
+    assert (summary.rows, summary.truncated) == (120, False)
+    assert (names.rows, names.truncated) == (120, False)
+    assert _one(MANY, "t119")["columns"] == ["id bigint key"]

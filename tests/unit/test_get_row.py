@@ -30,10 +30,10 @@ def test_call_asks_for_the_row_with_its_key() -> None:
     assert call.statement == Statement(
         shape=Select(
             table=ORDER_LINE,
-            outputs=tuple(Output(column=each, cut=60_000) for each in ORDER_LINE.columns),
+            outputs=tuple(Output(term=each, cut=60_000) for each in ORDER_LINE.columns),
             conditions=(
-                Condition(column=order_id, operator=Operator.EQ, parameters=("c0_0",)),
-                Condition(column=product_id, operator=Operator.EQ, parameters=("c1_0",)),
+                Condition(term=order_id, operator=Operator.EQ, parameters=("c0_0",)),
+                Condition(term=product_id, operator=Operator.EQ, parameters=("c1_0",)),
             ),
         ),
         values={"c0_0": 3, "c1_0": 7},

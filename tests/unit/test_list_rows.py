@@ -40,8 +40,8 @@ def test_call_without_arguments_reads_every_column_by_the_key() -> None:
     assert _statement("list_order_line", {}) == Statement(
         shape=Select(
             table=ORDER_LINE,
-            outputs=tuple(Output(column=each, cut=2_000) for each in ORDER_LINE.columns),
-            order=(Order(column=order_id), Order(column=product_id)),
+            outputs=tuple(Output(term=each, cut=2_000) for each in ORDER_LINE.columns),
+            order=(Order(term=order_id), Order(term=product_id)),
         ),
         values={},
         limit=50,
@@ -67,18 +67,18 @@ def test_call_asks_for_what_its_arguments_say() -> None:
         shape=Select(
             table=PRODUCT,
             outputs=(
-                Output(column=name, cut=2_000),
-                Output(column=price, cut=LONGEST_KEY),
-                Output(column=id, cut=LONGEST_KEY),
+                Output(term=name, cut=2_000),
+                Output(term=price, cut=LONGEST_KEY),
+                Output(term=id, cut=LONGEST_KEY),
             ),
             conditions=(
-                Condition(column=price, operator=Operator.GT, parameters=("c0_0",)),
-                Condition(column=name, operator=Operator.IS_NULL, wanted=False),
+                Condition(term=price, operator=Operator.GT, parameters=("c0_0",)),
+                Condition(term=name, operator=Operator.IS_NULL, wanted=False),
             ),
             match=Match.ANY,
             order=(
-                Order(column=price, direction=Direction.DESC),
-                Order(column=id, direction=Direction.DESC),
+                Order(term=price, direction=Direction.DESC),
+                Order(term=id, direction=Direction.DESC),
             ),
         ),
         values={"c0_0": "5"},
@@ -97,7 +97,7 @@ def test_shape_does_not_depend_on_values() -> None:
 def test_bytes_are_read_whole_only_where_they_are_named() -> None:
     def cut(arguments: dict[str, object]) -> int | None:
         outputs = _statement("list_product", arguments).shape.outputs
-        return next(output.cut for output in outputs if output.column.name == "photo")
+        return next(output.cut for output in outputs if output.term.name == "photo")
 
     assert cut({}) == 64
     assert cut({"columns": ["photo"]}) == 2_000
@@ -198,7 +198,7 @@ def test_empty_page_is_complete() -> None:
 def test_cursor_goes_on_after_the_last_row() -> None:
     arguments: dict[str, object] = {"columns": ["name"], "order_by": ["price desc"], "limit": 2}
     page = answer(TOOLS, "list_product", arguments, ("a", "9.90", 1), ("b", None, 2), more=True)
-    price, id = (Order(column=each, direction=Direction.DESC) for each in _columns(PRODUCT, "price", "id"))
+    price, id = (Order(term=each, direction=Direction.DESC) for each in _columns(PRODUCT, "price", "id"))
 
     following = _statement(
         "list_product", {**arguments, "cursor": page.structured["next_cursor"], "limit": 9}

@@ -32,18 +32,18 @@ LENIENT = replace(TYPES[Family.ANY], lenient=True)
 def _total(*families: Family, nullable: bool = True) -> Total:
     return Total(
         order=tuple(
-            Order(column=column(f"k{at}", family, nullable=nullable)) for at, family in enumerate(families)
+            Order(term=column(f"k{at}", family, nullable=nullable)) for at, family in enumerate(families)
         ),
         keyset=True,
     )
 
 
 def _named(total: Total) -> tuple[list[str], bool]:
-    return [f"{step.column.name} {step.direction}" for step in total.order], total.keyset
+    return [f"{step.term.name} {step.direction}" for step in total.order], total.keyset
 
 
 def _by(table: Table, name: str, direction: Direction = Direction.ASC) -> Order:
-    return Order(column=table.column_by_name[name], direction=direction)
+    return Order(term=table.column_by_name[name], direction=direction)
 
 
 UNIQUE_CODE = column("code", nullable=False)
@@ -131,7 +131,7 @@ VALUES = st.one_of(
 @given(values=st.lists(VALUES, min_size=1, max_size=4).map(tuple), skip=st.integers(0, MOST_SKIPPED))
 def test_cursor_is_read_as_it_was_written(values: tuple[object, ...], skip: int) -> None:
     total = Total(
-        order=tuple(Order(column=column(f"k{at}", type=LENIENT)) for at in range(len(values))), keyset=True
+        order=tuple(Order(term=column(f"k{at}", type=LENIENT)) for at in range(len(values))), keyset=True
     )
     position = Position(values=values, skip=skip)
     read = read_cursor(write_cursor(position, MARK), MARK, total)
@@ -142,7 +142,7 @@ def test_cursor_is_read_as_it_was_written(values: tuple[object, ...], skip: int)
 
 
 def test_cursor_keeps_nan() -> None:
-    total = Total(order=(Order(column=column("k", Family.NUMBER)),), keyset=True)
+    total = Total(order=(Order(term=column("k", Family.NUMBER)),), keyset=True)
 
     read = read_cursor(write_cursor(Position(values=(float("nan"),)), MARK), MARK, total)
 
@@ -185,7 +185,7 @@ def test_cursor_takes_what_its_column_holds(family: Family, value: object) -> No
 )
 def test_cursor_takes_dates_that_only_some_databases_have(value: str) -> None:
     total = Total(
-        order=(Order(column=column("k", type=replace(TYPES[Family.DATE], infinite=True))),), keyset=True
+        order=(Order(term=column("k", type=replace(TYPES[Family.DATE], infinite=True))),), keyset=True
     )
 
     assert read_cursor(write_cursor(Position(values=(value,)), MARK), MARK, total).values == (value,)
@@ -353,7 +353,7 @@ def test_pages_without_a_key_are_counted() -> None:
 
 def test_place_after_a_row_binds_its_values() -> None:
     key: Column = ID
-    order = (Order(column=PRODUCT.column_by_name["price"], direction=Direction.DESC), Order(column=key))
+    order = (Order(term=PRODUCT.column_by_name["price"], direction=Direction.DESC), Order(term=key))
 
     assert after(order, Position()) == ((), {})
     assert after(order, Position(values=("9.90", 7))) == (

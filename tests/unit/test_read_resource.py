@@ -4,26 +4,23 @@ import json
 
 import pytest
 
-from dbtools.catalog import Catalog
 from dbtools.column_types import Family
 from dbtools.errors import NoRow, UnknownResource
 from dbtools.results import Cut, Media, ResultSet
 from dbtools.statement import Output
 from dbtools.tools.read_resource import LARGEST_CELL, bind_resource
-from tests.unit.shop import ID, ORDER_LINE, SHOP, column, table, tools
-
-TOOLS = tools()
+from tests.unit.shop import ID, ORDER_LINE, column, setting, table
 
 
 def _read(uri: str, *row: object) -> Media:
-    call = bind_resource(SHOP, TOOLS, uri)
+    call = bind_resource(setting(), uri)
     return call.render(ResultSet(outputs=call.statement.shape.outputs, rows=(row,) if row else ()))
 
 
 def test_cell_is_read_whole_by_the_key_of_its_row() -> None:
-    call = bind_resource(SHOP, TOOLS, "dbtools://cell/order%20line/3,7/quantity")
+    call = bind_resource(setting(), "dbtools://cell/order%20line/3,7/quantity")
 
-    assert call.statement.shape.outputs == (Output(column=ORDER_LINE.columns[2], cut=LARGEST_CELL),)
+    assert call.statement.shape.outputs == (Output(term=ORDER_LINE.columns[2], cut=LARGEST_CELL),)
     assert dict(call.statement.values) == {"c0_0": 3, "c1_0": 7}
     assert call.statement.limit == 1
 
@@ -80,7 +77,7 @@ def test_row_is_read_as_its_tool_answers() -> None:
 )
 def test_what_is_not_there_is_unknown(uri: str) -> None:
     with pytest.raises(UnknownResource) as raised:
-        bind_resource(SHOP, TOOLS, uri)
+        bind_resource(setting(), uri)
 
     assert raised.value.code == "unknown_resource"
 
@@ -88,7 +85,7 @@ def test_what_is_not_there_is_unknown(uri: str) -> None:
 def test_unknown_resources_all_look_the_same() -> None:
     def said(uri: str) -> str:
         with pytest.raises(UnknownResource) as raised:
-            bind_resource(SHOP, TOOLS, uri)
+            bind_resource(setting(), uri)
         return str(raised.value).replace(uri, "URI")
 
     assert said("dbtools://cell/nothing/1/name") == said("dbtools://cell/product/1/nothing")
@@ -97,12 +94,11 @@ def test_unknown_resources_all_look_the_same() -> None:
 
 def test_table_in_several_schemas_is_read_by_its_label() -> None:
     twins = tuple(table(ID, column("a"), schema=schema, name="twin") for schema in ("x", "y"))
-    catalog = Catalog(tables=twins)
-    toolset = tools(*twins)
+    of = setting(*twins)
 
-    assert bind_resource(catalog, toolset, "dbtools://cell/y.twin/1/a").statement.shape.table is twins[1]
+    assert bind_resource(of, "dbtools://cell/y.twin/1/a").statement.shape.table is twins[1]
     with pytest.raises(UnknownResource):
-        bind_resource(catalog, toolset, "dbtools://cell/twin/1/a")
+        bind_resource(of, "dbtools://cell/twin/1/a")
 
 
 def test_cell_of_a_row_that_is_gone_is_unknown() -> None:

@@ -32,7 +32,7 @@ from tests.unit.shop import ID, column
 
 ARRAYS, OBJECTS, CSV = Style(), Style(rows=Rows.OBJECTS), Style(text=Text.CSV)
 STYLES = [ARRAYS, OBJECTS, CSV, Style(rows=Rows.OBJECTS, text=Text.CSV)]
-OUTPUTS = (Output(column=ID), Output(column=column("name")), Output(column=column("photo", Family.BYTES)))
+OUTPUTS = (Output(term=ID), Output(term=column("name")), Output(term=column("photo", Family.BYTES)))
 NAMES = ("id", "name", "photo")
 
 
@@ -84,7 +84,7 @@ def test_first_bytes_tell_the_type(content: bytes, type: str) -> None:
 
 def test_cells_are_encoded_by_their_columns() -> None:
     found = ResultSet(
-        outputs=(*OUTPUTS, Output(column=column("hidden"))),
+        outputs=(*OUTPUTS, Output(term=column("hidden"))),
         rows=((2**60, None, b"hi", "x"), (1, Cut(start="ab", length=9), Cut(start=b"..", length=70), "x")),
     )
 
@@ -255,9 +255,9 @@ def test_narrowed_row_keeps_what_is_not_shown() -> None:
 
 
 def test_row_of_too_many_columns_is_refused() -> None:
-    outputs = tuple(Output(column=column(f"column {number}")) for number in range(300))
+    outputs = tuple(Output(term=column(f"column {number}")) for number in range(300))
     found = ResultSet(outputs=outputs, rows=(("x" * 10,) * 300,))
-    names = [output.column.name for output in outputs]
+    names = [output.term.name for output in outputs]
 
     with pytest.raises(BadArgument):
         narrowed(found, names, ARRAYS, _limits(1_500), reserve=300)

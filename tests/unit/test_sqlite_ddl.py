@@ -133,18 +133,22 @@ def test_check_constraints_are_found(body: str, checks: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    ("column", "collated"),
+    ("column", "collations", "collated"),
     [
-        pytest.param("A text collate nocase", {"a"}, id="nocase"),
-        pytest.param('a text collate "rtrim"', {"a"}, id="quoted"),
-        pytest.param("a text collate binary", set(), id="binary"),
-        pytest.param("a text default 'collate nocase'", set(), id="in a string"),
+        pytest.param("A text collate NoCase", {"a": "nocase"}, {"a"}, id="nocase"),
+        pytest.param('a text collate "RTrim"', {"a": "rtrim"}, {"a"}, id="quoted"),
+        pytest.param("a text collate binary", {"a": "binary"}, set(), id="binary"),
+        pytest.param("a text collate/* as */ nocase unique", {"a": "nocase"}, {"a"}, id="after a comment"),
+        pytest.param("a text collate nocase collate rtrim", {"a": "rtrim"}, {"a"}, id="the last counts"),
+        pytest.param("a text default 'collate nocase'", {}, set(), id="in a string"),
+        pytest.param("a text check (a collate nocase <> 'b')", {}, set(), id="in a check"),
+        pytest.param("a text, unique (a collate nocase)", {}, set(), id="of an index"),
     ],
 )
-def test_collations_are_found(column: str, collated: set[str]) -> None:
-    definition = read_definition(f"create table t ({column} check (a <> ''))")
+def test_collations_are_found(column: str, collations: dict[str, str], collated: set[str]) -> None:
+    definition = read_definition(f"create table t ({column}, check (a <> ''))")
 
-    assert definition.collated == collated
+    assert (definition.collations, definition.collated) == (collations, collated)
 
 
 @pytest.mark.parametrize(

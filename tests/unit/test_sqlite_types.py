@@ -95,7 +95,11 @@ def test_name_is_the_declared_one(declared: str, name: str) -> None:
         ),
         pytest.param("real", True, False, ColumnType(family=Family.NUMBER, name="real"), id="strict real"),
         pytest.param(
-            "text", True, False, ColumnType(family=Family.TEXT, name="text", large=True), id="strict text"
+            "text",
+            True,
+            False,
+            ColumnType(family=Family.TEXT, name="text", large=True, dated=True),
+            id="strict text",
         ),
         pytest.param(
             "blob", True, False, ColumnType(family=Family.BYTES, name="blob", large=True), id="strict blob"
@@ -104,7 +108,7 @@ def test_name_is_the_declared_one(declared: str, name: str) -> None:
             "any",
             True,
             False,
-            ColumnType(family=Family.ANY, name="any", lenient=True, large=True),
+            ColumnType(family=Family.ANY, name="any", lenient=True, large=True, dated=True),
             id="strict any",
         ),
         pytest.param(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dbtools import errors
-from dbtools.catalog import Column, Table
+from dbtools.catalog import Table
 from dbtools.column_types import Family, Operator
 from dbtools.errors import CallError
 from dbtools.statement import (
@@ -18,9 +18,8 @@ from dbtools.statement import (
     Order,
     bind_conditions,
     bind_order,
-    column_of,
 )
-from tests.unit.shop import ANYTHING, PRODUCT, TYPES, column, table
+from tests.unit.shop import ANYTHING, PRODUCT, TYPES, column, names, table
 
 MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
 ONE = tuple(operator for operator in Operator if operator not in MANY)
@@ -35,8 +34,8 @@ def _bound(of: Table, name: str, operator: Operator, *values: str) -> tuple[Oper
         value=None if many else values[0],
         values=values if many else None,
     )
-    (condition,), bound = bind_conditions(of, [comparison])
-    assert condition.column is of.column_by_name[name]
+    (condition,), bound = bind_conditions(names(of), [comparison])
+    assert condition.term is of.column_by_name[name]
     assert set(condition.parameters) == set(bound)
     return condition.operator, condition.wanted, [bound[each] for each in condition.parameters]
 
@@ -101,7 +100,7 @@ def test_column_without_a_type_equals_a_number_and_its_text(
 
 def test_parameters_of_several_conditions_have_names_of_their_own() -> None:
     conditions, values = bind_conditions(
-        PRODUCT,
+        names(PRODUCT),
         [
             Comparison(column="id", operator=Operator.GT, value="1"),
             Comparison(column="id", operator=Operator.BETWEEN, values=("2", "3")),
@@ -112,24 +111,26 @@ def test_parameters_of_several_conditions_have_names_of_their_own() -> None:
     id, name = PRODUCT.column_by_name["id"], PRODUCT.column_by_name["name"]
 
     assert conditions == (
-        Condition(column=id, operator=Operator.GT, parameters=("c0_0",)),
-        Condition(column=id, operator=Operator.BETWEEN, parameters=("c1_0", "c1_1")),
-        Condition(column=name, operator=Operator.IS_NULL, wanted=True),
-        Condition(column=id, operator=Operator.IN, parameters=("c3_0",)),
+        Condition(term=id, operator=Operator.GT, parameters=("c0_0",)),
+        Condition(term=id, operator=Operator.BETWEEN, parameters=("c1_0", "c1_1")),
+        Condition(term=name, operator=Operator.IS_NULL, wanted=True),
+        Condition(term=id, operator=Operator.IN, parameters=("c3_0",)),
     )
     assert values == {"c0_0": 1, "c1_0": 2, "c1_1": 3, "c3_0": [4, 5]}
 
 
 def test_shape_of_a_condition_holds_none_of_its_values() -> None:
-    first, _ = bind_conditions(PRODUCT, [Comparison(column="id", operator=Operator.IN, values=("1",))])
-    second, _ = bind_conditions(PRODUCT, [Comparison(column="id", operator=Operator.IN, values=("2", "3"))])
+    first, _ = bind_conditions(names(PRODUCT), [Comparison(column="id", operator=Operator.IN, values=("1",))])
+    second, _ = bind_conditions(
+        names(PRODUCT), [Comparison(column="id", operator=Operator.IN, values=("2", "3"))]
+    )
 
     assert first == second
 
 
 def _refusal(comparison: Comparison, of: Table = ANYTHING) -> CallError:
     with pytest.raises(CallError) as raised:
-        bind_conditions(of, [comparison])
+        bind_conditions(names(of), [comparison])
     return raised.value
 
 
@@ -250,9 +251,9 @@ def test_most_values_and_longest_pattern_are_taken() -> None:
 def test_conditions_are_counted() -> None:
     one = Comparison(column="id", value="1")
 
-    assert len(bind_conditions(PRODUCT, [one] * MOST_CONDITIONS)[0]) == MOST_CONDITIONS
+    assert len(bind_conditions(names(PRODUCT), [one] * MOST_CONDITIONS)[0]) == MOST_CONDITIONS
     with pytest.raises(errors.BadArgument):
-        bind_conditions(PRODUCT, [one] * (MOST_CONDITIONS + 1))
+        bind_conditions(names(PRODUCT), [one] * (MOST_CONDITIONS + 1))
 
 
 ODD = table(
@@ -288,7 +289,7 @@ ODD = table(
     ],
 )
 def test_step_of_an_order_is_a_column_and_a_direction(step: str, name: str, direction: Direction) -> None:
-    assert bind_order(ODD, [step]) == (Order(column=ODD.column_by_name[name], direction=direction),)
+    assert bind_order(names(ODD), [step]) == (Order(term=ODD.column_by_name[name], direction=direction),)
 
 
 @pytest.mark.parametrize(
@@ -298,39 +299,39 @@ def test_step_that_names_no_column_is_refused(step: str) -> None:
     of = replace(ODD, columns=ODD.columns[:1])
 
     with pytest.raises(errors.UnknownColumn) as raised:
-        bind_order(of, ["total", step])
+        bind_order(names(of), ["total", step])
     assert "order_by[1]" in raised.value.message
 
 
 def test_column_that_is_named_twice_counts_once() -> None:
-    assert bind_order(ODD, ["total", "first name", "first name desc"]) == (
-        Order(column=ODD.column_by_name["total"]),
-        Order(column=ODD.column_by_name["first name"]),
+    assert bind_order(names(ODD), ["total", "first name", "first name desc"]) == (
+        Order(term=ODD.column_by_name["total"]),
+        Order(term=ODD.column_by_name["first name"]),
     )
 
 
 @pytest.mark.parametrize("family", Family)
 def test_column_without_an_order_cannot_order(family: Family) -> None:
     unordered = {Family.JSON, Family.OBJECT, Family.ARRAY, Family.BYTES}
-    step = Order(column=ANYTHING.column_by_name[family])
+    step = Order(term=ANYTHING.column_by_name[family])
 
     if family in unordered:
         with pytest.raises(errors.BadArgument):
-            bind_order(ANYTHING, [str(family)])
+            bind_order(names(ANYTHING), [str(family)])
     else:
-        assert bind_order(ANYTHING, [str(family)]) == (step,)
+        assert bind_order(names(ANYTHING), [str(family)]) == (step,)
 
 
 def test_type_that_is_not_ordered_cannot_order() -> None:
     point = column("at", Family.OTHER, type=replace(TYPES[Family.OTHER], ordered=False))
 
     with pytest.raises(errors.BadArgument):
-        bind_order(table(point, key=()), ["at"])
+        bind_order(names(table(point, key=())), ["at"])
 
 
 def test_unknown_column_names_argument_and_columns() -> None:
     with pytest.raises(errors.UnknownColumn) as raised:
-        column_of(PRODUCT, "prize", "columns[2]")
+        names(PRODUCT).find("prize", "columns[2]")
 
     assert raised.value.message.startswith("columns[2]:")
     assert raised.value.hint.startswith("Did you mean price")
@@ -338,12 +339,12 @@ def test_unknown_column_names_argument_and_columns() -> None:
 
 
 def test_column_is_the_one_of_the_table() -> None:
-    found: Column = column_of(PRODUCT, "price", "columns[0]")
+    found = names(PRODUCT).find("price", "columns[0]")
 
     assert found is PRODUCT.column_by_name["price"]
 
 
 def test_column_may_be_written_in_another_case_where_that_means_one() -> None:
-    conditions, _ = bind_conditions(PRODUCT, (Comparison(column="NAME", value="x"),))
+    conditions, _ = bind_conditions(names(PRODUCT), (Comparison(column="NAME", value="x"),))
 
-    assert [each.column.name for each in conditions] == ["name"]
+    assert [each.term.name for each in conditions] == ["name"]

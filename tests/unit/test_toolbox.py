@@ -9,9 +9,11 @@ import pytest
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.policy import Limits, Role
-from dbtools.results import Media, ResultSet, Style
+from dbtools.results import Media, ResultSet
 from dbtools.statement import Statement
-from dbtools.toolbox import Toolbox, take_snapshot
+from dbtools.toolbox import COMPLETION, PATIENCE, Manner, Toolbox, take_snapshot
+from dbtools.tools import Listing, Surface
+from dbtools.tools.completion import Completed
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
 
 SMALL = Catalog(tables=(SALE,))
@@ -55,12 +57,28 @@ class Database:
 
 def _toolbox(*catalogs: Catalog | errors.DbtoolsError, execution: Executed | None = None) -> Toolbox:
     database = Database([*catalogs])
-    return Toolbox(database.introspect, execution or Executed(), roles=ROLES, style=Style())
+    return Toolbox(database.introspect, execution or Executed(), roles=ROLES, manner=Manner())
+
+
+@dataclass
+class Scripted:
+    """Stands in for the execution: gives one result or error after the other, and remembers the limits."""
+
+    results: list[Sequence[tuple[object, ...]] | errors.CallError]
+    limits: list[Limits] = field(default_factory=list)
+
+    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+        """Answer with the next result."""
+        result = self.results[len(self.limits)]
+        self.limits.append(limits)
+        if isinstance(result, errors.CallError):
+            raise result
+        return ResultSet(outputs=statement.shape.outputs, rows=tuple(result))
 
 
 async def test_first_snapshot_is_taken_once_for_all_who_wait() -> None:
     database = Database([SMALL, LARGE])
-    toolbox = Toolbox(database.introspect, Executed(), roles=ROLES, style=Style())
+    toolbox = Toolbox(database.introspect, Executed(), roles=ROLES, manner=Manner())
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:
@@ -80,9 +98,10 @@ async def test_refresh_replaces_the_snapshot_whole() -> None:
 
     assert (await toolbox.snapshot()) is after
     assert (before.catalog, after.catalog) == (SMALL, LARGE)
-    assert names == ["describe_tables", "list_sale"]
+    assert names == ["describe_tables", "aggregate_rows", "list_sale"]
     assert [each.name for each in await toolbox.list("default")] == [
         "describe_tables",
+        "aggregate_rows",
         "list_sale",
         "list_order_line",
         "list_product",
@@ -106,7 +125,7 @@ async def test_failed_first_snapshot_is_tried_again() -> None:
 
     with pytest.raises(errors.DatabaseUnavailable):
         await toolbox.list("default")
-    assert len(await toolbox.list("default")) == 2
+    assert len(await toolbox.list("default")) == 3
 
 
 async def test_every_role_has_its_own_limits() -> None:
@@ -191,9 +210,166 @@ async def test_resource_is_read_through_the_same_view() -> None:
 
 
 def test_definitions_differ_only_where_the_schema_does() -> None:
-    first, second = (take_snapshot(SMALL, ROLES, Style()) for _ in range(2))
+    first, second = (take_snapshot(SMALL, ROLES, Manner()) for _ in range(2))
     commented = Catalog(tables=(replace(SALE, comment="what was sold"),))
-    third = take_snapshot(commented, ROLES, Style())
+    third = take_snapshot(commented, ROLES, Manner())
 
     assert first.views["default"].definitions == second.views["default"].definitions
     assert first.views["default"].definitions != third.views["default"].definitions
+
+
+BLUE_HAMMER: dict[str, object] = {
+    "where": [{"column": "name", "value": "hammr"}, {"column": "size", "value": "small"}]
+}
+
+
+async def _note(execution: Scripted, arguments: dict[str, object]) -> object:
+    """Return the note of the answer of `list_product`."""
+    database = Database([LARGE])
+    toolbox = Toolbox(database.introspect, execution, roles=ROLES, manner=Manner())
+    answer = await toolbox.call("default", "list_product", arguments)
+    return answer.structured.get("note")
+
+
+async def test_empty_answer_is_explained_by_what_is_stored() -> None:
+    execution = Scripted([[], [("hammer",)], [("small",), ("large",)]])
+
+    assert await _note(execution, BLUE_HAMMER) == "name has only these values: 'hammer'."
+    assert len(execution.limits) == 3
+
+
+async def test_answer_with_rows_is_not_looked_into() -> None:
+    execution = Scripted([[(1, "hammr", None, None, "small", None, None, None, None, None)]])
+
+    assert await _note(execution, BLUE_HAMMER) is None
+    assert len(execution.limits) == 1
+
+
+@pytest.mark.parametrize("error", [errors.TimedOut(), errors.Busy(), errors.Unreadable()], ids=str)
+async def test_explanation_that_fails_leaves_the_answer_as_it_is(error: errors.CallError) -> None:
+    at_once, later = Scripted([[], error]), Scripted([[], [("hammer",)], error])
+
+    assert await _note(at_once, BLUE_HAMMER) is None
+    assert await _note(later, BLUE_HAMMER) == "name has only these values: 'hammer'."
+    assert (len(at_once.limits), len(later.limits)) == (2, 3)
+
+
+async def test_inquiries_share_a_moment() -> None:
+    execution = Scripted([[], [("hammer",)], [("small",)]])
+
+    await _note(execution, BLUE_HAMMER)
+
+    call, first, second = execution.limits
+    assert call == Limits(max_rows=5)
+    assert second.timeout <= first.timeout <= PATIENCE == 0.2
+    assert replace(second, timeout=call.timeout) == call
+
+
+async def test_bug_in_an_explanation_is_not_swallowed() -> None:
+    class Broken(Scripted):
+        async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+            if self.limits:
+                raise ZeroDivisionError
+            return await super().execute(statement, limits)
+
+    with pytest.raises(ZeroDivisionError):
+        await _note(Broken([[]]), BLUE_HAMMER)
+
+
+async def test_completion_reads_keys_in_a_moment() -> None:
+    execution = Executed(rows=[(1,), (12,)], more=True)
+    toolbox = _toolbox(LARGE, execution=execution)
+
+    found = await toolbox.complete("default", "key", "1", {"table": "product"})
+    [(statement, limits)] = execution.asked
+
+    assert found == Completed(values=("1", "12"), more=True)
+    assert (dict(statement.values), limits.timeout) == ({"start": "1"}, COMPLETION)
+
+
+async def test_completion_from_the_catalog_needs_no_database() -> None:
+    execution = Executed(error=errors.DatabaseUnavailable())
+    toolbox = _toolbox(LARGE, execution=execution)
+
+    assert await toolbox.complete("default", "table", "p", {}) == Completed(values=("product",))
+    assert execution.asked == []
+
+
+async def test_completion_takes_no_longer_than_the_role_may() -> None:
+    execution = Executed()
+    roles = (Role(limits=Limits(timeout=0.5)),)
+    toolbox = Toolbox(Database([LARGE]).introspect, execution, roles=roles, manner=Manner())
+
+    await toolbox.complete("default", "key", "1", {"table": "product"})
+
+    assert [limits.timeout for _, limits in execution.asked] == [0.5]
+
+
+@pytest.mark.parametrize("error", [errors.TimedOut(), errors.Busy(), errors.DatabaseUnavailable()], ids=str)
+async def test_completion_that_fails_has_no_values(error: errors.CallError) -> None:
+    toolbox = _toolbox(LARGE, execution=Executed(error=error))
+
+    assert await toolbox.complete("default", "key", "1", {"table": "product"}) == Completed(values=())
+
+
+async def test_completion_of_what_no_key_begins_with_has_no_values() -> None:
+    given = {"table": "order line"}
+
+    assert await _toolbox(LARGE).complete("default", "key", "x,1", given) == Completed(values=())
+
+
+async def test_unknown_variable_is_no_failure_of_the_database() -> None:
+    with pytest.raises(errors.UnknownArgument):
+        await _toolbox(LARGE).complete("default", "tabel", "", {})
+
+
+async def _surfaces(manner: Manner, *catalogs: Catalog) -> list[tuple[Surface, int]]:
+    """Return the surface, and how many tools are listed, of one snapshot after the other."""
+    toolbox = Toolbox(Database([*catalogs]).introspect, Executed(), roles=ROLES, manner=manner)
+    found: list[tuple[Surface, int]] = []
+    for _ in catalogs:
+        view = (await toolbox.refresh()).views["default"]
+        found.append((view.surface, len(view.definitions)))
+    return found
+
+
+async def test_surface_is_chosen_at_the_start_and_kept() -> None:
+    """Three tables have seven tools of their own, and one has three; there are five for any table."""
+    manner = Manner(listing=Listing(budget=1_200))
+
+    growing, shrinking = await _surfaces(manner, SMALL, LARGE), await _surfaces(manner, LARGE, SMALL)
+
+    assert growing == [(Surface.TYPED, 3), (Surface.TYPED, 7)]
+    assert shrinking == [(Surface.GENERIC, 5), (Surface.GENERIC, 5)]
+
+
+async def test_surface_that_was_never_chosen_is_chosen_when_there_is_a_catalog() -> None:
+    manner = Manner(listing=Listing(budget=1_200))
+    database = Database([errors.DatabaseUnavailable(), LARGE])
+    toolbox = Toolbox(database.introspect, Executed(), roles=ROLES, manner=manner)
+
+    with pytest.raises(errors.DatabaseUnavailable):
+        await toolbox.refresh()
+
+    assert (await toolbox.view("default")).surface is Surface.GENERIC
+
+
+async def test_pinned_table_that_comes_later_is_listed_then() -> None:
+    manner = Manner(listing=Listing(surface=Surface.GENERIC, pin=("product",)))
+
+    assert await _surfaces(manner, SMALL, LARGE) == [(Surface.GENERIC, 5), (Surface.GENERIC, 7)]
+
+
+@pytest.mark.parametrize("surface", [Surface.TYPED, Surface.GENERIC])
+async def test_tool_is_called_whether_listed_or_not(surface: Surface) -> None:
+    execution = Executed(rows=[("2024-03-05", "1.10")])
+    manner = Manner(listing=Listing(surface=surface))
+    toolbox = Toolbox(Database([SMALL]).introspect, execution, roles=ROLES, manner=manner)
+
+    answers = [
+        await toolbox.call("default", "list_sale", {}),
+        await toolbox.call("default", "list_rows", {"table": "sale"}),
+    ]
+
+    assert answers[0] == answers[1]
+    assert execution.asked[0] == execution.asked[1]

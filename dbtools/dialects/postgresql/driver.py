@@ -1,13 +1,14 @@
 """Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import anyio
 import asyncpg
 
+from dbtools.aggregates import Measure
 from dbtools.column_types import Family
 from dbtools.dialects.driver import CELLS_HELD, Fetched, Plan
 from dbtools.dialects.pool import EnginePool
@@ -19,6 +20,7 @@ from dbtools.errors import (
     Busy,
     CallError,
     DatabaseUnavailable,
+    OutOfRange,
     Refused,
     SchemaChanged,
     TimedOut,
@@ -154,7 +156,7 @@ def _most_bytes(outputs: Sequence[Output]) -> int:
 def _width(output: Output) -> int:
     if output.cut is None or not _is_cut(output):
         return 64
-    return output.cut * (1 if output.column.type.family is Family.BYTES else 4)
+    return output.cut * (1 if output.term.type.family is Family.BYTES else 4)
 
 
 def _rows(records: Sequence[asyncpg.Record], outputs: Sequence[Output]) -> tuple[tuple[object, ...], ...]:
@@ -162,13 +164,24 @@ def _rows(records: Sequence[asyncpg.Record], outputs: Sequence[Output]) -> tuple
     width = len(outputs)
     places = [at for at, output in enumerate(outputs) if _is_cut(output)]
     whole = (None,) * len(places)
-    return tuple(
+    rows = tuple(
         record[:width] if record[width:] == whole else _cut(record, outputs, places) for record in records
     )
+    sums = {at for at, output in enumerate(outputs) if _is_sum_of_integers(output)}
+    return tuple(_with_integers(row, sums) for row in rows) if sums else rows
+
+
+def _is_sum_of_integers(output: Output) -> bool:
+    return isinstance(output.term, Measure) and output.term.type.family is Family.INTEGER
+
+
+def _with_integers(row: tuple[object, ...], sums: Collection[int]) -> tuple[object, ...]:
+    """Return *row* with integers for what the server sums up as numeric, and so writes as digits."""
+    return tuple(int(cell) if at in sums and isinstance(cell, str) else cell for at, cell in enumerate(row))
 
 
 def _is_cut(output: Output) -> bool:
-    return output.cut is not None and (output.column.type.large or output.column.type.family is Family.BYTES)
+    return output.cut is not None and (output.term.type.large or output.term.type.family is Family.BYTES)
 
 
 def _cut(record: asyncpg.Record, outputs: Sequence[Output], places: Sequence[int]) -> tuple[object, ...]:
@@ -194,6 +207,7 @@ async def _roll_back(connection: Any) -> None:
 BAD_VALUE = BadValue("The database cannot read one of the values, or a view fails on its rows.")
 STATES: Mapping[str, CallError] = {
     "42601": BAD_VALUE,  # our own statements have no such errors: what searches texts reads a value as syntax
+    "22003": OutOfRange(),
     "57014": TimedOut(),
     "55P03": Busy(),
     "40001": Busy(),

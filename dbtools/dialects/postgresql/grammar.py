@@ -4,13 +4,14 @@ A value goes in as text and is cast to its column's type by the server, so that 
 a cell that is large, or that the driver does not keep exactly, comes out as text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 from sqlalchemy.types import UserDefinedType
 
+from dbtools.aggregates import Bucket, Function
 from dbtools.column_types import ColumnType, Family
 from dbtools.dialects.selects import ESCAPE, Element, Truth
 from dbtools.statement import Output
@@ -30,6 +31,23 @@ AS_THEY_ARE = {
     Family.UUID,
     Family.BYTES,
 }
+#: What a measure's value, which no column has declared, is compared as.
+COMPUTED: Mapping[Family, str] = {
+    Family.INTEGER: "pg_catalog.numeric",
+    Family.DECIMAL: "pg_catalog.numeric",
+    Family.NUMBER: "pg_catalog.float8",
+    Family.TEXT: "pg_catalog.text",
+}
+FORMATS: Mapping[Bucket, str] = {
+    Bucket.YEAR: "YYYY",
+    Bucket.QUARTER: 'YYYY-"Q"Q',
+    Bucket.MONTH: "YYYY-MM",
+    Bucket.WEEK: 'IYYY-"W"IW',
+    Bucket.DAY: "YYYY-MM-DD",
+    Bucket.WEEKDAY: "ID",
+    Bucket.HOUR: "HH24",
+}
+FIRST, LAST = "timestamp '0001-01-01'", "timestamp '9999-12-31 23:59:59.999999'"
 
 
 class Named(UserDefinedType[Any]):
@@ -52,12 +70,12 @@ class PostgresqlGrammar:
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter as a text that is cast to *type*."""
-        return sa.cast(sa.bindparam(name, type_=sa.Text), Named(type.cast))
+        return sa.cast(sa.bindparam(name, type_=sa.Text), Named(_cast(type)))
 
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Compare with an array, so that a list of any length is one parameter."""
         texts = sa.bindparam(name, type_=sa.ARRAY(sa.Text))
-        array = sa.cast(texts, Named(f"{type.cast}[]"))
+        array = sa.cast(texts, Named(f"{_cast(type)}[]"))
         if negated:
             return column.op("<>", is_comparison=True)(sa.func.all(array))
         return column.op("=", is_comparison=True)(sa.func.any(array))
@@ -81,7 +99,7 @@ class PostgresqlGrammar:
 
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
         """Read the cell, or its beginning and its length where it is longer than its cut."""
-        type = output.column.type
+        type = output.term.type
         if type.family is Family.BYTES:
             length = sa.func.octet_length(column)
             start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column(str(output.cut)))
@@ -94,7 +112,7 @@ class PostgresqlGrammar:
         return (start, _beyond(sa.func.octet_length(text), sa.func.char_length(text), output.cut))
 
     def _read(self, column: Element, type: ColumnType) -> Element:
-        if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT:
+        if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT or not type.cast:
             return column
         if type.family in (Family.ARRAY, Family.OBJECT):
             return sa.cast(sa.func.to_json(column), sa.Text)
@@ -103,6 +121,34 @@ class PostgresqlGrammar:
     def sortable(self, column: Element, type: ColumnType) -> Element:
         """Return *column*, or its text where its type has no order."""
         return column if type.ordered else sa.cast(column, sa.Text)
+
+    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
+        """Write the dates of the years 1 to 9999, in the session's zone, which is UTC; others are null."""
+        moment = column if type.family is Family.TIMESTAMPTZ else sa.cast(column, Named("timestamp"))
+        text = sa.func.to_char(moment, sa.literal_column(f"'{FORMATS[bucket]}'"))
+        return sa.case((column.between(sa.literal_column(FIRST), sa.literal_column(LAST)), text))
+
+    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
+        """Compute sums exactly where the type is exact, and the least of types that have no such function."""
+        match function, type.family:
+            case Function.SUM, Family.NUMBER:
+                return sa.func.sum(sa.cast(column, Named("float8")))
+            case Function.AVG, Family.NUMBER:
+                total = sa.func.sum(sa.cast(column, Named("float8")))
+                return total.op("/")(sa.func.nullif(sa.func.count(column), sa.literal_column("0")))
+            case (Function.AVG, (Family.INTEGER | Family.DECIMAL)):
+                return sa.func.trim_scale(sa.func.avg(column))
+            case ((Function.MIN | Function.MAX), Family.BOOLEAN):
+                return sa.func.bool_and(column) if function is Function.MIN else sa.func.bool_or(column)
+            case ((Function.MIN | Function.MAX), Family.UUID):
+                text = sa.cast(column, sa.Text).collate("C")
+                return sa.cast(getattr(sa.func, function)(text), Named("uuid"))
+            case _:
+                return getattr(sa.func, function)(column)  # type: ignore[no-any-return]
+
+
+def _cast(type: ColumnType) -> str:
+    return type.cast or COMPUTED[type.family]
 
 
 def _beyond(size: Element, length: Element, cut: int) -> Element:

@@ -18,7 +18,15 @@ from dbtools.dialects.sqlite.grammar import SqliteGrammar, list_parameter, param
 from dbtools.dialects.sqlite.guard import secure
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
-from dbtools.errors import Busy, CallError, DatabaseUnavailable, SchemaChanged, TimedOut, Unreadable
+from dbtools.errors import (
+    Busy,
+    CallError,
+    DatabaseUnavailable,
+    OutOfRange,
+    SchemaChanged,
+    TimedOut,
+    Unreadable,
+)
 from dbtools.statement import Select
 
 CONNECTIONS = 8
@@ -162,6 +170,8 @@ def _translated(error: Exception) -> CallError:
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Busy()
+    if "integer overflow" in str(error):
+        return OutOfRange()
     if _is_too_big(error):
         return Unreadable(
             "A cell is larger than 16 MiB and cannot be read here.", hint="Name columns without it."

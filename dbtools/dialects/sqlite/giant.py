@@ -37,11 +37,12 @@ class GiantGrammar(SqliteGrammar):
 
 
 def giant_plan(shape: Select) -> Plan | None:
-    """Return how *shape* is read without texts and blobs, or None where its rows have no number."""
-    if shape.table.row_identifier is None:
+    """Return how *shape* is read without texts and blobs, or None where its cells have no number of a row."""
+    own = all(isinstance(output.term, Column) for output in shape.outputs)
+    if shape.table.row_identifier is None or shape.groups or not own:
         return None
     integer = ColumnType(family=Family.INTEGER, name="integer")
-    number = Output(column=Column(name=shape.table.row_identifier, type=integer, nullable=False))
+    number = Output(term=Column(name=shape.table.row_identifier, type=integer, nullable=False))
     return compile_select(replace(shape, outputs=(*shape.outputs, number)), GiantGrammar())
 
 
@@ -64,7 +65,7 @@ class GiantJob(Job):
     def _large_cell(
         self, connection: sqlite3.Connection, output: Output, number: int, kind: object
     ) -> object:
-        name = output.column.name
+        name = output.term.name
         try:
             blob = connection.blobopen(self.table.name, name, number, readonly=True)
         except sqlite3.OperationalError:
@@ -106,7 +107,7 @@ def _decoded(pieces: Iterator[bytes], encoding: str) -> Iterator[str]:
 
 @lru_cache(maxsize=100)
 def _statement_of_cell(table: Table, name: str) -> str:
-    rows = source(table)
+    rows = source(table, "t")
     column: Element = sa.column(quoted_name(name, quote=True), _selectable=rows)
     number: Element = sa.column(quoted_name(str(table.row_identifier), quote=True), _selectable=rows)
     statement = sa.select(column).select_from(rows).where(number == sa.bindparam("number"))

@@ -3,12 +3,13 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
+from dbtools.aggregates import Bucket, Function
 from dbtools.column_types import ColumnType, Family
 from dbtools.dialects.selects import ESCAPE, Element, Truth
 from dbtools.statement import Output
@@ -16,6 +17,13 @@ from dbtools.statement import Output
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
 DIGITS = 19  #: of an integer at the most
 
+SCALE = re.compile(r"\(\s*\d+\s*,\s*([1-9]|1\d)\s*\)")  #: of a decimal, in its declaration
+FORMATS: Mapping[Bucket, str] = {
+    Bucket.YEAR: "%Y",
+    Bucket.MONTH: "%Y-%m",
+    Bucket.DAY: "%Y-%m-%d",
+    Bucket.HOUR: "%H",
+}
 MOMENTS = (Family.TIMESTAMP, Family.TIMESTAMPTZ)
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 
@@ -63,6 +71,72 @@ class SqliteGrammar:
     def sortable(self, column: Element, type: ColumnType) -> Element:
         """Return *column* itself: SQLite orders all values."""
         return column
+
+    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
+        """Write the dates in texts, those with an offset in UTC; texts that are no dates are null.
+
+        So are numbers, which may count days or seconds from anywhere.
+        """
+        start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column("10"))
+        # "now" is a date to SQLite, and with a modifier it makes the 2nd of March of the 31st of February.
+        same = sa.func.strftime(_text("%Y-%m-%d"), start, _text("+0 days"))
+        valid = sa.and_(self.is_text(column), start == same)
+        return sa.case((valid, _bucket(column, bucket)))
+
+    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
+        """Compute sums and averages of the numbers alone, and decimals to the digits that they have."""
+        if function in (Function.MIN, Function.MAX):
+            return getattr(sa.func, function)(column)  # type: ignore[no-any-return]
+        numbers = column
+        if type.lenient:
+            numbers = sa.case((sa.func.typeof(column).in_([_text("integer"), _text("real")]), column))
+        total: Element = sa.func.sum(numbers)
+        if type.family is Family.DECIMAL and (scale := SCALE.search(type.name)):
+            total = _rounded(total, numbers, sa.literal_column(scale[1]))
+        elif function is Function.AVG:
+            return sa.func.avg(numbers)
+        if function is Function.SUM:
+            return total
+        return total.op("*")(sa.literal_column("1.0")).op("/")(sa.func.count(numbers))
+
+
+def _rounded(total: Element, numbers: Element, scale: Element) -> Element:
+    """Return *total* without what binary fractions add, where no number has more than *scale* digits."""
+    longer = sa.func.sum(numbers != sa.func.round(numbers, scale))
+    conforms = sa.and_(sa.func.typeof(total) == _text("real"), longer == sa.literal_column("0"))
+    return sa.case((conforms, sa.func.round(total, scale)), else_=total)
+
+
+def _bucket(column: Element, bucket: Bucket) -> Element:
+    match bucket:
+        case Bucket.QUARTER:
+            quarter = _computed("%m", column, ("+", 2), ("/", 3))
+            return _strftime("%Y-Q", column).op("||")(sa.cast(quarter, sa.Text))
+        case Bucket.WEEK:
+            # The year and the week of a day are those of its Thursday (ISO 8601).
+            thursday = sa.func.date(column, _text("-3 days"), _text("weekday 4"))
+            week = sa.func.printf(_text("%02d"), _computed("%j", thursday, ("+", 6), ("/", 7)))
+            return _strftime("%Y-W", thursday).op("||")(week)
+        case Bucket.WEEKDAY:
+            return sa.cast(_computed("%w", column, ("+", 6), ("%", 7), ("+", 1)), sa.Text)
+        case _:
+            return _strftime(FORMATS[bucket], column)
+
+
+def _strftime(format: str, column: Element) -> Element:
+    return sa.func.strftime(_text(format), column)
+
+
+def _computed(format: str, column: Element, *steps: tuple[str, int]) -> Element:
+    """Return what *steps* of arithmetic in integers make of a number in a date."""
+    number: Element = sa.cast(_strftime(format, column), sa.Integer)
+    for operator, operand in steps:
+        number = number.op(operator)(sa.literal_column(str(operand)))
+    return number
+
+
+def _text(text: str) -> Element:
+    return sa.literal_column(f"'{text}'")
 
 
 def parameter(value: object, type: ColumnType) -> object:

@@ -1,0 +1,220 @@
+"""The tool `aggregate_rows`: counts, sums and averages of rows, by groups."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+from pydantic import Field
+
+from dbtools.aggregates import Computed, Function, Group, Having, Measure, find_group, find_measure
+from dbtools.errors import BadArgument
+from dbtools.paths import Names
+from dbtools.results import (
+    Answer,
+    ResultSet,
+    Table as Encoded,
+    encode_rows,
+    envelope,
+    fitting,
+    narrowed,
+    write,
+)
+from dbtools.statement import (
+    MOST_CONDITIONS,
+    Match,
+    Order,
+    Output,
+    Select,
+    Statement,
+    bind_conditions,
+    bind_order,
+)
+from dbtools.tools.arguments import (
+    DEFAULT_LIMIT,
+    Arguments,
+    Array,
+    Count,
+    Where,
+    comparisons,
+    read,
+    schema_of,
+)
+from dbtools.tools.definition import ROWS_SCHEMA, Setting, ToolDefinition
+from dbtools.tools.nearest_values import Doubts, doubts, explain
+from dbtools.tools.tables import limited_schema, table_of, table_schema
+
+MOST_GROUPS = 16
+MOST_MEASURES = 32
+LONGEST_NAME = 100  #: characters of a measure's name
+ENVELOPE = 600  #: bytes for all but rows and columns
+
+
+class MeasureArguments(Arguments):
+    """One measure."""
+
+    example = '{"function": "count"}'
+    function: Function
+    column: str = ""
+    name: Annotated[str, Field(max_length=LONGEST_NAME)] = Field(
+        default="", description="default function_column"
+    )
+
+
+class AggregateArguments(Arguments):
+    """Arguments of `aggregate_rows`."""
+
+    table: str
+    group_by: Annotated[tuple[str, ...], Field(max_length=MOST_GROUPS), Array] = ()
+    measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array]
+    where: Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array] = ()
+    match: Match = Match.ALL
+    having: Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array] = Field(
+        default=(), description="like where, on names of measures"
+    )
+    order_by: Annotated[tuple[str, ...], Array] = Field(
+        default=(), description='names of groups and measures: "revenue desc"'
+    )
+    limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregateRows:
+    """`aggregate_rows` for any table."""
+
+    setting: Setting
+    name: str = "aggregate_rows"
+    table: None = None
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        schema = table_schema(self.setting, schema_of(AggregateArguments))
+        return ToolDefinition(
+            name=self.name,
+            title="Aggregate rows",
+            description=(
+                "Count, sum, average or group rows of one table or view in the database, by columns, paths "
+                "along foreign keys (describe_tables names them) and date buckets: year quarter month week "
+                'day weekday hour. Revenue by country and month: group_by ["customer.country", '
+                '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
+                "count without a column counts rows."
+            ),
+            input_schema=limited_schema(self.setting, schema),
+            output_schema=ROWS_SCHEMA,
+        )
+
+    def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":
+        """Return the call that computes what *arguments* ask for."""
+        most = self.setting.limits.max_rows
+        asked = read(AggregateArguments, arguments, bounds={"limit": most})
+        names = self.setting.names(table_of(self.setting.catalog, asked.table, "table"))
+        groups = _groups(names, asked.group_by)
+        measures = _measures(names, asked.measures, taken=groups)
+        where = comparisons(asked.where, "where")
+        conditions, values = bind_conditions(names, where)
+        having, bounds = bind_conditions(
+            Having(measures=measures), comparisons(asked.having, "having"), prefix="h"
+        )
+        computed = Computed(names=names, groups=groups, measures=measures)
+        terms = {**groups, **measures}
+        shape = Select(
+            table=names.table,
+            outputs=tuple(
+                Output(term=term, cut=self.setting.limits.max_cell if term.type.large else None)
+                for term in terms.values()
+            ),
+            conditions=conditions,
+            match=asked.match,
+            groups=tuple(groups.values()),
+            having=having,
+            order=_total(bind_order(computed, asked.order_by), groups),
+        )
+        statement = Statement(shape=shape, values={**values, **bounds}, limit=min(asked.limit, most))
+        return AggregateCall(
+            setting=self.setting,
+            statement=statement,
+            columns=tuple(terms),
+            doubts=doubts(names.table, where, conditions, asked.match),
+        )
+
+
+def _groups(names: Names, texts: Sequence[str]) -> Mapping[str, Group]:
+    """Return the groups that *texts* name, by their names in results."""
+    groups: dict[str, Group] = {}
+    for at, text in enumerate(texts):
+        label, group = find_group(names, text, f"group_by[{at}]")
+        if group in groups.values():
+            raise BadArgument(f"group_by: {group.name} is named twice.")
+        groups[label] = group
+    return groups
+
+
+def _measures(
+    names: Names, asked: Sequence[MeasureArguments], taken: Mapping[str, Group]
+) -> Mapping[str, Measure]:
+    """Return the measures *asked* for by their names in results, none of which is *taken*."""
+    if not asked:
+        raise BadArgument("measures: at least one is needed.", hint='To count rows: [{"function": "count"}].')
+    measures: dict[str, Measure] = {}
+    for at, each in enumerate(asked):
+        argument = f"measures[{at}]"
+        measure = find_measure(names, each.function, each.column, argument)
+        name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip()]))
+        if name in measures or name in taken:
+            raise BadArgument(f"{argument}: {name} is there already.", hint="Give each measure its own name.")
+        measures[name] = measure
+    return measures
+
+
+def _total(wanted: tuple[Order, ...], groups: Mapping[str, Group]) -> tuple[Order, ...]:
+    """Return *wanted* with the groups behind it, so that the same call always has the same answer."""
+    named = {step.term for step in wanted}
+    return (*wanted, *(Order(term=group) for group in groups.values() if group not in named))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregateCall:
+    """A call of `aggregate_rows` whose arguments have been read."""
+
+    setting: Setting
+    statement: Statement
+    columns: tuple[str, ...]
+    doubts: Doubts
+
+    def inquire(self, found: ResultSet) -> Sequence[Statement]:
+        """Return what reads the values that are stored, where no row was found."""
+        ungrouped = not self.statement.shape.groups
+        empty = not found.rows or (ungrouped and not any(found.rows[0]))
+        return [doubt.statement for doubt in self.doubts.each] if empty else ()
+
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+        """Return the groups that *found* holds, as many as fit."""
+        style, limits = self.setting.style, self.setting.limits
+        encoded = encode_rows(found, self.columns)
+        count = fitting(encoded, style, limits, reserve=ENVELOPE)
+        if count == 0 and found.rows:
+            encoded = encode_rows(
+                narrowed(found, self.columns, style, limits, reserve=ENVELOPE), self.columns
+            )
+            count = 1
+        page = Encoded(columns=encoded.columns, rows=encoded.rows[:count])
+        truncated = found.more or count < len(found.rows)
+        note = explain(self.doubts, further)
+        if truncated:
+            note = self._note(capped=count < len(found.rows))
+        extra: dict[str, object] = {"note": note} if note else {}
+        structured, text = write(envelope(page, style, truncated=truncated, extra=extra), page, style)
+        return Answer(structured=structured, text=text, rows=count, truncated=truncated)
+
+    def _note(self, *, capped: bool) -> str:
+        if capped:
+            return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
+        if self.statement.limit < self.setting.limits.max_rows:
+            return "More groups: raise limit, or narrow where or having."
+        return "More groups: group more coarsely, or narrow where or having."
+
+
+def define(setting: Setting) -> Iterator[AggregateRows]:
+    """Yield the one `aggregate_rows`."""
+    yield AggregateRows(setting=setting)

@@ -1,0 +1,88 @@
+"""Values for the variables of resource templates: tables, keys that are stored, and columns."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dbtools import errors
+from dbtools.catalog import Column, Table
+from dbtools.column_types import Family, Operator, quoted
+from dbtools.errors import listing
+from dbtools.links import key_text
+from dbtools.results import ResultSet
+from dbtools.statement import Comparison, Condition, Order, Output, Select, Statement, bind_conditions
+from dbtools.tools.definition import Setting
+from dbtools.tools.get_row import key_arguments
+
+MOST_VALUES = 100  #: that the protocol allows (MCP, server/utilities/completion)
+VARIABLES = ("table", "key", "column")
+LONGEST = 400  #: characters that are read of a key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """Values that begin as the caller has, the likeliest first."""
+
+    values: tuple[str, ...]
+    more: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """A request for values whose arguments have been read."""
+
+    known: tuple[str, ...] = ()  #: where the catalog has the answer
+    statement: Statement | None = None  #: what reads keys
+
+    def render(self, found: ResultSet) -> Completed:
+        """Return the values that the catalog, or the rows *found*, have."""
+        texts = [[key_text(cell) for cell in row] for row in found.rows]
+        keys = tuple(",".join(map(str, row)) for row in texts if None not in row)
+        values = keys or self.known
+        return Completed(values=values[:MOST_VALUES], more=found.more or len(values) > MOST_VALUES)
+
+
+def bind_completion(setting: Setting, name: str, value: str, given: Mapping[str, str]) -> Completion:
+    """Return what completes *value* of the variable *name*; *given* are the variables before it."""
+    if name not in VARIABLES:
+        raise errors.UnknownArgument(f"There is no variable {quoted(name)}.", hint=listing(VARIABLES))
+    if name == "table":
+        keyed = (table for table in setting.catalog.tables if key_arguments(table))
+        return Completion(known=_beginning(map(setting.catalog.label, keyed), value))
+    tables = setting.catalog.named(given.get("table", ""))
+    if len(tables) != 1 or not key_arguments(tables[0]):
+        return Completion()
+    if name == "column":
+        return Completion(known=_beginning(tables[0].column_by_name, value))
+    return _keys(setting, tables[0], value.split(","))
+
+
+def _beginning(names: Iterable[str], value: str) -> tuple[str, ...]:
+    """Return those of *names* that begin with *value*, then those that contain it."""
+    low = value.lower()
+    found = [name for name in names if low in name.lower()]
+    return tuple(sorted(found, key=lambda name: not name.lower().startswith(low)))
+
+
+def _keys(setting: Setting, table: Table, parts: list[str]) -> Completion:
+    """Return what reads the keys of *table* that begin with *parts*, the last of which is unfinished."""
+    columns = table.key_columns()
+    if len(parts) > len(columns) or any(not _completes(column) for column in columns):
+        return Completion()
+    before = [
+        Comparison(column=column.name, value=part) for column, part in zip(columns, parts[:-1], strict=False)
+    ]
+    conditions, values = bind_conditions(setting.names(table), before)
+    if parts[-1]:
+        last = Condition(term=columns[len(parts) - 1], operator=Operator.STARTS_WITH, parameters=("start",))
+        conditions, values = (*conditions, last), {**values, "start": parts[-1]}
+    shape = Select(
+        table=table,
+        outputs=tuple(Output(term=column, cut=LONGEST) for column in columns),
+        conditions=conditions,
+        order=tuple(Order(term=column) for column in columns),
+    )
+    return Completion(statement=Statement(shape=shape, values=values, limit=MOST_VALUES))
+
+
+def _completes(column: Column) -> bool:
+    return column.type.ordered and column.type.family not in (Family.BYTES, Family.ARRAY)

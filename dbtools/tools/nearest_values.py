@@ -1,0 +1,161 @@
+"""Why nothing was found: the stored values that are nearest to those that a condition asked for."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
+
+from dbtools.catalog import Column, Table
+from dbtools.cells import encoder
+from dbtools.column_types import Family, Operator, quoted
+from dbtools.paths import Distant, Place
+from dbtools.results import Cut, ResultSet
+from dbtools.statement import Comparison, Condition, Match, Order, Output, Select, Statement
+
+MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
+MOST_VALUES = 1_000
+MOST_DOUBTS = 3  #: conditions that are looked at
+FEW = 10  #: values that are all told
+NEAR = 5  #: values that are told of many
+LONGEST = 200  #: characters that are read of a value
+SEARCHING = (Operator.EQ, Operator.IN, Operator.CONTAINS, Operator.STARTS_WITH, Operator.ENDS_WITH)
+TEXTS = {Family.TEXT, Family.ENUM, Family.ANY}
+NUMBERS = {Family.INTEGER, Family.NUMBER, Family.DECIMAL}
+ORDERED = {Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """A condition whose values may not be stored at all."""
+
+    name: str  #: of the column, as the caller wrote it
+    place: Place
+    operator: Operator
+    wanted: tuple[str, ...]
+    statement: Statement  #: reads the values that are stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubts:
+    """The conditions of one call that may have left nothing."""
+
+    each: tuple[Doubt, ...]
+    complete: bool  #: whether there are no other conditions, and all must hold
+
+
+def doubts(
+    table: Table, comparisons: Sequence[Comparison], conditions: Sequence[Condition], match: Match
+) -> Doubts:
+    """Return what to doubt of *conditions* on *table*, which mean *comparisons*."""
+    found = [
+        doubt
+        for comparison, condition in zip(comparisons, conditions, strict=True)
+        if (doubt := _doubt(table, comparison, condition)) is not None
+    ]
+    complete = len(found) == len(conditions) <= MOST_DOUBTS and match is Match.ALL
+    return Doubts(each=tuple(found[:MOST_DOUBTS]), complete=complete)
+
+
+def _doubt(table: Table, comparison: Comparison, condition: Condition) -> Doubt | None:
+    place = condition.term
+    if not isinstance(place, Column | Distant) or comparison.operator not in SEARCHING:
+        return None
+    column, table = (place, table) if isinstance(place, Column) else (place.column, place.path[-1].target)
+    if column.type.family not in TEXTS | NUMBERS | ORDERED or not column.type.equatable:
+        return None
+    is_number_of_row = column.type.family in NUMBERS and any(
+        key.columns == (column.name,) for key in table.keys
+    )
+    if is_number_of_row or (table.row_estimate or 0) >= MOST_ROWS:
+        return None
+    shape = Select(
+        table=table,
+        outputs=(Output(term=column, cut=LONGEST),),
+        groups=(column,),
+        order=(Order(term=column),),
+    )
+    return Doubt(
+        name=comparison.column,
+        place=place,
+        operator=comparison.operator,
+        wanted=comparison.values or (str(comparison.value),),
+        statement=Statement(shape=shape, limit=MOST_VALUES),
+    )
+
+
+def explain(doubts: Doubts, stored: Sequence[ResultSet]) -> str:
+    """Return what the *stored* values of each doubt say about an empty answer."""
+    notes = [_note(doubt, found) for doubt, found in zip(doubts.each, stored, strict=False)]
+    if doubts.complete and len(notes) == len(doubts.each) > 1 and not any(notes):
+        return "Each of these values is stored, but no row has all of them."
+    return " ".join(filter(None, notes))
+
+
+def _note(doubt: Doubt, found: ResultSet) -> str:
+    texts = list(_texts(doubt.place, found))
+    missing = [wanted for wanted in doubt.wanted if not _is_among(wanted, texts, doubt.operator)]
+    if not missing:
+        return ""
+    if not texts:
+        return f"{doubt.name} is null in every row."
+    if len(texts) <= FEW and not found.more:
+        return f"{doubt.name} has only these values: {_listed(texts)}."
+    near = list(dict.fromkeys(value for wanted in missing for value in nearest_values(doubt, wanted, texts)))
+    if not near:
+        return f"No {doubt.name} is like {_listed(missing[:NEAR])}." if not found.more else ""
+    return f"{doubt.name} has no {_listed(missing[:NEAR])}; nearest stored values: {_listed(near[:NEAR])}."
+
+
+def _texts(place: Place, found: ResultSet) -> Iterator[str]:
+    encode = encoder(place.type)
+    for (cell,) in found.rows:
+        value = encode(cell.start if isinstance(cell, Cut) else cell)
+        if value is not None:
+            yield value if isinstance(value, str) else str(value)
+
+
+def _is_among(wanted: str, texts: Sequence[str], operator: Operator) -> bool:
+    low = wanted.lower()
+    match operator:
+        case Operator.CONTAINS:
+            return any(low in text.lower() for text in texts)
+        case Operator.STARTS_WITH:
+            return any(text.lower().startswith(low) for text in texts)
+        case Operator.ENDS_WITH:
+            return any(text.lower().endswith(low) for text in texts)
+        case _:
+            return wanted in texts
+
+
+def nearest_values(doubt: Doubt, wanted: str, texts: Sequence[str]) -> Sequence[str]:
+    """Return the *texts* most like *wanted*: by number, by order, or by letters."""
+    family = doubt.place.type.family
+    if family in NUMBERS:
+        return _nearest_numbers(wanted, texts)
+    if family in ORDERED:
+        at = bisect_left(sorted(texts), wanted)
+        return sorted(texts)[max(0, at - 1) : at + 1]
+    return _nearest_texts(wanted, texts)
+
+
+def _nearest_numbers(wanted: str, texts: Sequence[str]) -> Sequence[str]:
+    try:
+        number = Decimal(wanted)
+        return sorted(texts, key=lambda text: abs(Decimal(text) - number))[:2]
+    except InvalidOperation:
+        return ()
+
+
+def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:
+    low = wanted.strip().lower()
+    folded: Mapping[str, str] = {text.strip().lower(): text for text in texts}
+    inside = [text for each, text in folded.items() if len(low) > 2 and low in each]
+    around = [text for each, text in folded.items() if len(each) > 2 and each in low]
+    close = [folded[each] for each in get_close_matches(low, folded, n=NEAR, cutoff=0.6)]
+    same = [folded[low]] if low in folded else []
+    return list(dict.fromkeys([*same, *close[:2], *inside, *around, *close]))[:NEAR]
+
+
+def _listed(values: Sequence[str]) -> str:
+    return ", ".join(quoted(value) for value in values)
