@@ -7,7 +7,7 @@ from enum import StrEnum
 from dbtools import errors
 from dbtools.column_types import ColumnType, Family, quoted
 from dbtools.errors import listing, nearest
-from dbtools.paths import Names, Place, parts_of
+from dbtools.paths import Names, Place, folded, parts_of
 
 
 class Bucket(StrEnum):
@@ -115,14 +115,13 @@ def buckets_of(type: ColumnType) -> tuple[Bucket, ...]:
 
 def find_group(names: Names, text: str, argument: str) -> tuple[str, Group]:
     """Return what *text* such as "ordered_on:month" groups by, and its name in results."""
-    text = text.strip()
     parts = None if text in names.table.column_by_name else parts_of(text)
     if parts is None or parts[1] is None:
         place = names.find(text, argument)
         if not (place.type.equatable and place.type.ordered):
             raise errors.BadArgument(f"{argument}: {place.name} ({place.type.name}) cannot be grouped by.")
-        return text, place
-    column, _, wanted = text.rpartition(":")
+        return text.strip(), place
+    column, _, wanted = text.rstrip().rpartition(":")
     place = names.find(column, argument)
     offered = buckets_of(place.type)
     if wanted.lower() not in offered:
@@ -131,7 +130,7 @@ def find_group(names: Names, text: str, argument: str) -> tuple[str, Group]:
             f"{argument}: {place.name} ({place.type.name}) has no bucket {quoted(wanted)}.",
             hint=f"{nearest(wanted, offered)}{why}",
         )
-    return text, Bucketed(place=place, bucket=Bucket(wanted.lower()))
+    return text.strip(), Bucketed(place=place, bucket=Bucket(wanted.lower()))
 
 
 def find_measure(names: Names, function: Function, column: str, argument: str) -> Measure:
@@ -161,7 +160,7 @@ class Computed:
     def find(self, text: str, argument: str) -> Group | Measure:
         """Return the group or the measure that *text* names, or raise UnknownColumn."""
         known: Mapping[str, Group | Measure] = {**self.groups, **self.measures}
-        found = known.get(text) or known.get(text.strip()) or self._group(text, argument)
+        found = folded(text.strip(), known) or self._group(text, argument)
         if found is None:
             raise errors.UnknownColumn(
                 f"{argument}: there is no group or measure {quoted(text)} here.",
@@ -186,7 +185,7 @@ class Having:
 
     def find(self, text: str, argument: str) -> Measure:
         """Return the measure that *text* names, or raise UnknownColumn."""
-        found = self.measures.get(text.strip())
+        found = folded(text.strip(), self.measures)
         if found is None:
             raise errors.UnknownColumn(
                 f"{argument}: there is no measure {quoted(text)} here.",

@@ -58,8 +58,12 @@ Place = Column | Distant  #: where a cell is: in the row itself, or at the end o
 
 
 def spelled(name: str) -> str:
-    """Return *name* as a part of a path: in double quotes where a dot, a colon or a quote is in it."""
-    return '"' + name.replace('"', '""') + '"' if re.search('[.:"]', name) else name
+    """Return *name* as a part of a path: in double quotes where a dot, a colon or a quote is in it.
+
+    So is a name that is empty, or has blanks at its ends, where they would be lost.
+    """
+    plain = name and name == name.strip() and not re.search('[.:"]', name)
+    return name if plain else '"' + name.replace('"', '""') + '"'
 
 
 def parts_of(text: str) -> tuple[list[str], str | None] | None:

@@ -156,14 +156,16 @@ class Toolbox:
         found = await self._execution.execute(call.statement, view.role.limits)
         return call.render(found)
 
-    async def complete(self, role: str, name: str, value: str, given: Mapping[str, str]) -> Completed:
-        """Return values for the variable *name* of a resource's address that begin with *value*.
+    async def complete(
+        self, role: str, template: str, name: str, value: str, given: Mapping[str, str]
+    ) -> Completed:
+        """Return values that begin with *value* for the variable *name* of the addresses of *template*.
 
         *given* are the variables before it; where the database does not answer soon there are none.
         """
         view = await self.view(role)
         try:
-            call = bind_completion(view.setting, name, value, given)
+            call = bind_completion(view.setting, template, name, value, given)
             found = NOTHING
             if call.statement is not None:
                 quick = replace(view.role.limits, timeout=min(COMPLETION, view.role.limits.timeout))

@@ -144,13 +144,12 @@ class Protocol:
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> dict[str, Any]:
         """Answer `completion/complete` for the variables of the resource templates."""
-        template = getattr(params.ref, "uri", None)
-        if template not in (ROW_TEMPLATE, CELL_TEMPLATE):
-            raise MCPError(code=types.INVALID_PARAMS, message="ref: there is no such template or prompt.")
+        if not isinstance(params.ref, types.ResourceTemplateReference):
+            raise MCPError(code=types.INVALID_PARAMS, message="ref: there are no prompts.")
         given = (params.context and params.context.arguments) or {}
-        wanted = params.argument
+        template, wanted = str(params.ref.uri), params.argument
         with _safe("completion/complete"):
-            found = await self._toolbox.complete(self._role, wanted.name, wanted.value, given)
+            found = await self._toolbox.complete(self._role, template, wanted.name, wanted.value, given)
         return complete(completion={"values": list(found.values), "hasMore": found.more})
 
 

@@ -1,7 +1,7 @@
 """The tool `aggregate_rows`: counts, sums and averages of rows, by groups."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -184,9 +184,10 @@ class AggregateCall:
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where no row was found."""
-        ungrouped = not self.statement.shape.groups
-        empty = not found.rows or (ungrouped and not any(found.rows[0]))
-        return [doubt.statement for doubt in self.doubts.each] if empty else ()
+        shape = self.statement.shape
+        # Without groups there is always a row, of nothing but nulls and counts of 0 where it stands for none.
+        empty = not found.rows or not (shape.groups or any(map(_tells, shape.outputs, found.rows[0])))
+        return [doubt.statement for doubt in self.doubts.each] if empty and not shape.having else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the groups that *found* holds, as many as fit."""
@@ -200,7 +201,9 @@ class AggregateCall:
             count = 1
         page = Encoded(columns=encoded.columns, rows=encoded.rows[:count])
         truncated = found.more or count < len(found.rows)
-        note = explain(self.doubts, further)
+        counted = any(output.term == Measure(function=Function.COUNT) for output in found.outputs)
+        proved = counted or not found.rows
+        note = explain(self.doubts if proved else replace(self.doubts, complete=False), further)
         if truncated:
             note = self._note(capped=count < len(found.rows))
         extra: dict[str, object] = {"note": note} if note else {}
@@ -213,6 +216,12 @@ class AggregateCall:
         if self.statement.limit < self.setting.limits.max_rows:
             return "More groups: raise limit, or narrow where or having."
         return "More groups: group more coarsely, or narrow where or having."
+
+
+def _tells(output: Output, cell: object) -> bool:
+    """Return whether *cell* is that of a measure that has met a value."""
+    counts = isinstance(output.term, Measure) and not output.term.nullable
+    return cell != 0 if counts else cell is not None
 
 
 def define(setting: Setting) -> Iterator[AggregateRows]:

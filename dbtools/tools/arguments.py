@@ -241,6 +241,8 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
             return _unknown_choice(place, first["input"], str(context["expected"]))
         case "greater_than_equal":
             return errors.BadArgument(f"{place}: at least {context['ge']}, not {first['input']}.")
+        case "string_too_long":
+            return errors.BadArgument(f"{place}: at most {context['max_length']} characters.")
         case "too_long":
             most = context["max_length"]
             return errors.BadArgument(f"{place}: at most {most:,} items, not {context['actual_length']}.")

@@ -1,20 +1,23 @@
 """Values for the variables of resource templates: tables, keys that are stored, and columns."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
 from dbtools.column_types import Family, Operator, quoted
 from dbtools.errors import listing
-from dbtools.links import key_text
+from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, key_text
 from dbtools.results import ResultSet
 from dbtools.statement import Comparison, Condition, Order, Output, Select, Statement, bind_conditions
 from dbtools.tools.definition import Setting
 from dbtools.tools.get_row import key_arguments
 
 MOST_VALUES = 100  #: that the protocol allows (MCP, server/utilities/completion)
-VARIABLES = ("table", "key", "column")
+VARIABLES: Mapping[str, tuple[str, ...]] = {
+    ROW_TEMPLATE: ("table", "key"),
+    CELL_TEMPLATE: ("table", "key", "column"),
+}
 LONGEST = 400  #: characters that are read of a key
 
 
@@ -35,16 +38,28 @@ class Completion:
 
     def render(self, found: ResultSet) -> Completed:
         """Return the values that the catalog, or the rows *found*, have."""
-        texts = [[key_text(cell) for cell in row] for row in found.rows]
-        keys = tuple(",".join(map(str, row)) for row in texts if None not in row)
-        values = keys or self.known
+        keys = (key for row in found.rows if (key := _key(row)) is not None)
+        values = self.known or tuple(keys)
         return Completed(values=values[:MOST_VALUES], more=found.more or len(values) > MOST_VALUES)
 
 
-def bind_completion(setting: Setting, name: str, value: str, given: Mapping[str, str]) -> Completion:
-    """Return what completes *value* of the variable *name*; *given* are the variables before it."""
-    if name not in VARIABLES:
-        raise errors.UnknownArgument(f"There is no variable {quoted(name)}.", hint=listing(VARIABLES))
+def _key(row: Sequence[object]) -> str | None:
+    """Return the key in *row* as an address has it, or None where an address cannot have it."""
+    texts = [key_text(cell) for cell in row]
+    if any(text is None or (len(texts) > 1 and "," in text) for text in texts):
+        return None
+    return ",".join(map(str, texts))
+
+
+def bind_completion(
+    setting: Setting, template: str, name: str, value: str, given: Mapping[str, str]
+) -> Completion:
+    """Return what completes *value* of the variable *name* of *template*; *given* are those before it."""
+    variables = VARIABLES.get(template, ())
+    if name not in variables:
+        raise errors.UnknownArgument(
+            f"{template} has no variable {quoted(name)}.", hint=f"Variables: {listing(variables) or 'none'}."
+        )
     if name == "table":
         keyed = (table for table in setting.catalog.tables if key_arguments(table))
         return Completion(known=_beginning(map(setting.catalog.label, keyed), value))
@@ -53,7 +68,8 @@ def bind_completion(setting: Setting, name: str, value: str, given: Mapping[str,
         return Completion()
     if name == "column":
         return Completion(known=_beginning(tables[0].column_by_name, value))
-    return _keys(setting, tables[0], value.split(","))
+    composite = len(tables[0].key_columns()) > 1
+    return _keys(setting, tables[0], value.split(",") if composite else [value])
 
 
 def _beginning(names: Iterable[str], value: str) -> tuple[str, ...]:

@@ -84,13 +84,21 @@ class Setting:
 
 def _told(table: Table) -> object:
     columns = [
-        (each.name, each.type.name, each.nullable, each.default, each.comment, each.choices, each.type.labels)
+        (each.name, each.type.name, each.nullable, each.default, each.generated, each.comment)
         for each in table.columns
     ]
-    bounds = [(each.minimum, each.maximum) for each in table.columns]
-    keys = [key.columns for key in table.keys]
-    references = [(each.columns, each.target_schema, each.target) for each in table.foreign_keys]
-    return (table.schema, table.name, table.kind, table.comment, columns, bounds, keys, references)
+    values = [(each.choices, each.type.labels, each.minimum, each.maximum) for each in table.columns]
+    # A dataclass is written with all of its fields.
+    return (
+        table.schema,
+        table.name,
+        table.kind,
+        table.comment,
+        columns,
+        values,
+        table.keys,
+        table.foreign_keys,
+    )
 
 
 class Call(Protocol):

@@ -81,7 +81,7 @@ class DescribeTables:
         catalog = self.setting.catalog
         tables = [table_of(catalog, name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
         # Of very many tables names are enough, unless somebody asks for all of their columns.
-        many = not tables and "detail" not in arguments and len(catalog.tables) > MOST_NAMES
+        many = not tables and "detail" not in asked.model_fields_set and len(catalog.tables) > MOST_NAMES
         return DescribeCall(
             setting=self.setting,
             tables=tuple(dict.fromkeys(tables)) or catalog.tables[: MOST_NAMES if many else None],

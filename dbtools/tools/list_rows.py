@@ -190,7 +190,8 @@ class ListCall:
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where none was found."""
-        return () if found.rows else [doubt.statement for doubt in self.doubts.each]
+        first = self.position == Position()
+        return [doubt.statement for doubt in self.doubts.each] if first and not found.rows else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from dbtools.catalog import Table, TableKind
 from dbtools.cells import size
+from dbtools.errors import listing
 from dbtools.paging import Position, Total, digest, read_cursor, write_cursor
 from dbtools.results import Answer, ResultSet, write
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count, read, schema_of
@@ -74,12 +75,11 @@ class ListTables:
     def bind(self, arguments: Mapping[str, object]) -> "TablesCall":
         """Return the call that lists the tables that *arguments* search for."""
         asked = read(TablesArguments, arguments, bounds={"limit": self.setting.limits.max_rows})
-        mark = digest("list_tables", asked.search, self.setting.labels)
+        search = asked.search.strip()
+        mark = digest("list_tables", search, self.setting.labels)
         start = read_cursor(asked.cursor, mark, Total(order=(), keyset=False)) if asked.cursor else Position()
         limit = min(asked.limit, self.setting.limits.max_rows)
-        return TablesCall(
-            setting=self.setting, search=asked.search.strip(), start=start.skip, limit=limit, mark=mark
-        )
+        return TablesCall(setting=self.setting, search=search, start=start.skip, limit=limit, mark=mark)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +98,8 @@ class TablesCall(Settled):
         matching = found_tables(self.setting, self.search) if self.search else self.setting.catalog.tables
         note = ""
         if not matching and self.search:
-            near = get_close_matches(self.search.lower(), self._folded, n=MOST_NEAR, cutoff=0.5)
-            note = "No table matches" + (f"; the nearest names: {', '.join(near)}." if near else ".")
+            near = listing(self._nearest())
+            note = "No table matches" + (f"; the nearest names: {near}." if near else ".")
         shown = self._page(matching)
         end = self.start + len(shown)
         structured: dict[str, object] = {
@@ -116,9 +116,10 @@ class TablesCall(Settled):
             structured=structured, text=text, rows=len(shown), truncated=bool(structured["truncated"])
         )
 
-    @property
-    def _folded(self) -> list[str]:
-        return [label.lower() for label in self.setting.labels]
+    def _nearest(self) -> Iterator[str]:
+        folded = {label.lower(): label for label in self.setting.labels}
+        wanted = self.search.strip("*?").lower()
+        return (folded[each] for each in get_close_matches(wanted, folded, n=MOST_NEAR, cutoff=0.5))
 
     def _page(self, tables: Sequence[Table]) -> list[object]:
         room = self.setting.limits.max_bytes - ROOM_FOR_REST
@@ -147,8 +148,10 @@ def found_tables(setting: Setting, search: str) -> tuple[Table, ...]:
     if set(search) & set("*?"):
         pattern = search.lower()
         names = ((table, (table.name.lower(), catalog.qualified(table).lower())) for table in catalog.tables)
-        return tuple(table for table, each in names if any(fnmatchcase(name, pattern) for name in each))
-    words = [word for word in re.split(r"[\s,;]+", search.lower()) if word]
+        found = tuple(table for table, each in names if any(fnmatchcase(name, pattern) for name in each))
+        if found:
+            return found
+    words = [word for word in re.split(r"[^\w.]+", search.lower()) if word]
     ranked = []
     for at, table in enumerate(catalog.tables):
         fits = [fit for word in words if (fit := _fit(table, catalog.qualified(table), word))]

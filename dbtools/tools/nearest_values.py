@@ -1,5 +1,6 @@
 """Why nothing was found: the stored values that are nearest to those that a condition asked for."""
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,9 @@ def _doubt(table: Table, comparison: Comparison, condition: Condition) -> Doubt 
     )
     if is_number_of_row or (table.row_estimate or 0) >= MOST_ROWS:
         return None
+    wanted = comparison.values if comparison.values is not None else (str(comparison.value),)
+    if not wanted:
+        return None
     shape = Select(
         table=table,
         outputs=(Output(term=column, cut=LONGEST),),
@@ -79,32 +83,44 @@ def _doubt(table: Table, comparison: Comparison, condition: Condition) -> Doubt 
         name=comparison.column,
         place=place,
         operator=comparison.operator,
-        wanted=comparison.values or (str(comparison.value),),
+        wanted=wanted,
         statement=Statement(shape=shape, limit=MOST_VALUES),
     )
 
 
 def explain(doubts: Doubts, stored: Sequence[ResultSet]) -> str:
     """Return what the *stored* values of each doubt say about an empty answer."""
-    notes = [_note(doubt, found) for doubt, found in zip(doubts.each, stored, strict=False)]
-    if doubts.complete and len(notes) == len(doubts.each) > 1 and not any(notes):
+    findings = [_find(doubt, found) for doubt, found in zip(doubts.each, stored, strict=False)]
+    if doubts.complete and len(findings) == len(doubts.each) > 1 and all(each.stored for each in findings):
         return "Each of these values is stored, but no row has all of them."
-    return " ".join(filter(None, notes))
+    return " ".join(each.note for each in findings if each.note)
 
 
-def _note(doubt: Doubt, found: ResultSet) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is known of the values of one doubt."""
+
+    stored: bool = False  #: whether all are, for certain
+    note: str = ""
+
+
+def _find(doubt: Doubt, found: ResultSet) -> Finding:
     texts = list(_texts(doubt.place, found))
-    missing = [wanted for wanted in doubt.wanted if not _is_among(wanted, texts, doubt.operator)]
+    missing = [wanted for wanted in doubt.wanted if not _is_among(wanted, texts, doubt)]
     if not missing:
-        return ""
+        return Finding(stored=True)
     if not texts:
-        return f"{doubt.name} is null in every row."
-    if len(texts) <= FEW and not found.more:
-        return f"{doubt.name} has only these values: {_listed(texts)}."
+        return Finding(note=f"{doubt.name} is null in every row." if found.rows else "")
     near = list(dict.fromkeys(value for wanted in missing for value in nearest_values(doubt, wanted, texts)))
+    if found.more or any(isinstance(cell, Cut) for (cell,) in found.rows):
+        # Not all has been read: what is missing here may yet be stored.
+        return Finding(note=f"Stored values of {doubt.name}: {_listed(near)}, …" if near else "")
+    if len(texts) <= FEW:
+        return Finding(note=f"{doubt.name} has only these values: {_listed(texts)}.")
     if not near:
-        return f"No {doubt.name} is like {_listed(missing[:NEAR])}." if not found.more else ""
-    return f"{doubt.name} has no {_listed(missing[:NEAR])}; nearest stored values: {_listed(near[:NEAR])}."
+        return Finding(note=f"No {doubt.name} is like {_listed(missing[:NEAR])}.")
+    nearest = _listed(near[:NEAR])
+    return Finding(note=f"{doubt.name} has no {_listed(missing[:NEAR])}; nearest stored values: {nearest}.")
 
 
 def _texts(place: Place, found: ResultSet) -> Iterator[str]:
@@ -115,9 +131,9 @@ def _texts(place: Place, found: ResultSet) -> Iterator[str]:
             yield value if isinstance(value, str) else str(value)
 
 
-def _is_among(wanted: str, texts: Sequence[str], operator: Operator) -> bool:
+def _is_among(wanted: str, texts: Sequence[str], doubt: Doubt) -> bool:
     low = wanted.lower()
-    match operator:
+    match doubt.operator:
         case Operator.CONTAINS:
             return any(low in text.lower() for text in texts)
         case Operator.STARTS_WITH:
@@ -125,7 +141,24 @@ def _is_among(wanted: str, texts: Sequence[str], operator: Operator) -> bool:
         case Operator.ENDS_WITH:
             return any(text.lower().endswith(low) for text in texts)
         case _:
-            return wanted in texts
+            family = doubt.place.type.family
+            return _value(wanted, family) in {_value(text, family) for text in texts}
+
+
+def _value(text: str, family: Family) -> object:
+    """Return what *text* means, so that two spellings of one value are equal."""
+    if family in ORDERED:
+        moment = re.sub(r"(Z|\+00(:?00)?)$", "", text.strip().replace("T", " ", 1))
+        return re.sub(r"(\b\d\d:\d\d):00$", r"\1", moment)
+    return _number(text) if family in NUMBERS else text
+
+
+def _number(text: str) -> Decimal | str:
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        return text
+    return text if number.is_nan() else number
 
 
 def nearest_values(doubt: Doubt, wanted: str, texts: Sequence[str]) -> Sequence[str]:
@@ -140,11 +173,12 @@ def nearest_values(doubt: Doubt, wanted: str, texts: Sequence[str]) -> Sequence[
 
 
 def _nearest_numbers(wanted: str, texts: Sequence[str]) -> Sequence[str]:
-    try:
-        number = Decimal(wanted)
-        return sorted(texts, key=lambda text: abs(Decimal(text) - number))[:2]
-    except InvalidOperation:
+    number = _number(wanted)
+    known = [(value, text) for text in texts if isinstance(value := _number(text), Decimal)]
+    if not isinstance(number, Decimal) or not number.is_finite():
         return ()
+    near = sorted(known, key=lambda each: abs(each[0] - number))
+    return [text for _, text in near[:2]]
 
 
 def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from dbtools import errors
 from dbtools.catalog import Catalog
+from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Limits, Role
 from dbtools.results import Media, ResultSet
 from dbtools.statement import Statement
@@ -280,7 +281,7 @@ async def test_completion_reads_keys_in_a_moment() -> None:
     execution = Executed(rows=[(1,), (12,)], more=True)
     toolbox = _toolbox(LARGE, execution=execution)
 
-    found = await toolbox.complete("default", "key", "1", {"table": "product"})
+    found = await toolbox.complete("default", CELL_TEMPLATE, "key", "1", {"table": "product"})
     [(statement, limits)] = execution.asked
 
     assert found == Completed(values=("1", "12"), more=True)
@@ -291,7 +292,9 @@ async def test_completion_from_the_catalog_needs_no_database() -> None:
     execution = Executed(error=errors.DatabaseUnavailable())
     toolbox = _toolbox(LARGE, execution=execution)
 
-    assert await toolbox.complete("default", "table", "p", {}) == Completed(values=("product",))
+    assert await toolbox.complete("default", CELL_TEMPLATE, "table", "p", {}) == Completed(
+        values=("product",)
+    )
     assert execution.asked == []
 
 
@@ -300,7 +303,7 @@ async def test_completion_takes_no_longer_than_the_role_may() -> None:
     roles = (Role(limits=Limits(timeout=0.5)),)
     toolbox = Toolbox(Database([LARGE]).introspect, execution, roles=roles, manner=Manner())
 
-    await toolbox.complete("default", "key", "1", {"table": "product"})
+    await toolbox.complete("default", CELL_TEMPLATE, "key", "1", {"table": "product"})
 
     assert [limits.timeout for _, limits in execution.asked] == [0.5]
 
@@ -309,18 +312,22 @@ async def test_completion_takes_no_longer_than_the_role_may() -> None:
 async def test_completion_that_fails_has_no_values(error: errors.CallError) -> None:
     toolbox = _toolbox(LARGE, execution=Executed(error=error))
 
-    assert await toolbox.complete("default", "key", "1", {"table": "product"}) == Completed(values=())
+    assert await toolbox.complete("default", CELL_TEMPLATE, "key", "1", {"table": "product"}) == Completed(
+        values=()
+    )
 
 
 async def test_completion_of_what_no_key_begins_with_has_no_values() -> None:
     given = {"table": "order line"}
 
-    assert await _toolbox(LARGE).complete("default", "key", "x,1", given) == Completed(values=())
+    assert await _toolbox(LARGE).complete("default", CELL_TEMPLATE, "key", "x,1", given) == Completed(
+        values=()
+    )
 
 
 async def test_unknown_variable_is_no_failure_of_the_database() -> None:
     with pytest.raises(errors.UnknownArgument):
-        await _toolbox(LARGE).complete("default", "tabel", "", {})
+        await _toolbox(LARGE).complete("default", CELL_TEMPLATE, "tabel", "", {})
 
 
 async def _surfaces(manner: Manner, *catalogs: Catalog) -> list[tuple[Surface, int]]:

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 from dbtools.aggregates import Bucket, Function
 from dbtools.column_types import ColumnType, Family
 from dbtools.dialects.selects import ESCAPE, Element, Truth
+from dbtools.dialects.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
@@ -145,6 +146,8 @@ def parameter(value: object, type: ColumnType) -> object:
         return _number(value)
     if isinstance(value, bool):
         return int(value)
+    if isinstance(value, int) and not LEAST <= value <= MOST:
+        return _number(str(value))
     return value
 
 
@@ -170,4 +173,4 @@ def _number(text: str) -> int | float | str:
         return text
     exact = Decimal(text)
     whole = exact.adjusted() < DIGITS and exact == exact.to_integral_value()
-    return int(exact) if whole and -(2**63) <= exact < 2**63 else float(text)
+    return int(exact) if whole and LEAST <= exact <= MOST else float(text)

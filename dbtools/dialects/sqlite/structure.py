@@ -63,11 +63,14 @@ class Structure:
 
     @cached_property
     def unique(self) -> tuple[frozenset[str | None], ...]:
-        """The columns of each key, which may hold nulls and whose own collations tell all others apart."""
+        """The columns of each index, which may hold nulls and whose own collations tell all others apart.
+
+        None stands for an expression, so that such an index is never one of columns alone.
+        """
         found = [
             frozenset(index.columns)
             for index in self.indexes
-            if not index.partial and None not in index.columns and index.collations == self._own(index)
+            if not index.partial and index.collations == self._own(index)
         ]
         return tuple(found) if self.rowid is None else (frozenset({self.rowid}), *found)
 

@@ -1,0 +1,192 @@
+"""`completion/complete`: values for the variables of the resource templates, in every version."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from dbtools.config import open_toolbox
+from dbtools.server.protocol import build_server
+from tests.protocol.client import MODERN, Client, connect
+from tests.protocol.conftest import settings_for
+
+INVALID_PARAMS = -32602
+ROW, CELL = "dbtools://row/{table}/{key}", "dbtools://cell/{table}/{key}/{column}"
+DDL = """
+create table word (word text primary key, meaning text);
+insert into word values ('100%', ''), ('100 percent', ''), ('a_b', ''), ('axb', ''), ('Apple', '');
+insert into word values ('\\', '');
+create table line (sale integer, position integer, product text, primary key (sale, position));
+insert into line values (1, 1, 'nut'), (1, 2, 'bolt'), (12, 1, 'nut'), (2, 1, 'nut');
+create table tag (story text, word text, primary key (story, word));
+insert into tag values ('one', 'a'), ('one', 'b'), ('other', 'a');
+create table number (id integer primary key);
+with recursive n (i) as (select 1 union all select i + 1 from n where i < 150)
+insert into number select i from n;
+create table log (line text);
+"""
+
+
+@pytest.fixture(scope="module")
+def completed_path(sqlite_database: Callable[[str], Path]) -> Path:
+    """Give the path of a database whose keys are texts, numbers and pairs."""
+    return sqlite_database(DDL)
+
+
+@pytest.fixture
+async def client(completed_path: Path, version: str) -> AsyncIterator[Client]:
+    """Give a raw client of each version, its connection open."""
+    toolbox, database = open_toolbox(settings_for(completed_path))
+    async with connect(build_server(toolbox, "default", ""), version=version) as client:
+        await client.open()
+        yield client
+    await database.close()
+
+
+def _params(template: str, name: str, value: str, **given: str) -> dict[str, object]:
+    ref = {"type": "ref/resource", "uri": template}
+    return {"ref": ref, "argument": {"name": name, "value": value}, "context": {"arguments": given}}
+
+
+async def _complete(client: Client, name: str, value: str, **given: str) -> Mapping[str, Any]:
+    """Return what completes *value*, without what only says that nothing is missing."""
+    result = await client.result("completion/complete", _params(CELL, name, value, **given))
+    completion: Mapping[str, Any] = result["completion"]
+    return completion
+
+
+async def _values(client: Client, name: str, value: str, **given: str) -> list[str]:
+    completion = await _complete(client, name, value, **given)
+    assert completion["hasMore"] is False
+    values: list[str] = completion["values"]
+    return values
+
+
+async def test_completions_are_advertised(client: Client) -> None:
+    opened = client.received[0]["result"]
+
+    # The capability is known since 2025-03-26; those who are older do not look at it.
+    assert client.version == "2024-11-05" or opened["capabilities"]["completions"] == {}
+
+
+@pytest.mark.parametrize("template", [ROW, CELL])
+async def test_table_is_completed(client: Client, template: str) -> None:
+    result = await client.result("completion/complete", _params(template, "table", "n"))
+
+    assert result["completion"] == {"values": ["number", "line"], "hasMore": False}
+
+
+async def test_column_is_completed(client: Client) -> None:
+    assert await _values(client, "column", "", table="word", key="Apple") == ["word", "meaning"]
+    assert await _values(client, "column", "m", table="word") == ["meaning"]
+
+
+@pytest.mark.parametrize(
+    ("value", "values"),
+    [
+        pytest.param("A", ["Apple", "a_b", "axb"], id="whatever the case"),
+        pytest.param("100%", ["100%"], id="per cent"),
+        pytest.param("a_", ["a_b"], id="underscore"),
+        pytest.param("%", [], id="per cent alone"),
+        pytest.param("\\", ["\\"], id="backslash"),
+        pytest.param("'", [], id="quote"),
+        pytest.param("zzz", [], id="nothing"),
+    ],
+)
+async def test_key_is_completed_by_its_beginning(client: Client, value: str, values: list[str]) -> None:
+    assert await _values(client, "key", value, table="word") == values
+
+
+@pytest.mark.parametrize(
+    ("value", "values"),
+    [
+        pytest.param("", ["1,1", "1,2", "2,1", "12,1"], id="nothing yet"),
+        pytest.param("1", ["1,1", "1,2", "12,1"], id="first part begun"),
+        pytest.param("1,", ["1,1", "1,2"], id="first part done"),
+        pytest.param("1,2", ["1,2"], id="second part begun"),
+        pytest.param("1,2,", [], id="too many parts"),
+        pytest.param("x,", [], id="no number"),
+        pytest.param("9" * 30 + ",", [], id="number beyond the column's"),
+    ],
+)
+async def test_composite_key_is_completed_part_by_part(client: Client, value: str, values: list[str]) -> None:
+    assert await _values(client, "key", value, table="line") == values
+
+
+async def test_no_more_than_a_hundred_values_are_sent(client: Client) -> None:
+    everything = await _complete(client, "key", "", table="number")
+    beginning = await _complete(client, "key", "14", table="number")
+
+    assert everything == {"values": [str(each) for each in range(1, 101)], "hasMore": True}
+    assert beginning == {
+        "values": ["14", *(str(each) for each in range(140, 150))],
+        "hasMore": False,
+    }
+
+
+@pytest.mark.parametrize("table", ["", "nothing", "log"])
+async def test_nothing_completes_what_has_no_address(client: Client, table: str) -> None:
+    assert await _values(client, "key", "", table=table) == []
+    assert await _values(client, "column", "", table=table) == []
+
+
+async def test_context_may_be_missing(client: Client) -> None:
+    params = _params(ROW, "key", "")
+    del params["context"]
+
+    result = await client.result("completion/complete", params)
+
+    assert result["completion"] == {"values": [], "hasMore": False}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param(_params(ROW, "tabel", ""), id="variable"),
+        pytest.param(_params(ROW, "column", "", table="word"), id="variable of the other template"),
+        pytest.param(_params("dbtools://row/{table}", "table", ""), id="template"),
+        pytest.param(_params("dbtools://row/word/Apple", "table", ""), id="address"),
+        pytest.param(_params("", "table", ""), id="no template"),
+        pytest.param({**_params(ROW, "table", ""), "ref": {"type": "ref/prompt", "name": "x"}}, id="prompt"),
+        pytest.param({**_params(ROW, "table", ""), "ref": {"type": "ref/else"}}, id="else"),
+        pytest.param({"ref": {"type": "ref/resource", "uri": ROW}}, id="no argument"),
+        pytest.param(_params(ROW, "table", "") | {"argument": {"name": "table", "value": 5}}, id="number"),
+        pytest.param({}, id="nothing"),
+    ],
+)
+async def test_what_cannot_be_completed_is_a_protocol_error(
+    client: Client, params: dict[str, object]
+) -> None:
+    error = await client.error("completion/complete", params)
+
+    assert error["code"] == INVALID_PARAMS
+    assert "Traceback" not in json.dumps(error)
+
+
+async def test_row_is_read_at_an_address_that_was_completed(client: Client) -> None:
+    """Clients fill in a template by RFC 6570, which encodes commas and all else that is reserved."""
+    addresses = [
+        f"dbtools://row/{quote(table, safe='')}/{quote(key, safe='')}"
+        for table in await _values(client, "table", "")
+        if table != "number"
+        for key in await _values(client, "key", "", table=table)
+    ]
+
+    assert len(addresses) == 6 + 4 + 3
+    for address in addresses:
+        result = await client.result("resources/read", {"uri": address})
+        assert json.loads(result["contents"][0]["text"])["row"]
+
+
+async def test_completion_that_takes_too_long_has_no_values(completed_path: Path) -> None:
+    toolbox, database = open_toolbox(settings_for(completed_path, timeout=1e-9))
+    async with connect(build_server(toolbox, "default", ""), version=MODERN) as client:
+        await client.open()
+        values = await _values(client, "key", "", table="number")
+        tables = await _values(client, "table", "wo")
+    await database.close()
+
+    assert (values, tables) == ([], ["word"])

@@ -1,0 +1,255 @@
+"""`list_tables`: which tables a search finds, the best first, and the pages that they come in."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from dbtools.catalog import Catalog, Table, TableKind
+from dbtools.errors import CallError
+from dbtools.policy import Limits
+from dbtools.results import Answer
+from dbtools.tools import Setting, Toolset, define
+from dbtools.tools.list_tables import TABLES_SCHEMA
+from tests.unit.shop import ID, answer, table
+
+
+def _tables(*named: str, **commented: str) -> tuple[Table, ...]:
+    """Return tables of these names, with their schemas in front, and *commented* ones."""
+    return tuple(
+        table(ID, schema=schema, name=bare, comment=comment)
+        for name, comment in [*((each, "") for each in named), *commented.items()]
+        for schema, _, bare in [name.rpartition(".")]
+    )
+
+
+def _tools(*tables: Table, limits: Limits | None = None) -> Toolset:
+    return define(Setting(catalog=Catalog(tables=tables), limits=limits or Limits()))
+
+
+def _listed(toolset: Toolset, arguments: Mapping[str, object]) -> Answer:
+    listed = answer(toolset, "list_tables", arguments)
+    Draft202012Validator(TABLES_SCHEMA).validate(listed.structured)
+    assert json.loads(listed.text) == listed.structured
+    return listed
+
+
+def _entries(listed: Answer) -> list[dict[str, object]]:
+    entries = listed.structured["tables"]
+    assert isinstance(entries, list)
+    return entries
+
+
+def _names(listed: Answer) -> list[object]:
+    return [each["name"] for each in _entries(listed)]
+
+
+def _found(search: str, *tables: Table) -> list[object]:
+    return _names(_listed(_tools(*tables), {"search": search}))
+
+
+def test_table_is_listed_with_what_helps_to_choose_it() -> None:
+    plain, view = _tables("sale", totals="Sums\nof days")
+    view = replace(view, kind=TableKind.VIEW, row_estimate=0)
+
+    assert _listed(_tools(plain, view), {}) == Answer(
+        structured={
+            "table_count": 2,
+            "truncated": False,
+            "tables": [
+                {"name": "sale"},
+                {"name": "totals", "kind": "view", "comment": "Sums of days", "row_estimate": 0},
+            ],
+        },
+        text='{"table_count":2,"truncated":false,"tables":[{"name":"sale"},'
+        '{"name":"totals","kind":"view","comment":"Sums of days","row_estimate":0}]}',
+        rows=2,
+    )
+
+
+def test_long_comment_is_cut() -> None:
+    [entry] = _entries(_listed(_tools(*_tables(sale="x" * 500)), {}))
+
+    assert len(str(entry["comment"])) == 120
+
+
+@pytest.mark.parametrize(
+    ("search", "tables", "found"),
+    [
+        pytest.param(
+            "order",
+            _tables("reorders", "ordering", "purchase_order", "orders", "order", notes="of every order"),
+            ["order", "orders", "purchase_order", "ordering", "reorders", "notes"],
+            id="name, plural, part, beginning, inside, comment",
+        ),
+        pytest.param("orders", _tables("order", "orders"), ["orders", "order"], id="plural"),
+        pytest.param("category", _tables("categories", "x"), ["categories"], id="plural in ies"),
+        pytest.param("addresses", _tables("address"), ["address"], id="plural in es"),
+        pytest.param("ORDER", _tables("Orders", "x"), ["Orders"], id="another case"),
+        pytest.param(
+            "track", _tables("Soundtrack", "PlaylistTrack"), ["PlaylistTrack", "Soundtrack"], id="CamelCase"
+        ),
+        pytest.param("playlist", _tables("HTTPPlaylist"), ["HTTPPlaylist"], id="capitals"),
+        pytest.param("2024", _tables("x2024y", "sale2024", "sale"), ["x2024y", "sale2024"], id="digits"),
+        pytest.param("größe", _tables("Größe", "x"), ["Größe"], id="letters beyond ASCII"),
+        pytest.param(
+            "invoice",
+            _tables(a="all invoices", b="invoiced to whom"),
+            ["a", "b"],
+            id="word of a comment before part of one",
+        ),
+        pytest.param("sale", _tables("sale_b", "sale_a"), ["sale_b", "sale_a"], id="equals in their order"),
+        pytest.param(
+            "sale", _tables("sale_long", "sale_a"), ["sale_a", "sale_long"], id="shorter names first"
+        ),
+        pytest.param(
+            "customer order",
+            _tables("order", "customer", "customer_order", "x"),
+            ["customer_order", "order", "customer"],
+            id="all words before some",
+        ),
+        pytest.param(
+            "customer, order;x", _tables("customer_order", "x"), ["customer_order", "x"], id="words by commas"
+        ),
+        pytest.param(
+            "sales.order", _tables("hr.order", "sales.order"), ["sales.order"], id="name with its schema"
+        ),
+        pytest.param(
+            "sales", _tables("hr.a", "sales.b", "hr.sales"), ["sales", "b"], id="name before schema"
+        ),
+        pytest.param(
+            "hr sale", _tables("x.sale", "hr.sale", "hr.a"), ["hr.sale", "x.sale", "a"], id="schema and name"
+        ),
+        pytest.param("a_*", _tables("a_1", "A_2", "b_1"), ["a_1", "A_2"], id="pattern"),
+        pytest.param("sale_202?", _tables("sale_2024", "sale_20245"), ["sale_2024"], id="pattern of one"),
+        pytest.param("hr.*", _tables("hr.a", "x.a", "hr.b"), ["hr.a", "b"], id="pattern with a schema"),
+        pytest.param("*.a", _tables("hr.a", "x.b"), ["a"], id="pattern of a schema"),
+        pytest.param(" sale ", _tables("sale", "x"), ["sale"], id="blanks around"),
+        pytest.param("  ", _tables("a", "b"), ["a", "b"], id="nothing but blanks"),
+    ],
+)
+def test_search_finds_the_best_first(search: str, tables: tuple[Table, ...], found: list[str]) -> None:
+    assert _found(search, *tables) == found
+
+
+@pytest.mark.parametrize(
+    ("search", "says"),
+    [
+        pytest.param("custmer", "Customer", id="name as it is written"),
+        pytest.param("xordr", "x.Order", id="name with its schema"),
+        pytest.param("custmer*", "Customer", id="pattern"),
+    ],
+)
+def test_nearest_names_are_told_where_nothing_is_found(search: str, says: str) -> None:
+    toolset = _tools(*_tables("Customer", "x.Order", "y.Order"))
+
+    listed = _listed(toolset, {"search": search})
+
+    assert (listed.structured["table_count"], _names(listed), listed.truncated) == (0, [], False)
+    assert says in str(listed.structured["note"])
+
+
+def test_nothing_is_near_to_nonsense() -> None:
+    listed = _listed(_tools(*_tables("Customer")), {"search": "qqqqqq"})
+
+    assert listed.structured["note"] == "No table matches."
+
+
+def test_names_are_those_that_mean_one_table() -> None:
+    assert _found("sale", *_tables("x.sale", "y.sale", "y.sale_2")) == ["x.sale", "y.sale", "sale_2"]
+
+
+@pytest.mark.parametrize("search", ["", "table", "t*"])
+def test_pages_hold_every_table_once(search: str) -> None:
+    names = [f"table_{number:03}" for number in range(45)]
+    toolset = _tools(*_tables(*names))
+    arguments: dict[str, object] = {"search": search, "limit": 10}
+
+    pages = [_listed(toolset, arguments)]
+    while pages[-1].truncated:
+        pages.append(_listed(toolset, {**arguments, "cursor": pages[-1].structured["next_cursor"]}))
+
+    assert [each for page in pages for each in _names(page)] == names
+    assert [page.rows for page in pages] == [10, 10, 10, 10, 5]
+    assert {page.structured["table_count"] for page in pages} == {45}
+    assert "next_cursor" not in pages[-1].structured
+
+
+def test_cursor_goes_on_with_another_limit() -> None:
+    toolset = _tools(*_tables("a", "b", "c", "d"))
+    first = _listed(toolset, {"limit": 1})
+
+    following = _listed(toolset, {"limit": 2, "cursor": first.structured["next_cursor"]})
+
+    assert _names(following) == ["b", "c"]
+
+
+@pytest.mark.parametrize("search", ["", "b"])
+def test_cursor_of_another_search_is_refused(search: str) -> None:
+    toolset = _tools(*_tables("ab", "ac", "b"))
+    cursor = _listed(toolset, {"search": "a", "limit": 1}).structured["next_cursor"]
+
+    assert _names(_listed(toolset, {"search": "a", "cursor": cursor})) == ["ac"]
+    with pytest.raises(CallError) as raised:
+        toolset["list_tables"].bind({"search": search, "cursor": cursor})
+    assert raised.value.code == "bad_cursor"
+
+
+def test_cursor_of_other_tables_is_refused() -> None:
+    before, after = (_tools(*_tables("a", each)) for each in ("b", "c"))
+    cursor = _listed(before, {"limit": 1}).structured["next_cursor"]
+
+    with pytest.raises(CallError) as raised:
+        after["list_tables"].bind({"cursor": cursor})
+    assert raised.value.code == "bad_cursor"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        pytest.param({"cursor": "x"}, "bad_cursor", ["cursor"], id="forged cursor"),
+        pytest.param({"limit": 0}, "bad_argument", ["limit"], id="no tables"),
+        pytest.param({"limit": 201}, "bad_argument", ["limit", "200"], id="too many tables"),
+        pytest.param({"serch": "x"}, "unknown_argument", ["'serch'", "Did you mean search?"], id="argument"),
+        pytest.param({"search": ["x"]}, "bad_argument", ["search"], id="array"),
+    ],
+)
+def test_refusal_names_the_argument(arguments: dict[str, object], code: str, says: list[str]) -> None:
+    with pytest.raises(CallError) as raised:
+        _tools(*_tables("a"))["list_tables"].bind(arguments)
+
+    assert raised.value.code == code
+    assert [said for said in says if said not in str(raised.value)] == []
+
+
+def test_tables_beyond_the_cap_are_left_for_the_next_page() -> None:
+    limits = Limits(max_tokens=500)
+    names = [f"{number} {'x' * 60}" for number in range(50)]
+    toolset = _tools(*_tables(*names), limits=limits)
+
+    pages = [_listed(toolset, {})]
+    while pages[-1].truncated:
+        pages.append(_listed(toolset, {"cursor": pages[-1].structured["next_cursor"]}))
+
+    assert 1 < pages[0].rows < 50
+    assert max(len(page.text.encode()) for page in pages) <= limits.max_bytes
+    assert [each for page in pages for each in _names(page)] == names
+
+
+def test_single_huge_name_is_a_page_of_its_own() -> None:
+    toolset = _tools(*_tables("x" * 3_000, "y"), limits=Limits(max_tokens=500))
+
+    assert (_listed(toolset, {}).rows, _listed(toolset, {}).truncated) == (1, True)
+
+
+def test_limit_is_never_above_what_the_role_may_have() -> None:
+    few = _tools(*_tables(*map(str, range(30))), limits=Limits(max_rows=20))
+
+    assert _listed(few, {}).rows == 20
+
+
+def test_empty_database_has_no_tables() -> None:
+    assert _listed(_tools(), {}).structured == {"table_count": 0, "truncated": False, "tables": []}
+    assert _listed(_tools(), {"search": "x"}).structured["note"] == "No table matches."

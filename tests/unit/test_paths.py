@@ -1,0 +1,426 @@
+"""Foreign-key paths: how relations are named, what a path means, and what a tool lists of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dbtools.catalog import Catalog, Column, ForeignKey, Table
+from dbtools.column_types import Family
+from dbtools.errors import UnknownColumn
+from dbtools.paths import MOST_LISTED, Distant, Paths, parts_of, spelled
+from tests.unit.shop import ID, column, names, setting, table, tools
+
+SIDES = ("buyer", "seller")
+ANY_NAME = st.text(st.characters(codec="utf-8"), max_size=8) | st.text("ab.:\"' \n", max_size=6)
+
+
+def _reference(*columns: str, to: str, by: Sequence[str] = ("id",), **more: Any) -> ForeignKey:
+    return ForeignKey(columns=columns, target_schema="", target=to, target_columns=tuple(by), **more)
+
+
+def _row(name: str, *columns: str, to: Sequence[ForeignKey] = ()) -> Table:
+    """Return a table with an id, and with texts as its other *columns*."""
+    return table(ID, *map(column, columns), name=name, foreign_keys=tuple(to))
+
+
+REGION = _row("region", "name")
+COUNTRY = _row("country", "name", "region_id", to=[_reference("region_id", to="region")])
+CUSTOMER = _row(
+    "customer",
+    *("country", "SupportRepId", "home_id", "parent_id"),
+    to=[
+        _reference("SupportRepId", to="employee"),
+        _reference("home_id", to="country"),
+        _reference("parent_id", to="customer"),
+    ],
+)
+EMPLOYEE = _row("employee", "last_name", "ReportsTo", to=[_reference("ReportsTo", to="employee")])
+ORDER = table(
+    ID,
+    column("customer_id", Family.INTEGER),
+    column("ordered_on", Family.DATE),
+    column("total", Family.DECIMAL),
+    name="order",
+    foreign_keys=(_reference("customer_id", to="customer"),),
+)
+WORLD = (CUSTOMER, COUNTRY, REGION, EMPLOYEE)
+NAMES = names(ORDER, *WORLD)
+
+
+def _relations(of: Table, *others: Table) -> dict[str, str]:
+    """Return the targets of the relations of the table *of* by their names."""
+    paths = Paths(Catalog(tables=(of, *others)))
+    return {name: relation.target.name for name, relation in paths.relations(of).items()}
+
+
+@pytest.mark.parametrize(
+    ("referring", "name"),
+    [
+        pytest.param("customer_id", "customer", id="_id"),
+        pytest.param("SupportRepId", "SupportRep", id="Id, case kept"),
+        pytest.param("ownerID", "owner", id="ID"),
+        pytest.param("Customer_ID", "Customer", id="_ID"),
+        pytest.param("ReportsTo", "ReportsTo", id="like its own column"),
+        pytest.param("paid", "paid", id="id as part of a word"),
+        pytest.param("id_customer", "id_customer", id="id in front"),
+        pytest.param("_id", "_id", id="nothing but _id"),
+        pytest.param("Id", "Id", id="nothing but Id"),
+        pytest.param("customer.id", "customer.id", id="dot"),
+    ],
+)
+def test_relation_is_named_after_its_column(referring: str, name: str) -> None:
+    order = _row("order", referring, to=[_reference(referring, to="person")])
+
+    assert _relations(order, _row("person")) == {name: "person"}
+
+
+@pytest.mark.parametrize(
+    ("order", "relations"),
+    [
+        pytest.param(
+            _row("order", "customer", "customer_id", to=[_reference("customer_id", to="person")]),
+            {"person_by_customer_id": "person"},
+            id="name of another column",
+        ),
+        pytest.param(
+            _row(
+                "order",
+                *("customer_id", "customerId"),
+                to=[_reference("customer_id", to="person"), _reference("customerId", to="person")],
+            ),
+            {"customer": "person", "person_by_customerId": "person"},
+            id="name of another relation",
+        ),
+        pytest.param(
+            _row(
+                "order", "buyer_id", "seller_id", to=[_reference(f"{each}_id", to="person") for each in SIDES]
+            ),
+            {"buyer": "person", "seller": "person"},
+            id="two to one table",
+        ),
+        pytest.param(
+            _row("order", "customer_id", to=[_reference("customer_id", to="person")] * 3),
+            {
+                "customer": "person",
+                "person_by_customer_id": "person",
+                "person_by_customer_id_2": "person",
+            },
+            id="the same three times",
+        ),
+        pytest.param(
+            _row("order", "a", "b", to=[_reference("a", "b", to="person", by=("id", "name"))]),
+            {"person_by_a_b": "person"},
+            id="composite",
+        ),
+        pytest.param(
+            _row("order", "a", "b", "person_by_a_b", to=[_reference("a", "b", to="person", by=("x", "y"))]),
+            {"person_by_a_b_2": "person"},
+            id="composite, its name a column's",
+        ),
+        pytest.param(
+            _row("order", "customer_id", to=[_reference("customer_id", to="person", joinable=False)]),
+            {},
+            id="not joinable",
+        ),
+        pytest.param(
+            _row("order", "customer_id", to=[_reference("customer_id", to="secret")]),
+            {},
+            id="target not visible",
+        ),
+        pytest.param(
+            _row("order", "parent_id", to=[_reference("parent_id", to="order")]),
+            {"parent": "order"},
+            id="to itself",
+        ),
+    ],
+)
+def test_relation_whose_name_is_taken_is_named_after_target_and_columns(
+    order: Table, relations: dict[str, str]
+) -> None:
+    assert _relations(order, _row("person", "name")) == relations
+
+
+def test_relation_that_is_no_path_does_not_take_a_name() -> None:
+    order = _row(
+        "order",
+        *("customer_id", "customerId"),
+        to=[_reference("customer_id", to="secret"), _reference("customerId", to="person")],
+    )
+
+    assert _relations(order, _row("person")) == {"customer": "person"}
+
+
+def test_target_is_that_of_its_schema() -> None:
+    people = [table(ID, schema=schema, name="person") for schema in ("x", "y")]
+    reference = ForeignKey(columns=("person_id",), target_schema="y", target="person", target_columns=("id",))
+    order = table(ID, column("person_id"), schema="x", name="order", foreign_keys=(reference,))
+
+    relation = Paths(Catalog(tables=(order, *people))).relations(order)["person"]
+
+    assert relation.target is people[1]
+    assert relation.foreign_key is reference
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "end"),
+    [
+        pytest.param("total", [], ("order", "total"), id="own column"),
+        pytest.param("customer.country", ["customer"], ("customer", "country"), id="one step"),
+        pytest.param(
+            "customer.home.region.name",
+            ["customer", "home", "region"],
+            ("region", "name"),
+            id="three steps",
+        ),
+        pytest.param("customer_id.country", ["customer"], ("customer", "country"), id="by the column"),
+        pytest.param(
+            "customer.SupportRepId.last_name",
+            ["customer", "SupportRep"],
+            ("employee", "last_name"),
+            id="by a column further on",
+        ),
+        pytest.param(
+            "Customer.supportrep.LAST_NAME",
+            ["customer", "SupportRep"],
+            ("employee", "last_name"),
+            id="another case",
+        ),
+        pytest.param(" customer.country ", ["customer"], ("customer", "country"), id="blanks around"),
+        pytest.param('"customer"."country"', ["customer"], ("customer", "country"), id="quoted for nothing"),
+        pytest.param("customer.id", ["customer"], ("customer", "id"), id="the target's key"),
+        pytest.param(
+            "customer.SupportRep.ReportsTo.last_name",
+            ["customer", "SupportRep", "ReportsTo"],
+            ("employee", "last_name"),
+            id="a table twice",
+        ),
+        pytest.param(
+            "customer.parent.parent.country",
+            ["customer", "parent", "parent"],
+            ("customer", "country"),
+            id="circle",
+        ),
+        pytest.param("order.total", [], ("order", "total"), id="own column by its table"),
+    ],
+)
+def test_path_leads_to_a_column(text: str, steps: list[str], end: tuple[str, str]) -> None:
+    tables = {each.name: each for each in (ORDER, *WORLD)}
+
+    found = NAMES.find(text, "columns[0]")
+    path = found.path if isinstance(found, Distant) else ()
+    last = path[-1].target if path else ORDER
+    wanted = tables[end[0]].column_by_name[end[1]]
+
+    assert ([step.name for step in path], last.name) == (steps, end[0])
+    assert (found.column if isinstance(found, Distant) else found) is wanted
+    assert found.name == ".".join([*steps, end[1]])
+    assert found.type is wanted.type
+
+
+def test_end_of_a_path_may_be_null() -> None:
+    assert NAMES.find("customer.id", "columns[0]").nullable
+    assert not NAMES.find("id", "columns[0]").nullable
+
+
+def test_own_column_comes_before_a_path_of_the_same_spelling() -> None:
+    order = _row("order", "customer_id", "customer.country", to=[_reference("customer_id", to="customer")])
+
+    found = names(order, *WORLD)
+
+    assert found.find("customer.country", "x") is order.column_by_name["customer.country"]
+    assert isinstance(found.find('"customer".country', "x"), Distant)
+
+
+def test_relation_comes_before_the_table_of_the_same_name() -> None:
+    node = _row("node", "name", "node_id", to=[_reference("node_id", to="node")])
+
+    assert isinstance(names(node).find("node.name", "x"), Distant)
+
+
+def test_column_in_two_cases_is_found_only_by_its_own_name() -> None:
+    twins = names(_row("twin", "Name", "name"))
+
+    assert twins.find("Name", "x").name == "Name"
+    with pytest.raises(UnknownColumn):
+        twins.find("NAME", "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "rest"),
+    [
+        ("a", ["a"], None),
+        ("a.b.c", ["a", "b", "c"], None),
+        ("a.b:month", ["a", "b"], "month"),
+        ('"a.b".c', ["a.b", "c"], None),
+        ("a:", ["a"], ""),
+        ('"a:b":year', ["a:b"], "year"),
+        ('"say ""hi"""', ['say "hi"'], None),
+        ('a"b', ['a"b'], None),
+        ("it's", ["it's"], None),
+        ("Größe.名前", ["Größe", "名前"], None),
+    ],
+)
+def test_parts_are_separated_by_dots(text: str, parts: list[str], rest: str | None) -> None:
+    assert parts_of(text) == (parts, rest)
+
+
+@pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", ":", ":month", '"a', '"a"b', '"a".', '""a""'])
+def test_text_that_is_no_path_has_no_parts(text: str) -> None:
+    assert parts_of(text) is None
+
+
+@given(ANY_NAME.filter(bool))
+def test_any_name_is_read_back_as_it_was_spelled(name: str) -> None:
+    assert parts_of(spelled(name)) == ([name], None)
+    assert parts_of(f"{spelled(name)}.{spelled(name)}:month") == ([name, name], "month")
+
+
+@given(ANY_NAME)
+def test_column_of_any_name_is_found_as_it_is_spelled(name: str) -> None:
+    of = names(table(Column(name=name, type=ID.type), name="odd", key=()))
+
+    assert of.find(spelled(name), "x") is of.table.columns[0]
+    assert list(of.listed) == [spelled(name)]
+
+
+@given(ANY_NAME.filter(bool), ANY_NAME.filter(bool))
+def test_path_of_any_names_is_found_as_it_is_named(step: str, end: str) -> None:
+    target = table(Column(name=end, type=ID.type), name="target", key=())
+    referring = (Column(name=step, type=ID.type),)
+    order = table(*referring, name="order", key=(), foreign_keys=(_reference(step, to="target", by=("x",)),))
+    of = names(order, target)
+    (path,) = (each for each in of.listed.values() if isinstance(each, Distant))
+
+    assert of.find(path.name, "x") == path
+
+
+def test_own_columns_are_listed_before_the_paths_of_one_step() -> None:
+    assert list(NAMES.listed) == ["id", "customer_id", "ordered_on", "total", "customer.country"]
+    assert list(names(CUSTOMER, *WORLD[1:]).listed) == [
+        *("id", "country", "SupportRepId", "home_id", "parent_id"),
+        *("SupportRep.last_name", "home.name", "parent.country"),
+    ]
+
+
+def test_names_are_listed_as_they_are_to_be_written() -> None:
+    target = _row("target", "a:b")
+    order = _row("order", "x.y", "key.id", to=[_reference("key.id", to="target")])
+
+    assert list(names(order, target).listed) == ["id", '"x.y"', '"key.id"', '"key.id"."a:b"']
+
+
+@pytest.mark.parametrize(
+    ("own", "sides"),
+    [
+        pytest.param(MOST_LISTED - 4, SIDES, id="both relations"),
+        pytest.param(MOST_LISTED - 3, SIDES[:1], id="the second would not fit whole"),
+        pytest.param(MOST_LISTED - 2, SIDES[:1], id="the first to the last entry"),
+        pytest.param(MOST_LISTED - 1, (), id="the first would not fit whole"),
+        pytest.param(MOST_LISTED + 20, (), id="more columns than entries"),
+    ],
+)
+def test_paths_are_listed_relation_by_relation_while_there_are_few(own: int, sides: Sequence[str]) -> None:
+    target = _row("target", "name", "city")
+    more = [f"column_{number}" for number in range(own - 3)]
+    references = [_reference(f"{side}_id", to="target") for side in SIDES]
+    order = _row("order", "buyer_id", "seller_id", *more, to=references)
+
+    listed = list(names(order, target).listed)
+
+    assert listed[:own] == [each.name for each in order.columns]
+    assert listed[own:] == [f"{side}.{each}" for side in sides for each in ("name", "city")]
+
+
+def test_typed_tool_takes_the_paths_that_it_lists_and_no_others() -> None:
+    near = setting(ORDER, *WORLD).names(ORDER, near=True)
+
+    assert near.find("customer.country", "x") == NAMES.find("customer.country", "x")
+    assert near.find("customer_id.Country", "x") == NAMES.find("customer.country", "x")
+    for further in ("customer.id", "customer.SupportRep.last_name"):
+        with pytest.raises(UnknownColumn) as raised:
+            near.find(further, "columns[0]")
+        assert [said for said in ("columns[0]", further, "list_rows") if said not in str(raised.value)] == []
+
+
+def test_generic_tool_takes_every_path() -> None:
+    toolset = tools(ORDER, *WORLD)
+    arguments: dict[str, object] = {"columns": ["customer.SupportRep.last_name"]}
+
+    assert toolset["list_rows"].bind({"table": "order", **arguments}).statement is not None
+    with pytest.raises(UnknownColumn):
+        toolset["list_order"].bind(arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("totl", ["'totl'", "order has no column", "Did you mean total?"], id="column"),
+        pytest.param("totl", ["Columns: id, customer_id, ordered_on, total.", "Paths: customer.…"], id="all"),
+        pytest.param(
+            "custmer.country", ["no path 'custmer'", "'custmer.country'", "Did you mean customer?"], id="step"
+        ),
+        pytest.param(
+            "custmer.country", ["Columns: id, customer_id", "Paths: customer.…"], id="what there is instead"
+        ),
+        pytest.param(
+            "customer.contry",
+            ["customer has no column 'contry'", "'customer.contry'", "Did you mean country?", "SupportRep.…"],
+            id="column further on",
+        ),
+        pytest.param(
+            "customer.hme.name",
+            ["customer has no path 'hme'", "Did you mean home?", "home.…"],
+            id="step further",
+        ),
+        pytest.param(
+            "customer", ["path to customer", "Name one of its columns, such as customer.id"], id="no column"
+        ),
+        pytest.param("total.x", ["order has no path 'total'"], id="column that leads nowhere"),
+        pytest.param("customer.parent.parent.parent.id", ["3 steps"], id="too deep"),
+        pytest.param(
+            "country", ["order has no column 'country'", "customer.country"], id="nearest is a path"
+        ),
+        pytest.param("customer..country", ["'customer..country'"], id="empty step"),
+        pytest.param("", ["''", "Columns: id"], id="nothing"),
+        pytest.param("total:", ["'total:'", "total"], id="colon"),
+        pytest.param("total:month", ["'total:month'", "total"], id="bucket where none may be"),
+    ],
+)
+def test_complaint_names_what_there_is_and_the_nearest(text: str, says: list[str]) -> None:
+    with pytest.raises(UnknownColumn) as raised:
+        NAMES.find(text, "where[2].column")
+
+    assert raised.value.code == "unknown_column"
+    assert [said for said in ("where[2].column", *says) if said not in str(raised.value)] == []
+
+
+def test_complaint_lists_names_as_they_are_to_be_written() -> None:
+    with pytest.raises(UnknownColumn) as raised:
+        names(_row("odd", "a.b")).find("x", "columns[0]")
+
+    assert '"a.b"' in str(raised.value)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=30) | st.text('customer.country:"', max_size=30))
+def test_any_text_is_a_place_or_unknown(text: str) -> None:
+    try:
+        found = NAMES.find(text, "columns[0]")
+    except UnknownColumn:
+        return
+
+    assert NAMES.find(found.name, "columns[0]") == found
+
+
+def test_relations_of_a_table_are_made_once() -> None:
+    paths = Paths(Catalog(tables=(ORDER, *WORLD)))
+
+    assert paths.relations(ORDER) is paths.relations(ORDER)
+
+
+def test_two_spellings_of_a_path_are_one_place() -> None:
+    first, second = (NAMES.find(text, "x") for text in ("customer.country", "CUSTOMER_ID.country"))
+
+    assert first == second
+    assert hash(first) == hash(second)
