@@ -470,6 +470,13 @@ insert into t (a) values ('A');
             id="inherited",
         ),
         pytest.param(AWAY, 0, id="operator out of reach"),
+        pytest.param(
+            """create type price as (amount numeric); create table p (id price);
+            create unique index on p (id record_image_ops); insert into p values (row(1.0)), (row(1.00));
+            create table t (n serial, a price references p (id)); insert into t (a) values (row(1.0));""",
+            2,
+            id="operator of another name",
+        ),
     ],
 )
 async def test_foreign_key_that_a_join_would_not_follow_is_not_joinable(

@@ -392,6 +392,13 @@ def matches(connection: sqlite3.Connection, key: ForeignKey) -> list[int]:
             id="more than unique",
         ),
         pytest.param(
+            """create table p (id integer primary key, y int); insert into p values (1, 2), (2, 1);
+            create table t (n integer primary key, a int, b int, foreign key (b, a) references p (y, id));
+            insert into t values (1, 1, 2), (2, 1, 1);""",
+            [1, 0],
+            id="more than the rowid",
+        ),
+        pytest.param(
             """create table p (x text, y int, z, primary key (y, x)) without rowid;
             insert into p values ('a', 1, 0), ('b', 1, 0), ('a', 2, 0);
             create table t (n integer primary key, a, b text, foreign key (a, b) references p);

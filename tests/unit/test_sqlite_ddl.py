@@ -148,7 +148,8 @@ def test_check_constraints_are_found(body: str, checks: tuple[str, ...]) -> None
 def test_collations_are_found(column: str, collations: dict[str, str], collated: set[str]) -> None:
     definition = read_definition(f"create table t ({column}, check (a <> ''))")
 
-    assert (definition.collations, definition.collated) == (collations, collated)
+    assert definition.collations == collations
+    assert definition.collated == collated
 
 
 @pytest.mark.parametrize(
