@@ -135,7 +135,7 @@ def find_group(names: Names, text: str, argument: str) -> tuple[str, Group]:
 
 def find_measure(names: Names, function: Function, column: str, argument: str) -> Measure:
     """Return the measure of *function* over *column*, or raise a CallError that names the *argument*."""
-    if not column:
+    if not column or (column == "*" and function is Function.COUNT):
         if function is not Function.COUNT:
             raise errors.BadArgument(f"{argument}.column is missing: {function} needs one.")
         return Measure(function=function)

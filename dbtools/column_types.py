@@ -200,6 +200,8 @@ PLAIN_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 TIME = re.compile(
     r"(\d\d):(\d\d)(?::(\d\d)(?:\.\d{1,9})?)?(Z|[+-]\d\d(?::?\d\d)?(?::?\d\d)?)?", re.ASCII | re.I
 )
+BASIC_DATE = re.compile(r"([12]\d{3})(\d\d)(\d\d)", re.ASCII)
+MIDNIGHT = re.compile(r" 00:00(:00(\.0+)?)?$", re.ASCII)
 STORED_NUMBER = re.compile(r"[+-]?\d{5,19}(\.\d{1,12})?", re.ASCII)
 
 
@@ -231,7 +233,13 @@ def _is_time(text: str) -> bool:
 def _date(text: str, type: ColumnType) -> object:
     if _special(text, type) or _is_date(text, type):
         return text.lower() if "infinity" in text.lower() else text
-    return _timestamp(text, type) if type.lenient else _stored_number(text, type)
+    if not type.lenient:
+        return _stored_number(text, type)
+    if (match := BASIC_DATE.fullmatch(text)) and _is_date(day := "-".join(match.groups()), type):
+        return day
+    moment = _timestamp(text, type)
+    # Midnight is the day itself, which the texts of dates are compared with.
+    return MIDNIGHT.sub("", moment) if isinstance(moment, str) else moment
 
 
 def _time(text: str, type: ColumnType) -> object:
@@ -243,6 +251,12 @@ NO_OFFSET = ("Z", "+00", "+0000", "+00:00", "-00:00")
 
 
 def _timestamp(text: str, type: ColumnType) -> object:
+    if (
+        type.lenient
+        and (match := BASIC_DATE.fullmatch(text))
+        and _is_date(day := "-".join(match.groups()), type)
+    ):
+        return day
     if _special(text, type):
         return text.lower()
     suffix = " BC" if text.endswith(" BC") else ""

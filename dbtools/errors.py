@@ -160,7 +160,12 @@ class ConfigurationError(DbtoolsError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return "Did you mean …? " for the *known* names most like *name*, or nothing."""
     folded = {each.lower(): each for each in known}
-    matches = get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    low = name.lower()
+    like = get_close_matches(low, folded, n=3, cutoff=0.6)
+    inside = [each for each in folded if len(low) > 2 and low in each]
+    # A name that ends in this one, such as a path, is nearer than one that only looks like it.
+    ends = sorted((each for each in inside if each.endswith((f".{low}", f":{low}"))), key=len)
+    matches = list(dict.fromkeys([*ends, *like, *sorted(inside, key=len)]))[:3]
     return f"Did you mean {' or '.join(folded[match] for match in matches)}? " if matches else ""
 
 

@@ -90,6 +90,7 @@ class Paths:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._relations: dict[tuple[str, str], Mapping[str, Relation]] = {}
+        self._steps: dict[tuple[str, str], Mapping[str, Relation]] = {}
 
     def relations(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by their names."""
@@ -97,6 +98,20 @@ class Paths:
         if place not in self._relations:
             self._relations[place] = {each.name: each for each in self._named(table)}
         return self._relations[place]
+
+    def steps(self, table: Table) -> Mapping[str, Relation]:
+        """Return the relations of *table* by what callers may write: their names, and their one column."""
+        place = (table.schema, table.name)
+        if place not in self._steps:
+            relations = self.relations(table)
+            single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
+            by_column = {each.foreign_key.columns[0]: each for each in reversed(single)}
+            self._steps[place] = {**by_column, **relations}
+        return self._steps[place]
+
+    def references(self, table: Table) -> tuple[tuple[Table, ForeignKey], ...]:
+        """Return the foreign keys that point to *table*, each with the table that has it."""
+        return self._catalog.references(table)
 
     def _named(self, table: Table) -> Iterator[Relation]:
         """Yield the relations of *table*: named after the column, else after target and columns.
@@ -159,7 +174,7 @@ class Names:
         if self.near and isinstance(found, Distant) and found.name not in self.listed:
             raise errors.UnknownColumn(
                 f"{argument}: this tool does not take the path {quoted(text)}.",
-                hint="list_rows, get_row and aggregate_rows take every path.",
+                hint="list_rows, get_row and aggregate_rows take every path, listed or not.",
             )
         return found
 
@@ -171,14 +186,14 @@ class Names:
         if len(parts) == 2 and parts[0] == table.name and self._step(table, parts[0]) is None:
             # As SQL would name a column of the table itself.
             parts = parts[1:]
+        if len(parts) - 1 > MOST_STEPS:
+            raise errors.UnknownColumn(f"{argument}: {quoted(text)} goes more than {MOST_STEPS} steps.")
         for part in parts[:-1]:
             relation = self._step(table, part)
             if relation is None:
                 raise self._unknown_step(table, text, part, argument)
             path.append(relation)
             table = relation.target
-        if len(path) > MOST_STEPS:
-            raise errors.UnknownColumn(f"{argument}: {quoted(text)} has more than {MOST_STEPS} steps.")
         column = folded(parts[-1], table.column_by_name)
         if column is None:
             raise self._unknown_column(table, parts[-1], text, argument)
@@ -186,20 +201,17 @@ class Names:
 
     def _step(self, table: Table, part: str) -> Relation | None:
         """Return the relation of *table* that *part* names, by its name or by its one column."""
-        relations = self.paths.relations(table)
-        by_column = {
-            each.foreign_key.columns[0]: each
-            for each in reversed(tuple(relations.values()))
-            if len(each.foreign_key.columns) == 1
-        }
-        return folded(part, {**by_column, **relations})
+        return folded(part, self.paths.steps(table))
 
     def _unknown_step(self, table: Table, text: str, part: str, argument: str) -> errors.UnknownColumn:
         relations = self.paths.relations(table)
         columns = f"Columns: {listing(map(spelled, table.column_by_name))}. "
+        hint = f"{nearest(part, relations)}{columns}{_paths(relations)}"
+        for source, _ in self.paths.references(table):
+            if source.name.lower() == part.lower():
+                hint = f"Paths lead from {source.name} to {table.name}, not back: ask for {source.name}."
         return errors.UnknownColumn(
-            f"{argument}: {table.name} has no path {quoted(part)} as in {quoted(text)}.",
-            hint=f"{nearest(part, relations)}{columns}{_paths(relations)}",
+            f"{argument}: {table.name} has no path {quoted(part)} as in {quoted(text)}.", hint=hint
         )
 
     def _unknown_column(self, table: Table, part: str, text: str, argument: str) -> errors.UnknownColumn:
@@ -211,6 +223,11 @@ class Names:
                 hint=f"Name one of its columns, such as {spelled(part)}.{example}.",
             )
         known = [spelled(name) for name in table.column_by_name]
+        if ":" in text and text.partition(":")[0] in table.column_by_name:
+            return errors.UnknownColumn(
+                f"{argument}: a part of a date such as {quoted(text)} stands in group_by only.",
+                hint="In where use between, or gte and lt.",
+            )
         within = f" as in {quoted(text)}" if text != part else ""
         also = [*known, *(self.listed if table is self.table else ())]
         return errors.UnknownColumn(

@@ -18,6 +18,7 @@ from dbtools.paths import Distant
 
 MOST_CONDITIONS = 50
 MOST_VALUES = 1_000
+ORDER_FORM = 'Write "column" or "column desc".'
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
 
 
@@ -263,9 +264,10 @@ def bind_order(names: Finds, steps: Sequence[str]) -> tuple[Order, ...]:
 def _directed(names: Finds, step: str, argument: str) -> tuple[Term, Direction]:
     """Return the term and the direction of *step*; a name may itself end in " desc"."""
     name, _, last = step.rstrip().rpartition(" ")
-    if last.lower() not in tuple(Direction):
-        return names.find(step, argument), Direction.ASC
+    directed = name.strip() and last.lower() in tuple(Direction)
     try:
         return names.find(step, argument), Direction.ASC
-    except errors.UnknownColumn:
-        return names.find(name, argument), Direction(last.lower())
+    except errors.UnknownColumn as exc:
+        if not directed:
+            raise errors.UnknownColumn(exc.message, hint=f"{ORDER_FORM} {exc.hint}") from exc
+    return names.find(name, argument), Direction(last.lower())

@@ -13,12 +13,14 @@ from dbtools.aggregates import Bucket, Bucketed, Function, Measure
 from dbtools.catalog import Column, Table
 from dbtools.column_types import ORDER, TEXTUAL, ColumnType, Family, Operator
 from dbtools.dialects.driver import Plan
+from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
 from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Term
 
 Element = sa.ColumnElement[Any]
 Truth = sa.ColumnElement[bool]
 
+MOST_JOINS = 30  #: more take a planner too long, and one database takes no more than 64
 ESCAPE = "\\"
 
 
@@ -98,6 +100,10 @@ class Terms:
         if not path:
             return self._table
         if path not in self._joined:
+            if len(self._joined) == MOST_JOINS:
+                raise BadArgument(
+                    f"Paths through more than {MOST_JOINS} tables in one call.", hint="Name fewer."
+                )
             before = self._along(path[:-1])
             target = source(path[-1].target, f"j{len(self._joined) + 1}")
             key = path[-1].foreign_key

@@ -1,7 +1,7 @@
 """The tool `aggregate_rows`: counts, sums and averages of rows, by groups."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
@@ -32,29 +32,32 @@ from dbtools.statement import (
 )
 from dbtools.tools.arguments import (
     DEFAULT_LIMIT,
+    MOST_STEPS,
     Arguments,
     Array,
     Count,
+    Meant,
     Where,
     comparisons,
     read,
     schema_of,
 )
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, ToolDefinition
+from dbtools.tools.moments import note_of_days
 from dbtools.tools.nearest_values import Doubts, doubts, explain
 from dbtools.tools.tables import limited_schema, table_of, table_schema
 
 MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
-ENVELOPE = 600  #: bytes for all but rows and columns
+ENVELOPE = 800  #: bytes for all but rows and columns
 
 
 class MeasureArguments(Arguments):
     """One measure."""
 
     example = '{"function": "count"}'
-    function: Function
+    function: Annotated[Function, Meant]
     column: str = ""
     name: Annotated[str, Field(max_length=LONGEST_NAME)] = Field(
         default="", description="default function_column"
@@ -72,7 +75,7 @@ class AggregateArguments(Arguments):
     having: Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array] = Field(
         default=(), description="like where, on names of measures"
     )
-    order_by: Annotated[tuple[str, ...], Array] = Field(
+    order_by: Annotated[tuple[str, ...], Field(max_length=MOST_STEPS), Array] = Field(
         default=(), description='names of groups and measures: "revenue desc"'
     )
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
@@ -136,6 +139,7 @@ class AggregateRows:
             statement=statement,
             columns=tuple(terms),
             doubts=doubts(names.table, where, conditions, asked.match),
+            days=note_of_days(where, conditions),
         )
 
 
@@ -144,7 +148,7 @@ def _groups(names: Names, texts: Sequence[str]) -> Mapping[str, Group]:
     groups: dict[str, Group] = {}
     for at, text in enumerate(texts):
         label, group = find_group(names, text, f"group_by[{at}]")
-        if group in groups.values():
+        if group in groups.values() or label in groups:
             raise BadArgument(f"group_by: {group.name} is named twice.")
         groups[label] = group
     return groups
@@ -160,7 +164,7 @@ def _measures(
     for at, each in enumerate(asked):
         argument = f"measures[{at}]"
         measure = find_measure(names, each.function, each.column, argument)
-        name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip()]))
+        name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip(" *")]))
         if name in measures or name in taken:
             raise BadArgument(f"{argument}: {name} is there already.", hint="Give each measure its own name.")
         measures[name] = measure
@@ -181,6 +185,7 @@ class AggregateCall:
     statement: Statement
     columns: tuple[str, ...]
     doubts: Doubts
+    days: str  #: what is to be known of days that moments are compared with
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where no row was found."""
@@ -203,9 +208,10 @@ class AggregateCall:
         truncated = found.more or count < len(found.rows)
         counted = any(output.term == Measure(function=Function.COUNT) for output in found.outputs)
         proved = counted or not found.rows
-        note = explain(self.doubts if proved else replace(self.doubts, complete=False), further)
+        note = explain(self.doubts, further, proved=proved)
         if truncated:
             note = self._note(capped=count < len(found.rows))
+        note = " ".join(filter(None, [note, self.days]))
         extra: dict[str, object] = {"note": note} if note else {}
         structured, text = write(envelope(page, style, truncated=truncated, extra=extra), page, style)
         return Answer(structured=structured, text=text, rows=count, truncated=truncated)

@@ -11,10 +11,12 @@ from pydantic.json_schema import SkipJsonSchema
 from dbtools import errors
 from dbtools.column_types import UNSENDABLE, Operator, quoted
 from dbtools.errors import listing, nearest
-from dbtools.statement import MOST_CONDITIONS, MOST_VALUES, Comparison, Match
+from dbtools.statement import MOST_CONDITIONS, MOST_VALUES, ORDER_FORM, Comparison, Match
 
 DEEPEST = 32
 DEFAULT_LIMIT = 50  #: rows of a list
+MOST_COLUMNS = 500
+MOST_STEPS = 16  #: of an order
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_INTEGER = 10**400
@@ -93,9 +95,37 @@ def _as_json(value: object) -> object:
     return read
 
 
+def _as_array(value: object) -> object:
+    """Return the array that *value* is, or that it is the one item of."""
+    read = _as_json(value)
+    return [read] if isinstance(read, str | Mapping) else read
+
+
+def _as_meant(value: object) -> object:
+    """Return the name that a sign or other letters of an operator or a function stand for."""
+    if not isinstance(value, str):
+        return value
+    low = value.strip().lower()
+    return MEANT_BY_SIGN.get(low, low)
+
+
+#: Signs that can mean nothing else.
+MEANT_BY_SIGN: Mapping[str, str] = {
+    "=": "eq",
+    "==": "eq",
+    "!=": "ne",
+    "<>": "ne",
+    "<": "lt",
+    "<=": "lte",
+    ">": "gt",
+    ">=": "gte",
+    "not in": "not_in",
+}
 Written = Annotated[str, BeforeValidator(as_text)]
 Count = Annotated[int, BeforeValidator(_as_integer)]
-Array = Object = BeforeValidator(_as_json)
+Array = BeforeValidator(_as_array)
+Object = BeforeValidator(_as_json)
+Meant = BeforeValidator(_as_meant)
 
 
 class Arguments(BaseModel):
@@ -110,7 +140,10 @@ class Where(Arguments):
 
     example = '{"column": "id", "value": "1"}'
     column: str
-    op: Operator = Operator.EQ
+    op: Annotated[Operator, Meant] = Field(
+        default=Operator.EQ,
+        description='is_null: value "true" or "false"; in, not_in: values; between: both values included',
+    )
     value: Written | SkipJsonSchema[None] = None
     values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
 
@@ -120,8 +153,10 @@ class ListArguments(Arguments):
 
     where: Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array] = ()
     match: Match = Match.ALL
-    columns: Annotated[tuple[str, ...], Array] = ()
-    order_by: Annotated[tuple[str, ...], Array] = Field(default=(), description='"column" or "column desc"')
+    columns: Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array] = ()
+    order_by: Annotated[tuple[str, ...], Field(max_length=MOST_STEPS), Array] = Field(
+        default=(), description='"column" or "column desc"'
+    )
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     cursor: str = Field(default="", description="next_cursor of the page before")
 
@@ -182,24 +217,14 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     )
 
 
-ORDER_FORM = 'Write "column" or "column desc".'
 #: What callers write who think of SQL.
 MEANT: Mapping[str, str] = {
-    "=": "eq",
-    "==": "eq",
     "equals": "eq",
-    "!=": "ne",
-    "<>": "ne",
     "neq": "ne",
-    "<": "lt",
-    "<=": "lte",
     "le": "lte",
-    ">": "gt",
-    ">=": "gte",
     "ge": "gte",
     "like": "contains, starts_with or ends_with, without %",
     "ilike": "contains, starts_with or ends_with, without %",
-    "not in": "not_in",
     "nin": "not_in",
     "null": 'is_null with value "true"',
     "is null": 'is_null with value "true"',
@@ -250,6 +275,8 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
             example = _model_at(model, first["loc"]).example
             wanted = WANTED.get(kind, "cannot be read").format(got=_named(first["input"]), example=example)
             hint = ORDER_FORM if place.startswith("order_by[") else ""
+            if place.endswith("].value") and isinstance(first["input"], list | tuple):
+                hint = "Several values stand in values."
             return errors.BadArgument(f"{place}: {wanted}.", hint=hint)
 
 

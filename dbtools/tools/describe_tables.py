@@ -19,6 +19,7 @@ from dbtools.tools.tables import MOST_NAMES, name_schema, table_of
 from dbtools.tools.wording import cleaned, column_parts, relation_targets
 
 LONGEST_COMMENT = 500
+MOST_TABLES = 200  #: that are named in one call
 ROOM_FOR_NOTE = 300  #: bytes
 
 
@@ -33,7 +34,9 @@ class Detail(StrEnum):
 class DescribeArguments(Arguments):
     """Arguments of `describe_tables`."""
 
-    tables: Annotated[tuple[str, ...], Array] = Field(default=(), description="default all")
+    tables: Annotated[tuple[str, ...], Field(max_length=MOST_TABLES), Array] = Field(
+        default=(), description="default all"
+    )
     detail: Detail = Detail.SUMMARY
 
 

@@ -28,6 +28,7 @@ from dbtools.results import (
 )
 from dbtools.statement import Comparison, Output, Select, Statement, bind_conditions
 from dbtools.tools.arguments import (
+    MOST_COLUMNS,
     Arguments,
     Array,
     Object,
@@ -57,8 +58,10 @@ class RowArguments(Arguments):
     """Arguments of `get_row`."""
 
     table: str
-    key: Annotated[dict[str, Written], Object] = Field(description="the key's columns and their values")
-    columns: Annotated[tuple[str, ...], Array] = Field(default=(), description="default all; also paths")
+    key: Annotated[dict[str, Written], Object] = Field(description='such as {"id": "17"}')
+    columns: Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array] = Field(
+        default=(), description="default all; also paths"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,7 @@ from dbtools.results import (
 from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
 from dbtools.tools.arguments import ListArguments, RowsArguments, narrowed_schema, read, schema_of
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, ToolDefinition
+from dbtools.tools.moments import note_of_days
 from dbtools.tools.nearest_values import Doubts, doubts, explain
 from dbtools.tools.tables import limited_schema, table_of, table_schema
 from dbtools.tools.wording import (
@@ -47,7 +48,7 @@ from dbtools.tools.wording import (
 
 UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
 MOST_LINKS = 10
-ENVELOPE = 600  #: bytes for all but rows, columns and cursor
+ENVELOPE = 800  #: bytes for all but rows, columns and cursor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,8 @@ class ListRowsOfAny:
 def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall":
     """Return the call that lists the rows that *asked* asks for of the table of *names*."""
     columns = find_columns(names, asked.columns)
-    conditions, values = bind_conditions(names, asked.comparisons())
+    where = asked.comparisons()
+    conditions, values = bind_conditions(names, where)
     total = total_order(names.table, bind_order(names, asked.order_by))
     mark = digest(
         setting.catalog.qualified(names.table),
@@ -142,7 +144,8 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         total=total,
         position=position,
         mark=mark,
-        doubts=doubts(names.table, asked.comparisons(), conditions, asked.match),
+        doubts=doubts(names.table, where, conditions, asked.match),
+        days=note_of_days(where, conditions),
     )
 
 
@@ -153,9 +156,10 @@ def find_columns(names: Names, texts: Sequence[str]) -> Mapping[str, Place]:
     columns: dict[str, Place] = {}
     for at, text in enumerate(texts):
         place = names.find(text, f"columns[{at}]")
-        if place in columns.values():
+        label = label_of(place, text)
+        if place in columns.values() or label in columns:
             raise BadArgument(f"columns: {place.name} is named twice.")
-        columns[label_of(place, text)] = place
+        columns[label] = place
     return columns
 
 
@@ -187,6 +191,7 @@ class ListCall:
     position: Position
     mark: str
     doubts: Doubts
+    days: str  #: what is to be known of days that moments are compared with
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where none was found."""
@@ -208,7 +213,7 @@ class ListCall:
         cuts = list(self._cuts(shown, count))
         extra: dict[str, object] = {"next_cursor": self._cursor(found, count)} if truncated else {}
         note = self._note(capped=count < len(found.rows), truncated=truncated, cuts=bool(cuts))
-        if note := note or explain(self.doubts, further):
+        if note := " ".join(filter(None, [note or explain(self.doubts, further), self.days])):
             extra["note"] = note
         structured, text = write(
             envelope(page, setting.style, truncated=truncated, extra=extra), page, setting.style

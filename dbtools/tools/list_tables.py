@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Annotated
 
 from pydantic import Field
 
@@ -20,6 +21,8 @@ from dbtools.tools.tables import limited_schema
 from dbtools.tools.wording import cleaned
 
 LONGEST_COMMENT = 120
+LONGEST_SEARCH = 200  #: characters
+MOST_WORDS = 10
 ROOM_FOR_REST = 400  #: bytes for all but the tables
 MOST_NEAR = 10  #: tables that are shown where none matches
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
@@ -30,7 +33,7 @@ SAME, SAME_STEM, PART, START, INSIDE, SCHEMA, COMMENT_WORD, COMMENT = 100, 90, 7
 class TablesArguments(Arguments):
     """Arguments of `list_tables`."""
 
-    search: str = Field(
+    search: Annotated[str, Field(max_length=LONGEST_SEARCH)] = Field(
         default="", description="words of names and comments, or a pattern such as sales.*_2024"
     )
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
@@ -100,6 +103,8 @@ class TablesCall(Settled):
         if not matching and self.search:
             near = listing(self._nearest())
             note = "No table matches" + (f"; the nearest names: {near}." if near else ".")
+        elif self.search and not _has_all_words(self.setting, matching[0], self.search):
+            note = "No table has all of these words."
         shown = self._page(matching)
         end = self.start + len(shown)
         structured: dict[str, object] = {
@@ -145,19 +150,29 @@ def _entry(label: str, table: Table) -> dict[str, object]:
 def found_tables(setting: Setting, search: str) -> tuple[Table, ...]:
     """Return the tables that *search* finds, the best first: by all of its words before some, then by fit."""
     catalog = setting.catalog
-    if set(search) & set("*?"):
+    if 0 < search.count("*") + search.count("?") <= MOST_WORDS:
         pattern = search.lower()
         names = ((table, (table.name.lower(), catalog.qualified(table).lower())) for table in catalog.tables)
-        found = tuple(table for table, each in names if any(fnmatchcase(name, pattern) for name in each))
+        found = [table for table, each in names if any(fnmatchcase(name, pattern) for name in each)]
         if found:
-            return found
-    words = [word for word in re.split(r"[^\w.]+", search.lower()) if word]
+            # What has the least beside the pattern matches best.
+            return tuple(sorted(found, key=lambda table: len(table.name)))
+    words = _words(search)
     ranked = []
     for at, table in enumerate(catalog.tables):
         fits = [fit for word in words if (fit := _fit(table, catalog.qualified(table), word))]
         if fits:
             ranked.append((-len(fits), -sum(fits), len(table.name), at, table))
     return tuple(table for *_, table in sorted(ranked, key=lambda each: each[:-1]))
+
+
+def _has_all_words(setting: Setting, table: Table, search: str) -> bool:
+    qualified = setting.catalog.qualified(table)
+    return bool(set(search) & set("*?")) or all(_fit(table, qualified, word) for word in _words(search))
+
+
+def _words(search: str) -> list[str]:
+    return [word for word in re.split(r"[^\w.]+", search.lower()) if word][:MOST_WORDS]
 
 
 def _fit(table: Table, qualified: str, word: str) -> int:
@@ -168,7 +183,7 @@ def _fit(table: Table, qualified: str, word: str) -> int:
     word = _stem(word)
     if word == _stem(name):
         return SAME_STEM
-    if word in {_stem(part.lower()) for part in WORDS.findall(table.name)}:
+    if word in _parts(table.name):
         return PART
     if name.startswith(word):
         return START
@@ -179,7 +194,13 @@ def _fit(table: Table, qualified: str, word: str) -> int:
     comment = table.comment.lower()
     if word not in comment:
         return 0
-    return COMMENT_WORD if word in {_stem(part) for part in re.findall(r"\w+", comment)} else COMMENT
+    return COMMENT_WORD if re.search(rf"\b{re.escape(word)}(s|es)?\b", comment) else COMMENT
+
+
+@lru_cache(maxsize=10_000)
+def _parts(name: str) -> frozenset[str]:
+    """Return the words that *name* is made of, without endings."""
+    return frozenset(_stem(part.lower()) for part in WORDS.findall(name))
 
 
 def _stem(word: str) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
+from itertools import islice
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import encoder
-from dbtools.column_types import Family, Operator, quoted
+from dbtools.column_types import TEXTUAL, Family, Operator, quoted
 from dbtools.paths import Distant, Place
 from dbtools.results import Cut, ResultSet
 from dbtools.statement import Comparison, Condition, Match, Order, Output, Select, Statement
@@ -18,6 +19,9 @@ MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
 MOST_VALUES = 1_000
 MOST_DOUBTS = 3  #: conditions that are looked at
 FEW = 10  #: values that are all told
+SOME = 25  #: values that are all told where none is like what was asked for
+MOST_MISSING = 3  #: values whose nearest are looked for
+COMPARED = 40  #: characters of two values that are held against each other
 NEAR = 5  #: values that are told of many
 LONGEST = 200  #: characters that are read of a value
 SEARCHING = (Operator.EQ, Operator.IN, Operator.CONTAINS, Operator.STARTS_WITH, Operator.ENDS_WITH)
@@ -30,7 +34,7 @@ ORDERED = {Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ}
 class Doubt:
     """A condition whose values may not be stored at all."""
 
-    name: str  #: of the column, as the caller wrote it
+    name: str  #: of the column
     place: Place
     operator: Operator
     wanted: tuple[str, ...]
@@ -58,11 +62,11 @@ def doubts(
     return Doubts(each=tuple(found[:MOST_DOUBTS]), complete=complete)
 
 
-def _doubt(table: Table, comparison: Comparison, condition: Condition) -> Doubt | None:
+def _doubt(of: Table, comparison: Comparison, condition: Condition) -> Doubt | None:
     place = condition.term
     if not isinstance(place, Column | Distant) or comparison.operator not in SEARCHING:
         return None
-    column, table = (place, table) if isinstance(place, Column) else (place.column, place.path[-1].target)
+    column, table = (place, of) if isinstance(place, Column) else (place.column, place.path[-1].target)
     if column.type.family not in TEXTS | NUMBERS | ORDERED or not column.type.equatable:
         return None
     is_number_of_row = column.type.family in NUMBERS and any(
@@ -80,7 +84,7 @@ def _doubt(table: Table, comparison: Comparison, condition: Condition) -> Doubt 
         order=(Order(term=column),),
     )
     return Doubt(
-        name=comparison.column,
+        name=place.name,
         place=place,
         operator=comparison.operator,
         wanted=wanted,
@@ -88,12 +92,13 @@ def _doubt(table: Table, comparison: Comparison, condition: Condition) -> Doubt 
     )
 
 
-def explain(doubts: Doubts, stored: Sequence[ResultSet]) -> str:
-    """Return what the *stored* values of each doubt say about an empty answer."""
+def explain(doubts: Doubts, stored: Sequence[ResultSet], *, proved: bool = True) -> str:
+    """Return what the *stored* values of each doubt say about an answer, if it is *proved* to be empty."""
     findings = [_find(doubt, found) for doubt, found in zip(doubts.each, stored, strict=False)]
-    if doubts.complete and len(findings) == len(doubts.each) > 1 and all(each.stored for each in findings):
+    complete = proved and doubts.complete and len(findings) == len(doubts.each) > 1
+    if complete and all(each.stored for each in findings):
         return "Each of these values is stored, but no row has all of them."
-    return " ".join(each.note for each in findings if each.note)
+    return " ".join(dict.fromkeys(each.note for each in findings if each.note))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,21 +111,36 @@ class Finding:
 
 def _find(doubt: Doubt, found: ResultSet) -> Finding:
     texts = list(_texts(doubt.place, found))
-    missing = [wanted for wanted in doubt.wanted if not _is_among(wanted, texts, doubt)]
+    missing = _missing(doubt, texts)
     if not missing:
         return Finding(stored=True)
+    if doubt.operator in TEXTUAL and any("%" in wanted for wanted in missing):
+        return Finding(note=f"{doubt.operator} takes % as itself: leave it out.")
     if not texts:
         return Finding(note=f"{doubt.name} is null in every row." if found.rows else "")
-    near = list(dict.fromkeys(value for wanted in missing for value in nearest_values(doubt, wanted, texts)))
+    found_near = (value for wanted in missing for value in nearest_values(doubt, wanted, texts))
+    near = list(dict.fromkeys(found_near))[:NEAR]
     if found.more or any(isinstance(cell, Cut) for (cell,) in found.rows):
         # Not all has been read: what is missing here may yet be stored.
         return Finding(note=f"Stored values of {doubt.name}: {_listed(near)}, …" if near else "")
     if len(texts) <= FEW:
         return Finding(note=f"{doubt.name} has only these values: {_listed(texts)}.")
+    if not near and len(texts) <= SOME:
+        return Finding(note=f"{doubt.name} has only these values: {_listed(texts)}.")
     if not near:
-        return Finding(note=f"No {doubt.name} is like {_listed(missing[:NEAR])}.")
-    nearest = _listed(near[:NEAR])
-    return Finding(note=f"{doubt.name} has no {_listed(missing[:NEAR])}; nearest stored values: {nearest}.")
+        return Finding(note=f"No {doubt.name} is like {_listed(missing)}.")
+    return Finding(note=f"{doubt.name} has no {_listed(missing)}; nearest stored values: {_listed(near)}.")
+
+
+def _missing(doubt: Doubt, texts: Sequence[str]) -> Sequence[str]:
+    """Return some of the values that *doubt* asks for and that are not among *texts*."""
+    if doubt.operator in (Operator.EQ, Operator.IN):
+        family = doubt.place.type.family
+        stored = {_value(text, family) for text in texts}
+        missing = (wanted for wanted in doubt.wanted if _value(wanted, family) not in stored)
+    else:
+        missing = (wanted for wanted in doubt.wanted if not _has_part(wanted, texts, doubt.operator))
+    return list(islice(missing, MOST_MISSING))
 
 
 def _texts(place: Place, found: ResultSet) -> Iterator[str]:
@@ -131,18 +151,15 @@ def _texts(place: Place, found: ResultSet) -> Iterator[str]:
             yield value if isinstance(value, str) else str(value)
 
 
-def _is_among(wanted: str, texts: Sequence[str], doubt: Doubt) -> bool:
+def _has_part(wanted: str, texts: Sequence[str], operator: Operator) -> bool:
     low = wanted.lower()
-    match doubt.operator:
-        case Operator.CONTAINS:
-            return any(low in text.lower() for text in texts)
+    match operator:
         case Operator.STARTS_WITH:
             return any(text.lower().startswith(low) for text in texts)
         case Operator.ENDS_WITH:
             return any(text.lower().endswith(low) for text in texts)
         case _:
-            family = doubt.place.type.family
-            return _value(wanted, family) in {_value(text, family) for text in texts}
+            return any(low in text.lower() for text in texts)
 
 
 def _value(text: str, family: Family) -> object:
@@ -182,11 +199,11 @@ def _nearest_numbers(wanted: str, texts: Sequence[str]) -> Sequence[str]:
 
 
 def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:
-    low = wanted.strip().lower()
-    folded: Mapping[str, str] = {text.strip().lower(): text for text in texts}
+    low = wanted.strip().lower()[:COMPARED]
+    folded: Mapping[str, str] = {text.strip().lower()[:COMPARED]: text for text in texts}
     inside = [text for each, text in folded.items() if len(low) > 2 and low in each]
     around = [text for each, text in folded.items() if len(each) > 2 and each in low]
-    close = [folded[each] for each in get_close_matches(low, folded, n=NEAR, cutoff=0.6)]
+    close = [folded[each] for each in get_close_matches(low, folded, n=NEAR, cutoff=0.7)]
     same = [folded[low]] if low in folded else []
     return list(dict.fromkeys([*same, *close[:2], *inside, *around, *close]))[:NEAR]
 

@@ -1,6 +1,7 @@
 """The argument `table` of the tools for all tables: how it is advertised, and which table it means."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Table
@@ -23,12 +24,24 @@ def table_of(catalog: Catalog, name: str, argument: str) -> Table:
             hint=f"Name one of: {listing(catalog.label(table) for table in tables)}.",
         )
     labels = [catalog.label(table) for table in catalog.tables]
+    near = catalog.named(_bare_name(catalog, name))
+    if len(near) > 1:
+        raise errors.UnknownTable(
+            f"{argument}: there is no table {quoted(name)}.",
+            hint=f"Did you mean one of: {listing(map(catalog.label, near))}?",
+        )
     known = f"Tables: {listing(labels) or 'none'}."
     if len(labels) > MOST_NAMES:
         known = f"There are {len(labels):,} tables: list_tables finds them."
     raise errors.UnknownTable(
         f"{argument}: there is no table {quoted(name)}.", hint=f"{nearest(name, labels)}{known}"
     )
+
+
+def _bare_name(catalog: Catalog, name: str) -> str:
+    """Return the name without a schema that is most like *name*, or nothing."""
+    names = {table.name.lower() for table in catalog.tables}
+    return next(iter(get_close_matches(name.lower(), names, n=1, cutoff=0.8)), "")
 
 
 def name_schema(setting: Setting) -> dict[str, object]:

@@ -170,8 +170,8 @@ def test_conditions_keep_what_was_written() -> None:
             id="argument of a condition named like a validator",
         ),
         pytest.param({"limit": "x", "wher": 1}, "unknown_argument", ["'wher'"], id="unknown before the rest"),
-        pytest.param({"where": {"column": "id"}}, "bad_argument", ["where:"], id="object for an array"),
-        pytest.param({"where": "id = 1"}, "bad_argument", ["where:"], id="text for an array"),
+        pytest.param({"where": 1}, "bad_argument", ["where:"], id="number for an array"),
+        pytest.param({"where": "id = 1"}, "bad_argument", ["where[0]:", "'id = 1'"], id="text for an object"),
         pytest.param({"where": [["id", 1]]}, "bad_argument", ["where[0]:"], id="array for an object"),
         pytest.param({"where": [None]}, "bad_argument", ["where[0]:"], id="null for an object"),
         pytest.param({"where": [{}]}, "bad_argument", ["where[0].column:"], id="no column"),
@@ -180,7 +180,7 @@ def test_conditions_keep_what_was_written() -> None:
             {"where": [{"column": 1}]}, "bad_argument", ["where[0].column:"], id="number for a column"
         ),
         pytest.param(
-            {"where": [{"column": "id", "op": "="}]}, "bad_argument", ["where[0].op:", "'eq'"], id="operator"
+            {"where": [{"column": "id", "op": "~"}]}, "bad_argument", ["where[0].op:", "'eq'"], id="operator"
         ),
         pytest.param(
             {"where": [{"column": "id", "op": ""}]}, "bad_argument", ["where[0].op:"], id="empty op"
@@ -195,10 +195,10 @@ def test_conditions_keep_what_was_written() -> None:
             id="array for a value",
         ),
         pytest.param(
-            {"where": [{"column": "id", "values": "1"}]},
+            {"where": [{"column": "id", "values": 1}]},
             "bad_argument",
             ["where[0].values:"],
-            id="text for values",
+            id="number for values",
         ),
         pytest.param(
             {"where": [{"column": "id", "values": [1, None]}]},
@@ -219,9 +219,11 @@ def test_conditions_keep_what_was_written() -> None:
             id="too many conditions",
         ),
         pytest.param({"match": "some"}, "bad_argument", ["match:", "'any'"], id="match"),
-        pytest.param({"columns": "id"}, "bad_argument", ["columns:"], id="text for columns"),
+        pytest.param({"columns": 1}, "bad_argument", ["columns:"], id="number for columns"),
+        pytest.param({"columns": ["id"] * 501}, "bad_argument", ["columns:", "500"], id="too many columns"),
+        pytest.param({"order_by": ["id"] * 17}, "bad_argument", ["order_by:", "16"], id="too long an order"),
         pytest.param({"columns": [1]}, "bad_argument", ["columns[0]:"], id="number among columns"),
-        pytest.param({"order_by": "id desc"}, "bad_argument", ["order_by:"], id="text for an order"),
+        pytest.param({"order_by": 1}, "bad_argument", ["order_by:"], id="number for an order"),
         pytest.param(
             {"order_by": [{"column": "id"}]}, "bad_argument", ["order_by[0]:"], id="object in an order"
         ),
@@ -259,7 +261,8 @@ def test_most_conditions_are_taken() -> None:
     [
         ({"table": ["product"]}, "unknown_argument"),
         ({"where": []}, "unknown_argument"),
-        ({"tables": "product"}, "bad_argument"),
+        ({"tables": 1}, "bad_argument"),
+        ({"tables": ["product"] * 201}, "bad_argument"),
         ({"tables": [1]}, "bad_argument"),
         ({"detail": "everything"}, "bad_argument"),
     ],
@@ -431,13 +434,39 @@ def test_every_kind_of_column_can_be_asked_for_null(family: Family) -> None:
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [("=", "eq"), ("<>", "ne"), (">=", "gte"), ("LIKE", "contains"), ("is_not_null", "is_null")],
+    [("equals", "eq"), ("LIKE", "contains"), ("is_not_null", "is_null")],
 )
 def test_operator_of_sql_is_answered_with_the_one_that_is_meant(written: str, meant: str) -> None:
     with pytest.raises(BadArgument) as raised:
         read(ListArguments, {"where": [{"column": "id", "op": written, "value": "1"}]})
 
     assert f"Use {meant}" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("=", "eq"), ("<>", "ne"), (">=", "gte"), ("IN", "in"), ("NOT IN", "not_in"), (" lt ", "lt")],
+)
+def test_sign_of_an_operator_is_taken_for_it(written: str, meant: str) -> None:
+    asked = read(ListArguments, {"where": [{"column": "id", "op": written, "value": "1"}]})
+
+    assert asked.where[0].op == meant
+
+
+def test_one_item_is_an_array_of_itself() -> None:
+    one = read(
+        ListArguments,
+        {"where": {"column": "id", "op": "in", "values": "1"}, "columns": "id", "order_by": "id desc"},
+    )
+
+    assert one == read(
+        ListArguments,
+        {
+            "where": [{"column": "id", "op": "in", "values": ["1"]}],
+            "columns": ["id"],
+            "order_by": ["id desc"],
+        },
+    )
 
 
 def test_array_may_come_as_its_json() -> None:

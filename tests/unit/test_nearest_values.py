@@ -192,22 +192,36 @@ def test_nearest_text_is_told(wanted: str, told: str) -> None:
 
 
 def test_nothing_near_is_said_to_be_nothing() -> None:
-    assert _note(_call(_condition("name", "qqqq")), CITIES) == "No name is like 'qqqq'."
+    many = [f"{letter}{letter}{number}" for letter in "abc" for number in range(10)]
+
+    assert _note(_call(_condition("name", "qqqq")), many) == "No name is like 'qqqq'."
 
 
-def test_name_is_that_of_the_caller() -> None:
+def test_name_is_that_of_the_column() -> None:
     note = _note(_call(_condition("city_id.Name", "lisbon")), CITIES)
 
-    assert note.startswith("city_id.Name has no 'lisbon'; ")
+    assert note.startswith("city.name has no 'lisbon'; ")
 
 
 def test_few_values_are_all_told() -> None:
     call = _call(_condition("name", "qqqq"))
 
     assert _note(call, CITIES[:3]) == "name has only these values: 'Lisbon', 'Porto', 'Faro'."
-    assert "only these" in _note(call, CITIES[:10])
-    assert "only these" not in _note(call, CITIES[:11])
+    assert "only these" in _note(_call(_condition("name", "lisbon")), CITIES[:10])
+    assert "only these" not in _note(_call(_condition("name", "lisbon")), CITIES[:11])
+    assert "only these" in _note(call, [f"{number:02}" for number in range(25)])
+    assert "only these" not in _note(call, [f"{number:02}" for number in range(26)])
     assert "only these" not in _note(call, CITIES[:10], more=True)
+
+
+def test_work_and_words_are_bounded_however_much_is_asked_for() -> None:
+    stored = [f"n{number:05}" + "x" * 150 for number in range(1_000)]
+    wanted = [f"n{number:05}z" + "x" * 150 for number in range(1_000)]
+
+    note = _note(_call(_condition("name", wanted, "in")), stored)
+
+    assert note.count("'") <= 2 * (3 + 5)
+    assert len(note) < 800
 
 
 def test_nulls_are_no_values() -> None:

@@ -208,6 +208,7 @@ BAD_VALUE = BadValue("The database cannot read one of the values, or a view fail
 STATES: Mapping[str, CallError] = {
     "42601": BAD_VALUE,  # our own statements have no such errors: what searches texts reads a value as syntax
     "22003": OutOfRange(),
+    "22008": OutOfRange(),
     "57014": TimedOut(),
     "55P03": Busy(),
     "40001": Busy(),

@@ -19,12 +19,14 @@ NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
 DIGITS = 19  #: of an integer at the most
 
 SCALE = re.compile(r"\(\s*\d+\s*,\s*([1-9]|1\d)\s*\)")  #: of a decimal, in its declaration
+LARGEST = "1e12"  #: units of one decimal in an exact sum: nine million such rows fit
 FORMATS: Mapping[Bucket, str] = {
     Bucket.YEAR: "%Y",
     Bucket.MONTH: "%Y-%m",
     Bucket.DAY: "%Y-%m-%d",
     Bucket.HOUR: "%H",
 }
+NUMERIC = (Family.INTEGER, Family.NUMBER, Family.DECIMAL)
 MOMENTS = (Family.TIMESTAMP, Family.TIMESTAMPTZ)
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 
@@ -81,19 +83,19 @@ class SqliteGrammar:
         start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column("10"))
         # "now" is a date to SQLite, and with a modifier it makes the 2nd of March of the 31st of February.
         same = sa.func.strftime(_text("%Y-%m-%d"), start, _text("+0 days"))
-        valid = sa.and_(self.is_text(column), start == same)
+        valid = sa.and_(self.is_text(column), start == same, start >= _text("0001-01-01"))
         return sa.case((valid, _bucket(column, bucket)))
 
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
-        """Compute sums and averages of the numbers alone, and decimals to the digits that they have."""
-        if function in (Function.MIN, Function.MAX):
-            return getattr(sa.func, function)(column)  # type: ignore[no-any-return]
+        """Compute with the numbers of numeric columns alone, and sum decimals to their last digit."""
         numbers = column
-        if type.lenient:
+        if type.lenient and (type.family in NUMERIC or function in (Function.SUM, Function.AVG)):
             numbers = sa.case((sa.func.typeof(column).in_([_text("integer"), _text("real")]), column))
+        if function in (Function.MIN, Function.MAX):
+            return getattr(sa.func, function)(numbers)  # type: ignore[no-any-return]
         total: Element = sa.func.sum(numbers)
         if type.family is Family.DECIMAL and (scale := SCALE.search(type.name)):
-            total = _rounded(total, numbers, sa.literal_column(scale[1]))
+            total = _exact(total, numbers, int(scale[1]))
         elif function is Function.AVG:
             return sa.func.avg(numbers)
         if function is Function.SUM:
@@ -101,11 +103,18 @@ class SqliteGrammar:
         return total.op("*")(sa.literal_column("1.0")).op("/")(sa.func.count(numbers))
 
 
-def _rounded(total: Element, numbers: Element, scale: Element) -> Element:
-    """Return *total* without what binary fractions add, where no number has more than *scale* digits."""
-    longer = sa.func.sum(numbers != sa.func.round(numbers, scale))
-    conforms = sa.and_(sa.func.typeof(total) == _text("real"), longer == sa.literal_column("0"))
-    return sa.case((conforms, sa.func.round(total, scale)), else_=total)
+def _exact(total: Element, numbers: Element, scale: int) -> Element:
+    """Return *total* as a sum of integers, of hundredths for a *scale* of 2, where all numbers are such.
+
+    Binary fractions would add digits of their own. Beyond LARGEST the sum of integers could be too large.
+    """
+    unit: Element = sa.literal_column(f"1e{scale}")
+    units = sa.func.round(numbers.op("*")(unit))
+    whole = sa.and_(numbers == units.op("/")(unit), sa.func.abs(units) < sa.literal_column(LARGEST))
+    left = sa.func.count(numbers).op("-")(sa.func.count(sa.case((whole, numbers))))
+    exact = sa.func.sum(sa.case((whole, sa.cast(units, sa.Integer)))).op("/")(unit)
+    conforms = sa.and_(sa.func.typeof(total) == _text("real"), left == sa.literal_column("0"))
+    return sa.case((conforms, exact), else_=total)
 
 
 def _bucket(column: Element, bucket: Bucket) -> Element:
