@@ -11,8 +11,7 @@ from hypothesis import given, strategies as st
 from dbtools.aggregates import Function
 from dbtools.errors import UnknownColumn
 from tests.database.conftest import Serve, Shops, open_shops
-from tests.database.shop import Shop, rows_of
-from tests.database.test_aggregates import (
+from tests.database.python_aggregates import (
     KINDS,
     TEXT,
     Asked,
@@ -26,6 +25,7 @@ from tests.database.test_aggregates import (
     means,
     whole,
 )
+from tests.database.shop import Shop, rows_of
 from tests.database.test_values import examples
 
 EXAMPLES = 100

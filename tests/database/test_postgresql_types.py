@@ -165,10 +165,10 @@ TYPES: dict[str, ColumnType] = {
     "path": incomparable(_other("path", large=True)),
     "polygon": incomparable(_other("polygon", large=True)),
     "oid": _other("oid"),
-    "regclass": _other("regclass"),
+    "regclass": replace(_other("regclass"), equatable=False, ordered=False),
     "pg_lsn": _other("pg_lsn"),
     "xid": replace(_other("xid"), ordered=False),
-    '"char"': _other('"char"', "char"),
+    '"char"': replace(_other('"char"', "char"), ordered=False),
     "int2vector": incomparable(_other("int2vector", large=True)),
 }
 

@@ -209,7 +209,8 @@ def test_absolute_url_names_the_same_file(folder: Path) -> None:
     [
         pytest.param('columns=["name"]', [["Ada"], ["Bo"], ["Cy"]], id="JSON array"),
         pytest.param("limit=1", [[1, "Ada"]], id="JSON number"),
-        pytest.param("order_by=id desc", None, id="text that is no JSON where an array is wanted"),
+        pytest.param("order_by=id desc", [[3, "Cy"], [2, "Bo"], [1, "Ada"]], id="text for an array of it"),
+        pytest.param("where=id", None, id="text where an object is wanted"),
         pytest.param('order_by=["id desc"]', [[3, "Cy"], [2, "Bo"], [1, "Ada"]], id="JSON text in an array"),
         pytest.param("match=any", [[1, "Ada"], [2, "Bo"], [3, "Cy"]], id="text"),
         pytest.param("cursor=", [[1, "Ada"], [2, "Bo"], [3, "Cy"]], id="nothing"),

@@ -8,12 +8,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dbtools.catalog import Catalog, Table, TableKind
-from dbtools.errors import CallError
+from dbtools.errors import BadArgument, CallError
 from dbtools.policy import Limits
 from dbtools.results import Answer
 from dbtools.tools import Setting, Toolset, define
-from dbtools.tools.list_tables import TABLES_SCHEMA
-from tests.unit.shop import ID, answer, table
+from dbtools.tools.list_tables import TABLES_SCHEMA, ListTables, found_tables
+from tests.unit.shop import ID, answer, setting, table
 
 
 def _tables(*named: str, **commented: str) -> tuple[Table, ...]:
@@ -253,3 +253,15 @@ def test_limit_is_never_above_what_the_role_may_have() -> None:
 def test_empty_database_has_no_tables() -> None:
     assert _listed(_tools(), {}).structured == {"table_count": 0, "truncated": False, "tables": []}
     assert _listed(_tools(), {"search": "x"}).structured["note"] == "No table matches."
+
+
+def test_search_is_bounded() -> None:
+    """Each word is held against each table, and each sign of a pattern may match anywhere."""
+    of = setting(*(table(ID, name="a" * 50 + str(number)) for number in range(3)))
+
+    with pytest.raises(BadArgument, match="at most 200 characters"):
+        ListTables(setting=of).bind({"search": "x" * 201})
+    assert len(found_tables(of, "a " * 9 + "nothing a0")) == 3
+    assert found_tables(of, "no " * 10 + "aaaaa") == ()
+    assert found_tables(of, "*" * 10) == tuple(of.catalog.tables)
+    assert found_tables(of, "*" * 11) == ()
