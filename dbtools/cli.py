@@ -117,7 +117,7 @@ def tools(target: str | None, role: str, tokens: bool, as_json: bool) -> None:
             print_tools(view, split=tokens, budget=settings.tools.budget)
 
 
-@main.command(example="dbtools call sample.db list_customers limit=3 'order_by=[\"name\"]'")
+@main.command(example="dbtools call sample.db list_customers limit=3 'order_by=name desc'")
 @click.argument("words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']")
 @role_option
 @json_option

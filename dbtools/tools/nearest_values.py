@@ -2,11 +2,12 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
-from itertools import islice
+from heapq import nlargest
+from itertools import islice, pairwise
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import encoder
@@ -21,6 +22,7 @@ MOST_DOUBTS = 3  #: conditions that are looked at
 FEW = 10  #: values that are all told
 SOME = 25  #: values that are all told where none is like what was asked for
 MOST_MISSING = 3  #: values whose nearest are looked for
+LIKELY = 50  #: values that are held against one letter by letter
 COMPARED = 40  #: characters of two values that are held against each other
 NEAR = 5  #: values that are told of many
 LONGEST = 200  #: characters that are read of a value
@@ -203,9 +205,15 @@ def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:
     folded: Mapping[str, str] = {text.strip().lower()[:COMPARED]: text for text in texts}
     inside = [text for each, text in folded.items() if len(low) > 2 and low in each]
     around = [text for each, text in folded.items() if len(each) > 2 and each in low]
-    close = [folded[each] for each in get_close_matches(low, folded, n=NEAR, cutoff=0.7)]
+    close = [folded[each] for each in get_close_matches(low, _likely(low, folded), n=NEAR, cutoff=0.7)]
     same = [folded[low]] if low in folded else []
     return list(dict.fromkeys([*same, *close[:2], *inside, *around, *close]))[:NEAR]
+
+
+def _likely(low: str, texts: Iterable[str]) -> Sequence[str]:
+    """Return those of *texts* that share the most pairs of letters with *low*: quickly known, if roughly."""
+    pairs = set(pairwise(low))
+    return nlargest(LIKELY, texts, key=lambda text: len(pairs & set(pairwise(text))))
 
 
 def _listed(values: Sequence[str]) -> str:
