@@ -97,6 +97,8 @@ Group = Place | Bucketed
 
 def functions_of(type: ColumnType) -> Iterator[Function]:
     """Yield the functions that take a column of *type*."""
+    if type.mask is not None:
+        return
     yield Function.COUNT
     if type.equatable and type.ordered:
         yield Function.COUNT_DISTINCT

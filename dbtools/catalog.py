@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import count
 
 from dbtools.column_types import ColumnType, quoted
+from dbtools.parameters import Fragment
 
 
 class TableKind(StrEnum):
@@ -65,6 +66,18 @@ class ForeignKey:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowFilter:
+    """An SQL condition, over columns of a table and claims of the caller, on the rows that may be seen."""
+
+    condition: Fragment
+    casts: tuple[str, ...] = ()  #: the types of its parameters, where the database wants them
+
+    def __hash__(self) -> int:
+        """Hash by the condition, so that a statement's shape is found again quickly."""
+        return hash(self.condition)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """A table, a view, or another relation that can be selected from."""
 
@@ -77,6 +90,8 @@ class Table:
     comment: str = ""
     row_estimate: int | None = None
     row_identifier: str | None = None  #: a name that is no column and yet orders the rows uniquely
+    filter: RowFilter | None = None  #: which rows may be seen; None: all
+    aggregated: bool = True  #: whether rows may be counted and summed up
 
     def __hash__(self) -> int:
         """Hash by name, so that a statement's shape is found again quickly."""

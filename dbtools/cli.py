@@ -1,4 +1,4 @@
-"""The command line: serve, tools, call and schema."""
+"""The command line: serve, tools, call, explain, check and schema."""
 
 import json
 import os
@@ -16,10 +16,13 @@ from dbtools import __version__
 
 if TYPE_CHECKING:
     from dbtools.config import Settings
+    from dbtools.explanation import Explanation
+    from dbtools.policy import Finding
     from dbtools.toolbox import Toolbox, View
 
 REFUSED, WRONG, INTERRUPTED = 1, 2, 130  #: exit status
 DEFAULT_ROLE = "default"
+CLAIMS = "DBTOOLS_CLAIMS"
 DEBUG = "DBTOOLS_DEBUG"  #: the variable that lets tracebacks through
 
 
@@ -53,6 +56,13 @@ role_option = click.option(
     show_default=True,
     help="Whose view of the database.",
 )
+claim_option = click.option(
+    "--claim",
+    "claim",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What is known of the caller, for row filters; DBTOOLS_CLAIMS is a JSON object of them.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -73,7 +83,8 @@ def main() -> None:
 @main.command(example="dbtools serve sample.db")
 @click.argument("target", required=False)
 @role_option
-def serve(target: str | None, role: str) -> None:
+@claim_option
+def serve(target: str | None, role: str, claim: tuple[str, ...]) -> None:
     """Serve TARGET to an MCP client over stdin and stdout."""
     # From here on: the server's own handler takes over when its imports are done.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -82,7 +93,7 @@ def serve(target: str | None, role: str) -> None:
         settings = _settings(target, role)
         from dbtools.server import serve_stdio
 
-        _run(serve_stdio, settings, role, _announcement(target))
+        _run(serve_stdio, settings, role, _claims(claim), _announcement(target))
 
 
 def _open_closed_descriptors() -> None:
@@ -120,8 +131,9 @@ def tools(target: str | None, role: str, tokens: bool, as_json: bool) -> None:
 @main.command(example="dbtools call sample.db list_customers limit=3 'order_by=name desc'")
 @click.argument("words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']")
 @role_option
+@claim_option
 @json_option
-def call(words: tuple[str, ...], role: str, as_json: bool) -> None:
+def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: bool) -> None:
     """Call TOOL once and print its answer. A value that parses as JSON is JSON, else a string."""
     with _complaints():
         target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
@@ -131,13 +143,80 @@ def call(words: tuple[str, ...], role: str, as_json: bool) -> None:
             raise click.UsageError(f"There is no file {words[0]!r}, and {words[1]!r} is not key=value.")
         arguments = _arguments(words[1:])
         settings = _settings(target, role)
-        answer = _with_toolbox(settings, lambda toolbox: toolbox.call(role, words[0], arguments))
+        claims = _claims(claim)
+        answer = _with_toolbox(settings, lambda toolbox: toolbox.call(role, words[0], arguments, claims))
         from dbtools.presentation import answer_json, print_answer
 
         if as_json:
             click.echo(answer_json(answer))
         else:
             print_answer(answer)
+
+
+@main.command(
+    example="dbtools explain dbtools.toml --role support --claim region=north list_customers limit=3"
+)
+@click.argument("words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']")
+@role_option
+@claim_option
+@json_option
+def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: bool) -> None:
+    """Say whether a role may call TOOL, which rule decides it, and with which SQL; nothing is run."""
+    with _complaints():
+        target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
+        if not words:
+            raise click.UsageError("TOOL is missing. `dbtools tools --role` shows what a role has.")
+        arguments = _arguments(words[1:])
+        settings = _settings(target, role)
+        found = _run(_explain, settings, role, words[0], arguments, _claims(claim))
+        from dbtools.presentation import explanation_json, print_explanation
+
+        if as_json:
+            click.echo(explanation_json(found))
+        else:
+            print_explanation(found)
+
+
+async def _explain(settings: "Settings", role: str, tool: str, arguments: Any, claims: Any) -> "Explanation":
+    from dbtools.config import open_toolbox
+    from dbtools.explanation import explain
+
+    toolbox, database = open_toolbox(settings)
+    try:
+        return await explain(toolbox, database, role, tool, arguments, claims)
+    finally:
+        await database.close()
+
+
+@main.command(example="dbtools check dbtools.toml")
+@click.argument("target", required=False)
+@json_option
+def check(target: str | None, as_json: bool) -> None:
+    """Hold the configuration TARGET against the live database: exit status 1 where something is wrong."""
+    with _complaints():
+        from dbtools.config import settings_of
+        from dbtools.presentation import findings_json
+
+        findings = _run(_review, settings_of(target, Path.cwd()))
+        if as_json:
+            click.echo(findings_json(findings))
+        for finding in findings if not as_json else ():
+            click.echo(str(finding))
+        if not findings and not as_json:
+            click.echo("All is well.")
+        if any(finding.level == "error" for finding in findings):
+            sys.exit(REFUSED)
+
+
+async def _review(settings: "Settings") -> "tuple[Finding, ...]":
+    from dbtools.config import read_catalog, review
+    from dbtools.database import Database
+
+    database = Database(settings.database.url)
+    try:
+        return await review(settings, await read_catalog(settings, database), database)
+    finally:
+        await database.close()
 
 
 @main.command(example="dbtools schema > dbtools.schema.json")
@@ -161,6 +240,23 @@ def _arguments(words: Sequence[str]) -> dict[str, object]:
     return arguments
 
 
+def _claims(words: Sequence[str]) -> dict[str, object]:
+    """Return the claims of the environment, and of `NAME=VALUE` *words*, which count for more."""
+    written = os.environ.get(CLAIMS, "")
+    try:
+        claims = json.loads(written) if written else {}
+    except (ValueError, RecursionError):
+        claims = None
+    if not isinstance(claims, dict) or any(isinstance(each, dict | list) for each in claims.values()):
+        raise click.UsageError(f"{CLAIMS} is not a JSON object of texts, numbers and booleans.")
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"--claim: {word!r} is not NAME=VALUE.")
+        claims[name] = value
+    return claims
+
+
 def _json_object(text: str) -> dict[str, object]:
     try:
         value = json.loads(text)
@@ -180,11 +276,11 @@ def _json_or_text(text: str) -> object:
 
 
 def _settings(target: str | None, role: str) -> "Settings":
-    from dbtools.config import settings_of
+    from dbtools.config import roles_of, settings_of
     from dbtools.errors import ConfigurationError, listing
 
     settings = settings_of(target, Path.cwd())
-    roles = [each.name for each in settings.roles()]
+    roles = [each.name for each in roles_of(settings)]
     if role not in roles:
         raise ConfigurationError(f"There is no role {role!r}.", hint=f"Roles: {listing(roles)}.")
     return settings

@@ -10,12 +10,12 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from uuid import UUID
 
 from dbtools import errors
+from dbtools.dates import BASIC_DATE, LATEST_DATE, LATEST_TIMESTAMP, MIDNIGHT, is_date, is_time
 from dbtools.errors import listing, nearest
 
 SAFE_INTEGER = 2**53 - 1  #: beyond it a double, and so most JSON readers, lose digits
@@ -45,6 +45,15 @@ class Operator(StrEnum):
 EQUALITY = (Operator.EQ, Operator.NE, Operator.IN, Operator.NOT_IN, Operator.IS_NULL)
 ORDER = (Operator.LT, Operator.LTE, Operator.GT, Operator.GTE, Operator.BETWEEN)
 TEXTUAL = (Operator.CONTAINS, Operator.STARTS_WITH, Operator.ENDS_WITH)
+
+
+class Mask(StrEnum):
+    """How the cells of a column are shown to those who may not read them."""
+
+    NULL = "null"  #: not at all
+    REDACT = "redact"  #: as the same text each
+    PARTIAL = "partial"  #: by their first character, and the domain of an e-mail address
+    HASH = "hash"  #: as a digest that is the same for the same cell
 
 
 class Family(StrEnum):
@@ -87,12 +96,13 @@ class ColumnType:
     equatable: bool = True
     ordered: bool = True
     large: bool = False  #: whether one cell may be longer than any cap
+    mask: Mask | None = None  #: of a column that may not be read: it is shown, and nothing else
     dated: bool = False  #: whether a text may be a date, where the database has no type for dates
 
     @property
     def operators(self) -> tuple[Operator, ...]:
         """The operators that a column of this type takes."""
-        taken = FAMILIES[self.family].operators
+        taken = FAMILIES[self.family].operators if self.mask is None else ()
         if not self.equatable:
             # An array's items are compared for CONTAINS, texts are searched without being compared.
             refused = (*EQUALITY[:4], *ORDER, *(TEXTUAL if self.family is Family.ARRAY else ()))
@@ -195,39 +205,12 @@ def _label(text: str, type: ColumnType) -> str:
     return text
 
 
-DATE = re.compile(r"([+-]?\d{4,7})-(\d\d)-(\d\d)( BC)?", re.ASCII)
-PLAIN_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-TIME = re.compile(
-    r"(\d\d):(\d\d)(?::(\d\d)(?:\.\d{1,9})?)?(Z|[+-]\d\d(?::?\d\d)?(?::?\d\d)?)?", re.ASCII | re.I
-)
-BASIC_DATE = re.compile(r"([12]\d{3})(\d\d)(\d\d)", re.ASCII)
-MIDNIGHT = re.compile(r" 00:00(:00(\.0+)?)?$", re.ASCII)
 STORED_NUMBER = re.compile(r"[+-]?\d{5,19}(\.\d{1,12})?", re.ASCII)
 
 
-LATEST_DATE, LATEST_TIMESTAMP = 5_874_897, 294_276  #: years that any database here knows
-
-
 def _is_date(text: str, type: ColumnType) -> bool:
-    if not (match := DATE.fullmatch(text)) or not (type.infinite or PLAIN_DATE.fullmatch(text)):
-        return False
-    year, month, day = int(match[1]), int(match[2]), int(match[3])
-    if not 1 <= year <= (LATEST_TIMESTAMP if type.family is not Family.DATE else LATEST_DATE):
-        return False
-    # 2000 stands for years that Python's calendar lacks: their leap days are left to the database.
-    stand_in = year if 1 <= year <= 9999 and not match[4] else 2000
-    try:
-        date(stand_in, month, day)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_time(text: str) -> bool:
-    if not (match := TIME.fullmatch(text)):
-        return False
-    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
-    return (hour < 24 and minute < 60 and second < 60) or (hour, minute, second) == (24, 0, 0)
+    latest = LATEST_DATE if type.family is Family.DATE else LATEST_TIMESTAMP
+    return is_date(text, infinite=type.infinite, latest=latest)
 
 
 def _date(text: str, type: ColumnType) -> object:
@@ -243,7 +226,7 @@ def _date(text: str, type: ColumnType) -> object:
 
 
 def _time(text: str, type: ColumnType) -> object:
-    return text if _is_time(text) else _stored_number(text, type)
+    return text if is_time(text) else _stored_number(text, type)
 
 
 ZONE = re.compile(r"(Z|[+-]\d\d(:?\d\d)?(:?\d\d)?)$", re.ASCII | re.IGNORECASE)
@@ -261,7 +244,7 @@ def _timestamp(text: str, type: ColumnType) -> object:
         return text.lower()
     suffix = " BC" if text.endswith(" BC") else ""
     day, separator, time = text.removesuffix(" BC").replace("T", " ", 1).replace("t", " ", 1).partition(" ")
-    if not _is_date(day + suffix, type) or (separator and not _is_time(time)):
+    if not _is_date(day + suffix, type) or (separator and not is_time(time)):
         return _stored_number(text, type)
     zone = ZONE.search(time)
     if type.family is Family.TIMESTAMP and zone and zone[0].upper() not in NO_OFFSET:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from dbtools.catalog import Catalog, Selection
+from dbtools.catalog import Catalog, Selection, Table
 from dbtools.dialects import dialect_of, load_driver
+from dbtools.parameters import Fragment
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Pool
@@ -36,6 +37,12 @@ class Database:
                     self._pool = driver.open_pool(self.url)
                     self._driver = driver
         return self._driver
+
+    async def casts(self, table: Table, condition: Fragment) -> tuple[str, ...]:
+        """Return the types of the claims in *condition* on the rows of *table*, or raise Refused."""
+        driver = await self.driver()
+        async with self.connection() as connection:
+            return await driver.casts(connection, table, condition)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[object]:

@@ -9,6 +9,7 @@ DbtoolsError
 │   ├── BadOperator           bad_operator
 │   ├── BadValue              bad_value
 │   ├── BadCursor             bad_cursor
+│   ├── Denied                denied
 │   ├── NoRow                 no_row
 │   ├── TimedOut              timeout
 │   ├── Busy                  busy
@@ -89,6 +90,12 @@ class BadCursor(CallError):
     """The cursor is not one that this tool gave for these arguments."""
 
     code = "bad_cursor"
+
+
+class Denied(CallError):
+    """The caller may not read this."""
+
+    code = "denied"
 
 
 class NoRow(CallError):

@@ -1,6 +1,6 @@
 """Run a statement under limits. Statement in, ResultSet out; the drivers' errors stop here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ import anyio
 from dbtools import errors
 from dbtools.database import Database
 from dbtools.errors import listing
+from dbtools.masks import masked_rows
 from dbtools.policy import Limits
 from dbtools.results import ResultSet
 from dbtools.statement import Select, Statement
@@ -23,8 +24,9 @@ PLANS = 1_000  #: compiled shapes that are kept
 class Execution:
     """Runs statements on one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, hash_key: bytes = b"") -> None:
         self._database = database
+        self._hash_key = hash_key
         self._compile: Callable[[Select], Plan] | None = None
 
     async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
@@ -34,7 +36,9 @@ class Execution:
                 fetched = await self._attempt(statement, limits)
         except (TimeoutError, errors.TimedOut) as exc:
             raise _timed_out(limits) from exc
-        return ResultSet(outputs=statement.shape.outputs, rows=fetched.rows, more=fetched.more)
+        outputs = statement.shape.outputs
+        rows = masked_rows([output.term.type for output in outputs], fetched.rows, self._hash_key)
+        return ResultSet(outputs=outputs, rows=rows, more=fetched.more)
 
     async def _attempt(self, statement: Statement, limits: Limits) -> "Fetched":
         """Run *statement*, and once more where the connection or the prepared statement was out of date."""
@@ -66,15 +70,25 @@ class Execution:
 
     async def _fetch(self, driver: "Driver", statement: Statement, limits: Limits) -> "Fetched":
         plan = self._plan(driver, statement.shape)
+        values = values_of(plan, statement)
         async with self._database.connection() as connection:
-            return await driver.fetch(
-                connection, plan, statement.values, limit=statement.limit, timeout=limits.timeout
-            )
+            return await driver.fetch(connection, plan, values, limit=statement.limit, timeout=limits.timeout)
 
     def _plan(self, driver: "Driver", shape: Select) -> "Plan":
         if self._compile is None:
             self._compile = lru_cache(maxsize=PLANS)(driver.compile)
         return self._compile(shape)
+
+
+def values_of(plan: "Plan", statement: Statement) -> Mapping[str, object]:
+    """Return the values of *statement* with the claims that the filters of *plan* ask for.
+
+    Raise Denied where a claim is missing: a filter is never left out.
+    """
+    missing = [claim for claim in plan.claims.values() if statement.claims.get(claim) is None]
+    if missing:
+        raise errors.Denied
+    return {**statement.values, **{name: statement.claims[claim] for name, claim in plan.claims.items()}}
 
 
 def _timed_out(limits: Limits) -> errors.TimedOut:

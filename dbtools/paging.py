@@ -51,7 +51,8 @@ def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
     if table.row_identifier is not None:
         identity = _identity(table.row_identifier)
         return Total(order=_joined(wanted or primary, _steps((identity,), direction)), keyset=True)
-    return Total(order=_joined(wanted or primary, _steps(table.columns, direction)), keyset=False)
+    readable = [column for column in table.columns if column.type.mask is None]
+    return Total(order=_joined(wanted or primary, _steps(readable, direction)), keyset=False)
 
 
 def _has_order(type: ColumnType) -> bool:

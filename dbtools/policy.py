@@ -1,8 +1,16 @@
-"""Who may see what, and how much: roles, limits, and `restrict`, the lens between catalog and tools."""
+"""Who may see what, and how much: roles, grants, limits, and `restrict`, the lens between catalog and tools.
 
-from dataclasses import dataclass, field
+What a role may not see is absent from the catalog that `restrict` returns, so nothing above it can name it.
+Row filters and masks ride on the tables and columns that are left.
+"""
 
-from dbtools.catalog import Catalog
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from dbtools.catalog import Catalog, Column, ForeignKey, Key, RowFilter, Table
+from dbtools.column_types import ColumnType, Family, Mask, quoted
+from dbtools.errors import listing, nearest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +29,174 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where in a file something is written."""
+
+    file: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that is wrong with what an operator wrote."""
+
+    code: str
+    message: str
+    level: str = "error"  #: or "warning"
+    source: Source = field(default_factory=Source)
+
+    def __str__(self) -> str:
+        """Return the finding as one line, its place in front."""
+        place = f"{self.source.file}:{self.source.line or 1}: " if self.source.file else ""
+        return f"{place}{self.level}: {self.message}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """What a role may do with one table."""
+
+    columns: tuple[str, ...] | None = None  #: None: all
+    exclude: tuple[str, ...] = ()
+    filter: RowFilter | None = None
+    masks: Mapping[str, Mask] = field(default_factory=dict)  #: by column
+    aggregate: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What a role may do with the tables that a name or a pattern means."""
+
+    pattern: str  #: of a shell, over bare and qualified names
+    grant: Grant | None  #: None: nothing
+    source: Source = field(default_factory=Source)
+
+    def precision(self, catalog: Catalog, table: Table) -> int | None:
+        """Return how precisely the pattern means *table*, None where it does not."""
+        names = (table.name, catalog.qualified(table))
+        if self.pattern in (*names, catalog.label(table)):
+            return MOST_PRECISE
+        if any(fnmatchcase(name, self.pattern) for name in names):
+            return len(self.pattern.replace("*", ""))
+        return None
+
+
+MOST_PRECISE = 1_000_000  #: of a name that is no pattern
+
+
+@dataclass(frozen=True, kw_only=True)
 class Role:
     """Somebody on whose behalf calls are made."""
 
     name: str = "default"
     limits: Limits = field(default_factory=Limits)
+    rules: tuple[Rule, ...] | None = None  #: own ones before inherited ones; None: everything may be seen
+    source: Source = field(default_factory=Source)
+
+    def rule_of(self, catalog: Catalog, table: Table) -> Rule | None:
+        """Return the rule that decides on *table*: the most precise, and of equals the first."""
+        best: tuple[int, Rule] | None = None
+        for rule in self.rules or ():
+            precision = rule.precision(catalog, table)
+            if precision is not None and (best is None or precision > best[0]):
+                best = (precision, rule)
+        return best[1] if best else None
+
+
+def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
+    """Return *role* without the rules that cannot be meant, and what is wrong with them.
+
+    A table whose rule names what there is not is withheld: the name may be that of a column to be hidden.
+    """
+    findings: list[Finding] = []
+    rules: list[Rule] = []
+    for rule in role.rules or ():
+        problems = list(_problems(catalog, role, rule))
+        findings += problems
+        rules.append(replace(rule, grant=None) if problems else rule)
+    return (role if role.rules is None else replace(role, rules=tuple(rules))), tuple(findings)
+
+
+def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
+    """Yield what is wrong with *rule*: it means no table, or names columns that its tables do not have."""
+    tables = [table for table in catalog.tables if rule.precision(catalog, table) is not None]
+    where = f"role {role.name}, tables.{rule.pattern}"
+    is_pattern = bool(set("*?[") & set(rule.pattern))
+    labels = list(map(catalog.label, catalog.tables))
+    if not tables and rule.pattern != "*":
+        message = f"{where}: there is no such table. {nearest(rule.pattern, labels)}"
+        yield Finding(code="unknown_table", message=message.rstrip(), source=rule.source)
+    if len(tables) > 1 and not is_pattern:
+        message = f"{where}: this is the name of {listing(map(catalog.label, tables))}. Write one of them."
+        yield Finding(code="ambiguous_table", message=message, source=rule.source)
+    if rule.grant is None:
+        return
+    named = (*(rule.grant.columns or ()), *rule.grant.exclude, *rule.grant.masks)
+    for table in tables:
+        for name in dict.fromkeys(named):
+            if name not in table.column_by_name:
+                known = f"{nearest(name, table.column_by_name)}Columns: {listing(table.column_by_name)}."
+                message = f"{where}: {catalog.label(table)} has no column {quoted(name)}. {known}"
+                yield Finding(code="unknown_column", message=message, source=rule.source)
 
 
 def restrict(catalog: Catalog, role: Role) -> Catalog:
-    """Return the part of *catalog* that *role* has been granted: all of it, until roles can be configured."""
-    return catalog
+    """Return the part of *catalog* that *role* has been granted."""
+    if role.rules is None:
+        return catalog
+    seen = {
+        (table.schema, table.name): _narrowed(table, rule.grant)
+        for table in catalog.tables
+        if (rule := role.rule_of(catalog, table)) is not None and rule.grant is not None
+    }
+    tables = (replace(table, foreign_keys=tuple(_followed(table, seen))) for table in seen.values())
+    return replace(catalog, tables=tuple(tables), warnings=())
+
+
+def _narrowed(table: Table, grant: Grant) -> Table:
+    """Return what *grant* leaves of *table*, its foreign keys for now as they are."""
+    columns = tuple(
+        _masked(column, grant.masks.get(column.name))
+        for column in table.columns
+        if (grant.columns is None or column.name in grant.columns) and column.name not in grant.exclude
+    )
+    plain = {column.name for column in columns if column.type.mask is None}
+    whole = len(plain) == len(table.columns) and grant.filter is None
+    if not whole:
+        # How a column is computed may name one that is hidden.
+        columns = tuple(replace(each, default=None) if each.generated else each for each in columns)
+    return replace(
+        table,
+        columns=columns,
+        keys=tuple(_kept(table.keys, plain)),
+        # A number of the row may be a hidden key by another name, and an estimate counts hidden rows.
+        row_identifier=table.row_identifier if whole else None,
+        row_estimate=table.row_estimate if grant.filter is None else None,
+        filter=grant.filter,
+        aggregated=grant.aggregate,
+    )
+
+
+def _masked(column: Column, mask: Mask | None) -> Column:
+    if mask is None:
+        return column
+    type = ColumnType(
+        family=Family.TEXT, name="masked", equatable=False, ordered=False, large=True, mask=mask
+    )
+    return Column(name=column.name, type=type, comment=column.comment)
+
+
+def _kept(keys: Sequence[Key], plain: set[str]) -> Iterator[Key]:
+    return (key for key in keys if plain.issuperset(key.columns))
+
+
+def _followed(table: Table, seen: Mapping[tuple[str, str], Table]) -> Iterator[ForeignKey]:
+    """Yield the foreign keys of *table* whose columns, here and there, are seen as they are."""
+    for key in table.foreign_keys:
+        target = seen.get((key.target_schema, key.target))
+        if target is not None and _shows(table, key.columns) and _shows(target, key.target_columns):
+            yield key
+
+
+def _shows(table: Table, names: Sequence[str]) -> bool:
+    known = table.column_by_name
+    return all(name in known and known[name].type.mask is None for name in names)

@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dbtools.cells import dump, visible
+from dbtools.explanation import Explanation
+from dbtools.policy import Finding
 from dbtools.results import Answer
 from dbtools.toolbox import View
 from dbtools.tools import Surface, ToolDefinition, tool_content
@@ -46,6 +48,35 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
         )
     elif total > budget:
         _print(Text(f"These definitions are over the budget of {budget:,} tokens ([tools] budget)."))
+
+
+def findings_json(findings: Sequence[Finding]) -> str:
+    """Return *findings* as `dbtools check --json` prints them."""
+    shown = [
+        {
+            "level": each.level,
+            "code": each.code,
+            "file": each.source.file,
+            "line": each.source.line,
+            "message": each.message,
+        }
+        for each in findings
+    ]
+    return json.dumps({"findings": shown}, indent=2, ensure_ascii=False)
+
+
+def explanation_json(found: Explanation) -> str:
+    """Return *found* as `dbtools explain --json` prints it."""
+    return dump(found.content())[1]
+
+
+def print_explanation(found: Explanation) -> None:
+    """Print whether the call is allowed, by which rule, and its statement."""
+    place = f" ({found.rule.file}:{found.rule.line})" if found.rule.file else ""
+    _print(Text(f"{'allowed' if found.allowed else 'denied'}{place}: {found.reason}"))
+    if found.sql is not None:
+        _print(Text(found.sql))
+        _print(Text(f"parameters: {dump(list(found.parameters))[1]}"))
 
 
 def _costs(content: Mapping[str, object], parts: Sequence[str]) -> list[object]:

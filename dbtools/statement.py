@@ -114,6 +114,7 @@ class Statement:
 
     shape: Select
     values: Mapping[str, object] = field(default_factory=dict)
+    claims: Mapping[str, object] = field(default_factory=dict)  #: of the caller, for the filters of tables
     limit: int
 
 
@@ -151,6 +152,8 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[dict[str, 
     argument = comparison.argument
     term = names.find(comparison.column, f"{argument}.column")
     operator = comparison.operator
+    if term.type.mask is not None:
+        raise errors.BadOperator(f"{argument}: {term.name} is masked: it can be shown, and nothing else.")
     if operator not in term.type.operators:
         raise errors.BadOperator(
             f"{argument}.op: {term.name} ({term.type.name}) cannot be compared by {operator}.",
@@ -255,6 +258,8 @@ def bind_order(names: Finds, steps: Sequence[str]) -> tuple[Order, ...]:
     for index, step in enumerate(steps):
         argument = f"order_by[{index}]"
         term, direction = _directed(names, step, argument)
+        if term.type.mask is not None:
+            raise errors.BadArgument(f"{argument}: {term.name} is masked: it can be shown, and nothing else.")
         if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
             raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
         order.setdefault(term, Order(term=term, direction=direction))

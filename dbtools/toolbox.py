@@ -20,6 +20,8 @@ from dbtools.tools.surface import pinned_tables
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
 COMPLETION = 1.0  #: seconds in which keys may be looked up while somebody types
+Claims = Mapping[str, object]  #: what is known of a caller, by name
+NO_CLAIMS: Claims = {}
 NOTHING = ResultSet(outputs=(), rows=())
 
 
@@ -84,6 +86,10 @@ def _view(catalog: Catalog, role: Role, manner: Manner, surface: Surface | None)
     return View(role=role, setting=setting, surface=surface, tools=tools, definitions=definitions)
 
 
+#: A catalog in; the roles that can be served of it out, and what is wrong with them.
+Settle = Callable[[Catalog], Awaitable[tuple[Sequence[Role], tuple[str, ...]]]]
+
+
 class Toolbox:
     """The tools of a database, for each role."""
 
@@ -92,7 +98,7 @@ class Toolbox:
         introspect: Callable[[], Awaitable[Catalog]],
         execution: Executes,
         *,
-        roles: Sequence[Role],
+        roles: "Settle | Sequence[Role]",
         manner: Manner,
     ) -> None:
         self._introspect = introspect
@@ -109,7 +115,11 @@ class Toolbox:
 
     async def _refresh(self) -> Snapshot:
         catalog = await self._introspect()
-        self._snapshot = take_snapshot(catalog, self._roles, self._manner, self._snapshot)
+        roles = self._roles
+        if callable(roles):
+            roles, problems = await roles(catalog)
+            catalog = replace(catalog, warnings=(*catalog.warnings, *problems))
+        self._snapshot = take_snapshot(catalog, roles, self._manner, self._snapshot)
         return self._snapshot
 
     async def snapshot(self) -> Snapshot:
@@ -128,36 +138,53 @@ class Toolbox:
         """Return the definitions of the tools that *role* may call, always in the same order."""
         return (await self.view(role)).definitions
 
-    async def call(self, role: str, name: str, arguments: Mapping[str, object]) -> Answer:
-        """Return the answer of the tool *name*, or raise UnknownTool or a CallError."""
+    async def call(
+        self, role: str, name: str, arguments: Mapping[str, object], claims: Claims = NO_CLAIMS
+    ) -> Answer:
+        """Return the answer of the tool *name*, or raise UnknownTool or a CallError.
+
+        *claims* are what is known of the caller, for the row filters of the role.
+        """
         view = await self.view(role)
         call = _tool(view, name).bind(arguments)
         if call.statement is None:
             return call.render(NOTHING)
-        found = await self._execution.execute(call.statement, view.role.limits)
-        return call.render(found, await self._inquire(call.inquire(found), view.role.limits))
+        found = await self._execute(call.statement, view.role.limits, claims)
+        return call.render(found, await self._inquire(call.inquire(found), view.role.limits, claims))
 
-    async def _inquire(self, inquiries: Sequence[Statement], limits: Limits) -> Sequence[ResultSet]:
+    async def _execute(self, statement: Statement, limits: Limits, claims: Claims) -> ResultSet:
+        claimed = replace(statement, claims=claims) if claims else statement
+        return await self._execution.execute(claimed, limits)
+
+    async def _inquire(
+        self, inquiries: Sequence[Statement], limits: Limits, claims: Claims
+    ) -> Sequence[ResultSet]:
         """Return the results of *inquiries*, as many as are there soon: the call has its answer already."""
         found: list[ResultSet] = []
         ends = anyio.current_time() + PATIENCE
         for statement in inquiries:
             quick = replace(limits, timeout=max(ends - anyio.current_time(), 0.01))
             try:
-                found.append(await self._execution.execute(statement, quick))
+                found.append(await self._execute(statement, quick, claims))
             except errors.CallError:
                 break
         return found
 
-    async def read(self, role: str, uri: str) -> Media:
+    async def read(self, role: str, uri: str, claims: Claims = NO_CLAIMS) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
         view = await self.view(role)
         call = bind_resource(view.setting, uri)
-        found = await self._execution.execute(call.statement, view.role.limits)
+        found = await self._execute(call.statement, view.role.limits, claims)
         return call.render(found)
 
     async def complete(
-        self, role: str, template: str, name: str, value: str, given: Mapping[str, str]
+        self,
+        role: str,
+        template: str,
+        name: str,
+        value: str,
+        given: Mapping[str, str],
+        claims: Claims = NO_CLAIMS,
     ) -> Completed:
         """Return values that begin with *value* for the variable *name* of the addresses of *template*.
 
@@ -169,7 +196,7 @@ class Toolbox:
             found = NOTHING
             if call.statement is not None:
                 quick = replace(view.role.limits, timeout=min(COMPLETION, view.role.limits.timeout))
-                found = await self._execution.execute(call.statement, quick)
+                found = await self._execute(call.statement, quick, claims)
         except errors.UnknownArgument:
             raise
         except errors.CallError:

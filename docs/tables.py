@@ -6,6 +6,7 @@ from typing import Any
 from dbtools import errors
 from dbtools.column_types import FAMILIES
 from dbtools.config import Settings
+from dbtools.config.sections import GrantSection, RoleLimitsSection, RoleSection
 
 
 def _table(headings: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
@@ -21,15 +22,27 @@ def settings_table() -> str:
 def _settings() -> Iterator[Sequence[str]]:
     for name, field in Settings.model_fields.items():
         section: Any = field.annotation
-        if name == "tables":
+        if name in ("tables", "roles"):
             section = section.__args__[1]
-            name = "tables.T"
-        for key, each in section.model_fields.items():
-            yield f"`[{name}] {key}`", f"`{_written(each.default)}`", str(each.description)
+            name = "tables.T" if name == "tables" else "roles.R"
+        yield from _keys(name, section)
+        if section is RoleSection:
+            yield from _keys("roles.R.tables.T", GrantSection)
+            yield from _keys("roles.R.limits", RoleLimitsSection)
+
+
+def _keys(name: str, section: Any) -> Iterator[Sequence[str]]:
+    for key, each in section.model_fields.items():
+        if each.description:
+            yield f"`[{name}] {key}`", f"`{_written(each.default)}`", each.description
 
 
 def _written(value: object) -> str:
     match value:
+        case None:
+            return "none"
+        case dict():
+            return "{}"
         case tuple():
             return "[" + ", ".join(map(_written, value)) + "]"
         case str():

@@ -24,9 +24,9 @@ PACKAGE = "dbtools"
 #: Ground first. A part imports from lower floors, from its neighbours on its own, and from itself.
 FLOORS = (
     {"__init__"},
-    {"errors"},
-    {"column_types"},
-    {"catalog", "cells"},
+    {"errors", "dates", "positions"},
+    {"column_types", "parameters"},
+    {"catalog", "cells", "masks"},
     {"policy", "queries", "links", "paths"},
     {"aggregates"},
     {"results", "statement", "paging"},
@@ -34,7 +34,7 @@ FLOORS = (
     {"database"},
     {"execution"},
     {"toolbox"},
-    {"watch", "registry", "config"},
+    {"watch", "registry", "config", "explanation"},
     {"server", "presentation"},
     {"cli"},
     {"__main__"},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from dbtools import errors
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import listing
+from dbtools.parameters import Lexis
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver
@@ -21,6 +22,8 @@ __all__ = ["DIALECTS", "Dialect", "dialect_of", "load_driver", "resolved_url", "
 
 class Dialect(Protocol):
     """The half of a dialect that reads catalogs."""
+
+    lexis: Lexis
 
     async def introspect(self, url: str, selection: Selection) -> Catalog:
         """Return what the database at *url* holds, or raise DatabaseUnavailable."""

@@ -5,8 +5,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from dbtools.catalog import Table
 from dbtools.column_types import ColumnType
 from dbtools.errors import CallError
+from dbtools.parameters import Fragment
 from dbtools.statement import Output, Select
 
 CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
@@ -22,6 +24,7 @@ class Plan:
     types: Mapping[str, ColumnType]  #: of the parameters that are values of a column
     lists: frozenset[str]  #: the parameters that are lists
     constants: Mapping[str, object]  #: the values that are the same in every call
+    claims: Mapping[str, str]  #: the parameters that are claims of the caller
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -60,8 +63,18 @@ class Driver(Protocol):
     def open_pool(self, url: str) -> Pool:
         """Return a pool of connections to the database at *url*; the first call opens the first."""
 
+    async def casts(self, connection: object, table: Table, condition: Fragment) -> tuple[str, ...]:
+        """Return the types that the database gives the parameters of *condition*, in their order.
+
+        Where it knows none, since its values have types of their own, there are none. Raise Refused, with the
+        database's own words, which are for operators, where it does not understand the condition.
+        """
+
     def compile(self, shape: Select) -> Plan:
         """Return the SQL of *shape*."""
+
+    def bound(self, plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
+        """Return *values* in the order of *plan*'s parameters, as the driver takes them."""
 
     async def fetch(
         self,

@@ -3,15 +3,17 @@
 Identifiers come from the catalog and are always quoted; values are always bound.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 
 from dbtools.aggregates import Bucket, Bucketed, Function, Measure
-from dbtools.catalog import Column, Table
-from dbtools.column_types import ORDER, TEXTUAL, ColumnType, Family, Operator
+from dbtools.catalog import Column, RowFilter, Table
+from dbtools.column_types import ORDER, TEXTUAL, ColumnType, Family, Mask, Operator
 from dbtools.dialects.driver import Plan
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
@@ -21,6 +23,9 @@ Element = sa.ColumnElement[Any]
 Truth = sa.ColumnElement[bool]
 
 MOST_JOINS = 30  #: more take a planner too long, and one database takes no more than 64
+CLAIM = ColumnType(family=Family.OTHER, name="claim")
+#: What is shown of such a column is the same for all cells, and so no cell is read.
+BLANK = (Mask.NULL, Mask.REDACT)
 ESCAPE = "\\"
 
 
@@ -49,6 +54,9 @@ class Grammar(Protocol):
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Return whether the array *column* has the value of the parameter *name* among its items."""
 
+    def claim(self, name: str, cast: str) -> Element:
+        """Return the parameter *name*, a claim of the caller, as the type that *cast* names."""
+
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
         """Return what is read for *output*: its value, and its full length where it may be cut."""
 
@@ -67,7 +75,8 @@ class Terms:
 
     def __init__(self, table: Table, grammar: Grammar) -> None:
         self._grammar = grammar
-        self._table = source(table, "t")
+        self.claims: dict[str, str] = {}  #: by the parameters of row filters
+        self._table = self._source(table, "t")
         self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
         self.clause: sa.FromClause = self._table  #: once every term has been asked for
 
@@ -95,6 +104,9 @@ class Terms:
             case function:
                 return self._grammar.measure(function, column, measure.place.type)
 
+    def _source(self, table: Table, alias: str) -> sa.FromClause:
+        return source(table, alias, self._grammar, self.claims)
+
     def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
         """Return the table that *path* leads to, joined where no other term has joined it."""
         if not path:
@@ -105,7 +117,7 @@ class Terms:
                     f"Paths through more than {MOST_JOINS} tables in one call.", hint="Name fewer."
                 )
             before = self._along(path[:-1])
-            target = source(path[-1].target, f"j{len(self._joined) + 1}")
+            target = self._source(path[-1].target, f"j{len(self._joined) + 1}")
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
             # The target stands first: its collation tells its rows apart.
@@ -136,15 +148,16 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     select = select.limit(sa.bindparam("limit", type_=sa.BigInteger))
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
-    return _plan(shape, select.select_from(terms.clause), grammar)
+    return _plan(shape, select.select_from(terms.clause), grammar, terms.claims)
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)
 
 
-def _plan(shape: Select, select: Any, grammar: Grammar) -> Plan:
+def _plan(shape: Select, select: Any, grammar: Grammar, claims: Mapping[str, str]) -> Plan:
     types = {name: each.term.type for each in shape.comparisons for name in each.parameters}
     types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
+    types |= dict.fromkeys(claims, CLAIM)
     lists = frozenset(
         name for each in shape.comparisons if each.operator in LISTS for name in each.parameters
     )
@@ -158,13 +171,59 @@ def _plan(shape: Select, select: Any, grammar: Grammar) -> Plan:
         types=types,
         lists=lists,
         constants=constants,
+        claims=claims,
     )
 
 
-def source(table: Table, alias: str) -> sa.FromClause:
-    """Return *table* as every statement reads it: the one place where a row filter narrows it."""
+def source(table: Table, alias: str, grammar: Grammar, claims: dict[str, str]) -> sa.FromClause:
+    """Return *table* as every statement reads it: the one place where a row filter narrows it.
+
+    The parameters of the filter are added to *claims*.
+    """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
-    return sa.table(quoted_name(table.name, quote=True), schema=schema).alias(alias)
+    whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
+    if table.filter is None and not any(column.type.mask in BLANK for column in table.columns):
+        return whole.alias(alias)
+    select = sa.select(*(_visible(whole, column) for column in table.columns)).select_from(whole)
+    if table.filter is not None:
+        select = select.where(Written(_pieces(table.filter, grammar, claims)))
+    return select.subquery(alias)
+
+
+def _visible(table: sa.FromClause, column: Column) -> Element:
+    """Return *column* as a filtered table has it: without its cells where nothing of them is shown."""
+    if column.type.mask in BLANK:
+        return sa.null().label(quoted_name(column.name, quote=True))
+    return _column(table, column)
+
+
+def _pieces(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Iterator[str | Element]:
+    casts = iter(filter.casts or repeat(""))
+    for piece in filter.condition.pieces:
+        if isinstance(piece, str):
+            yield piece
+        else:
+            name = f"claim{len(claims)}"
+            claims[name] = str(piece.claim)
+            yield grammar.claim(name, next(casts))
+
+
+class Written(sa.ColumnElement[bool]):
+    """A condition as an operator wrote it, in parentheses, with parameters between its pieces."""
+
+    inherit_cache = False
+
+    def __init__(self, pieces: Iterable[str | Element]) -> None:
+        self.pieces = tuple(pieces)
+
+
+@compiles(Written)
+def _compile_written(element: Written, compiler: Any, **options: Any) -> str:
+    written = (
+        piece if isinstance(piece, str) else compiler.process(piece, **options) for piece in element.pieces
+    )
+    # The parenthesis stands on a line of its own, where no comment swallows it.
+    return f"({''.join(written)}\n)"
 
 
 def _column(table: sa.FromClause, column: Column) -> Element:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from dbtools.database import Database
-    from dbtools.toolbox import Toolbox, View
+    from dbtools.toolbox import Claims, Toolbox, View
 
 HINTS = (
     "Each table T has its own list_T and get_T, or list_rows and get_row take it as an argument. Totals, "
@@ -30,23 +30,26 @@ HINTS = (
 __all__ = ["serve_stdio"]
 
 
-async def serve_stdio(settings: Settings, role: str, announce: "Callable[[View], object]") -> None:
+async def serve_stdio(
+    settings: Settings, role: str, claims: "Claims", announce: "Callable[[View], object]"
+) -> None:
     """Serve *settings*' database to the client at the other end of stdin and stdout, until it leaves.
 
     The catalog is read while the SDK is imported, which takes longer; a catalog that cannot be read ends the
     server, so that the one who started it sees why.
     """
     toolbox, database = open_toolbox(settings)
+    signals: list[int] = []
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_end_on_signal, group.cancel_scope)
+            group.start_soon(_end_on_signal, group.cancel_scope, signals)
             group.start_soon(_prepare, toolbox, role, announce)
             listed = anyio.Event()
             group.start_soon(_warm, database, listed)
             # What the SDK and the drivers print as they are imported is no message either.
             with private_descriptors() as descriptors:
                 build_server, serve = await anyio.to_thread.run_sync(_import_protocol)
-                server = build_server(toolbox, role, _instructions(settings), listed=listed)
+                server = build_server(toolbox, role, _instructions(settings), claims=claims, listed=listed)
                 await serve(server, descriptors)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
@@ -54,6 +57,8 @@ async def serve_stdio(settings: Settings, role: str, announce: "Callable[[View],
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(3):
             await database.close()
+    if signal.SIGINT in signals:
+        raise KeyboardInterrupt
 
 
 def _import_protocol() -> "tuple[Callable[..., Server[Any]], Callable[..., Awaitable[None]]]":
@@ -79,11 +84,13 @@ async def _warm(database: "Database", listed: anyio.Event) -> None:
     await database.driver()
 
 
-async def _end_on_signal(scope: anyio.CancelScope) -> None:
+async def _end_on_signal(scope: anyio.CancelScope, seen: list[int]) -> None:
+    """Cancel *scope* when a signal comes: unlike a task, it stays cancelled until all in it has ended."""
     if sys.platform == "win32":
         return
-    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
-        async for _ in signals:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            seen.append(number)
             scope.cancel()
 
 

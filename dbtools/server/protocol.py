@@ -23,7 +23,7 @@ from dbtools import __version__, errors
 from dbtools.cells import visible
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.results import Answer, Link, Media
-from dbtools.toolbox import Toolbox
+from dbtools.toolbox import NO_CLAIMS, Claims, Toolbox
 from dbtools.tools import ToolDefinition, tool_content
 
 PAGE = 200  #: tools
@@ -55,7 +55,12 @@ logger = logging.getLogger("dbtools")
 
 
 def build_server(
-    toolbox: Toolbox, role: str, instructions: str, *, listed: anyio.Event | None = None
+    toolbox: Toolbox,
+    role: str,
+    instructions: str,
+    *,
+    claims: Claims = NO_CLAIMS,
+    listed: anyio.Event | None = None,
 ) -> Server[Any]:
     """Return the SDK's server for *role*; *listed* is set when a client has its first list of tools."""
     # No schema of ours maps arguments to headers: without the lookup the SDK would list all tools to see.
@@ -66,7 +71,7 @@ def build_server(
         get_tool_input_schema=lambda _: None,
         cache_hints=CACHING,
     )
-    protocol = Protocol(toolbox, role, listed or anyio.Event())
+    protocol = Protocol(toolbox, role, claims, listed or anyio.Event())
     page = types.PaginatedRequestParams
     server.add_request_handler("tools/list", page, protocol.list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, protocol.call_tool)
@@ -80,9 +85,10 @@ def build_server(
 class Protocol:
     """The requests that a client of *role* makes."""
 
-    def __init__(self, toolbox: Toolbox, role: str, listed: anyio.Event) -> None:
+    def __init__(self, toolbox: Toolbox, role: str, claims: Claims, listed: anyio.Event) -> None:
         self._toolbox = toolbox
         self._role = role
+        self._claims = claims
         self._has_listed = listed
         self._listed: tuple[tuple[ToolDefinition, ...], list[Content]] = ((), [])
 
@@ -104,7 +110,9 @@ class Protocol:
         """Answer `tools/call`; what the model can mend is a result with isError."""
         try:
             async with _progress(context, await self._timeout(context)):
-                answer = await self._toolbox.call(self._role, params.name, params.arguments or {})
+                answer = await self._toolbox.call(
+                    self._role, params.name, params.arguments or {}, self._claims
+                )
         except errors.CallError as exc:
             return error_content(str(exc))
         except errors.UnknownTool as exc:
@@ -131,7 +139,7 @@ class Protocol:
     ) -> dict[str, Any]:
         """Answer `resources/read`."""
         try:
-            media = await self._toolbox.read(self._role, str(params.uri))
+            media = await self._toolbox.read(self._role, str(params.uri), self._claims)
         except (errors.UnknownResource, errors.NoRow) as exc:
             modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
             code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
@@ -149,7 +157,9 @@ class Protocol:
         given = (params.context and params.context.arguments) or {}
         template, wanted = str(params.ref.uri), params.argument
         with _safe("completion/complete"):
-            found = await self._toolbox.complete(self._role, template, wanted.name, wanted.value, given)
+            found = await self._toolbox.complete(
+                self._role, template, wanted.name, wanted.value, given, self._claims
+            )
         return complete(completion={"values": list(found.values), "hasMore": found.more})
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dbtools.aggregates import Computed, Function, Group, Having, Measure, find_group, find_measure
-from dbtools.errors import BadArgument
+from dbtools.errors import BadArgument, Denied
 from dbtools.paths import Names
 from dbtools.results import (
     Answer,
@@ -111,7 +111,10 @@ class AggregateRows:
         """Return the call that computes what *arguments* ask for."""
         most = self.setting.limits.max_rows
         asked = read(AggregateArguments, arguments, bounds={"limit": most})
-        names = self.setting.names(table_of(self.setting.catalog, asked.table, "table"))
+        table = table_of(self.setting.catalog, asked.table, "table")
+        if not table.aggregated:
+            raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
+        names = self.setting.names(table)
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)
         where = comparisons(asked.where, "where")

@@ -106,7 +106,7 @@ async def _is_refused(shop: Shop, sql: str) -> bool:
     """Run *sql* in the place of a call's statement, and return whether the database refused it."""
     driver = await shop.database.driver()
     shape = Select(table=Table(name="t", columns=()), outputs=())
-    plan = Plan(shape=shape, sql=sql, parameters=(), types={}, lists=frozenset(), constants={})
+    plan = Plan(shape=shape, sql=sql, parameters=(), types={}, lists=frozenset(), constants={}, claims={})
     async with shop.database.connection() as connection:
         try:
             await driver.fetch(connection, plan, {}, limit=1, timeout=5)

@@ -10,13 +10,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from tests.database.conftest import Serve
 from tests.database.shop import Shop, literal, quote, same
 
 SAFE = 2**53 - 1
 EXAMPLES = 12
+LONGEST_LIST = 1_800  #: characters of its items: a cell of 2,000 is cut
 MOST_VALUES = 6
 
 Strategy = st.SearchStrategy[str]
@@ -290,6 +291,7 @@ def test_items_of_an_array_come_out_as_they_are_stored(
     written = postgresql.bare.rows(
         f"select i::text from lists, unnest({column}) with ordinality as u (i, n) order by n"
     )
+    assume(sum(len(str(text)) for (text,) in written) < LONGEST_LIST)
     expected = [None if text is None else kind.shown(str(text)) for (text,) in written]
 
     listed = postgresql.rows("lists", columns=[f"of {name}"])

@@ -308,7 +308,10 @@ def test_schema_describes_configurations(folder: Path) -> None:
         jsonschema.validate({"databse": {}}, schema)
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("tools",), ("call",), ("schema",)])
+COMMANDS = ("serve", "tools", "call", "explain", "check", "schema")
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_help_ends_with_an_example(command: tuple[str, ...], option: str) -> None:
     result = run(*command, option)
@@ -320,7 +323,7 @@ def test_help_ends_with_an_example(command: tuple[str, ...], option: str) -> Non
 
 
 def test_every_command_is_tested_for_its_help() -> None:
-    assert set(main.commands) == {"serve", "tools", "call", "schema"}
+    assert set(main.commands) == set(COMMANDS)
 
 
 def test_version_is_printed() -> None:

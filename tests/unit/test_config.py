@@ -15,6 +15,7 @@ from dbtools.config import (
     described,
     load,
     open_toolbox,
+    roles_of,
     settings_of,
 )
 from dbtools.errors import ConfigurationError
@@ -75,7 +76,7 @@ def test_good_file_is_read_whole(tmp_path: Path) -> None:
     assert settings.tables == {
         "product": TableSection(description="What we sell", columns={"name": "in German"})
     }
-    assert settings.roles() == (
+    assert roles_of(settings) == (
         Role(name="default", limits=Limits(max_rows=20, max_tokens=5_000, max_cell=100, timeout=2.5)),
     )
     assert settings.selection() == Selection(schemas=("main",), include=("*",), exclude=("log_*",))
@@ -89,7 +90,7 @@ def test_good_file_is_read_whole(tmp_path: Path) -> None:
 def test_everything_but_the_database_has_a_default(tmp_path: Path) -> None:
     settings = load(_written(tmp_path, '[database]\nurl = "shop.db"\n'))
 
-    assert settings.roles() == (Role(),)
+    assert roles_of(settings) == (Role(),)
     assert settings.selection() == Selection()
     assert settings.manner() == Manner()
     assert settings.manner().listing == Listing(surface=Surface.AUTO, budget=10_000, pin=())

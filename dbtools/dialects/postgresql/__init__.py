@@ -6,8 +6,19 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Selection
 from dbtools.dialects.postgresql.introspection import check_version, read_catalog
 from dbtools.dialects.postgresql.location import connect
+from dbtools.parameters import Lexis
 
-__all__ = ["introspect"]
+__all__ = ["introspect", "lexis"]
+
+lexis = Lexis(
+    nested_comments=True,
+    dollar_quotes=True,
+    escape_strings=True,
+    brackets=False,
+    backticks=False,
+    line_ends="\n\r",
+    native_marks="$",
+)
 
 
 async def introspect(url: str, selection: Selection) -> Catalog:

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import anyio
 import asyncpg
 
 from dbtools.aggregates import Measure
+from dbtools.catalog import Table
 from dbtools.column_types import Family
 from dbtools.dialects.driver import CELLS_HELD, Fetched, Plan
 from dbtools.dialects.pool import EnginePool
@@ -26,6 +28,7 @@ from dbtools.errors import (
     TimedOut,
     Unreadable,
 )
+from dbtools.parameters import Fragment
 from dbtools.results import Cut
 from dbtools.statement import Output, Select
 
@@ -54,9 +57,24 @@ class PostgresqlDriver:
             prepare=_set_codecs,
         )
 
+    async def casts(self, connection: Any, table: Table, condition: Fragment) -> tuple[str, ...]:
+        """Return what the server takes each parameter of *condition* for."""
+        numbers = count(1)
+        written = condition.written(lambda _: f"${next(numbers)}")
+        name = ".".join(_quoted(part) for part in (table.schema, table.name) if part)
+        try:
+            prepared = await connection.prepare(f"select 1 from {name} where ({written}\n)")
+        except asyncpg.PostgresError as exc:
+            raise Refused(f"{exc.args[0]}.") from exc
+        return tuple(f"{_quoted(each.schema)}.{_quoted(each.name)}" for each in prepared.get_parameters())
+
     def compile(self, shape: Select) -> Plan:
         """Return the SQL of *shape*."""
         return compile_select(shape, self.grammar)
+
+    def bound(self, plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
+        """Return *values* as texts, which the server casts."""
+        return driver_values(plan, values, limit, parameter, list_parameter)
 
     async def fetch(
         self,
@@ -75,9 +93,7 @@ class PostgresqlDriver:
             await connection.execute(
                 f"begin read only; select set_config('statement_timeout', '{milliseconds}', true)"
             )
-            records, more = await _records(
-                connection, plan, driver_values(plan, values, limit, parameter, list_parameter), limit
-            )
+            records, more = await _records(connection, plan, self.bound(plan, values, limit), limit)
             await connection.execute("rollback")
             clean = True
         finally:
@@ -101,6 +117,10 @@ class PostgresqlDriver:
     def is_stale(self, error: Exception) -> bool:
         """Return whether a prepared statement met a schema that has changed since."""
         return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 async def _set_codecs(connection: Any) -> None:
@@ -181,7 +201,9 @@ def _with_integers(row: tuple[object, ...], sums: Collection[int]) -> tuple[obje
 
 
 def _is_cut(output: Output) -> bool:
-    return output.cut is not None and (output.term.type.large or output.term.type.family is Family.BYTES)
+    type = output.term.type
+    is_large = type.large or type.family is Family.BYTES
+    return output.cut is not None and type.mask is None and is_large
 
 
 def _cut(record: asyncpg.Record, outputs: Sequence[Output], places: Sequence[int]) -> tuple[object, ...]:

@@ -97,9 +97,15 @@ class PostgresqlGrammar:
         """Compare the value with each item."""
         return self.value(name, type).op("=", is_comparison=True)(sa.func.any(column))
 
+    def claim(self, name: str, cast: str) -> Element:
+        """Return the parameter as a text that is cast to what the server takes it for."""
+        return sa.cast(sa.bindparam(name, type_=sa.Text), Named(cast or "pg_catalog.text"))
+
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
         """Read the cell, or its beginning and its length where it is longer than its cut."""
         type = output.term.type
+        if type.mask is not None:
+            return (sa.cast(column, sa.Text),)
         if type.family is Family.BYTES:
             length = sa.func.octet_length(column)
             start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column(str(output.cut)))

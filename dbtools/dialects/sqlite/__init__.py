@@ -6,8 +6,19 @@ from contextlib import closing
 from dbtools.catalog import Catalog, Selection
 from dbtools.dialects.sqlite.introspection import read_catalog
 from dbtools.dialects.sqlite.location import connect, location_of
+from dbtools.parameters import Lexis
 
-__all__ = ["introspect"]
+__all__ = ["introspect", "lexis"]
+
+lexis = Lexis(
+    nested_comments=False,
+    dollar_quotes=False,
+    escape_strings=False,
+    brackets=True,
+    backticks=True,
+    line_ends="\n",
+    native_marks="?@$#:",
+)
 
 
 async def introspect(url: str, selection: Selection) -> Catalog:

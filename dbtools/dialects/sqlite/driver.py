@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import aiosqlite
 import anyio
 
+from dbtools.catalog import Table
 from dbtools.dialects.driver import Fetched, Plan
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.selects import compile_select, driver_values
@@ -23,10 +24,12 @@ from dbtools.errors import (
     CallError,
     DatabaseUnavailable,
     OutOfRange,
+    Refused,
     SchemaChanged,
     TimedOut,
     Unreadable,
 )
+from dbtools.parameters import Fragment, Parameter
 from dbtools.statement import Select
 
 CONNECTIONS = 8
@@ -54,9 +57,28 @@ class SqliteDriver:
             "sqlite+aiosqlite://", lambda: _connect(where), size=CONNECTIONS, is_usable=_is_usable
         )
 
+    async def casts(self, connection: Any, table: Table, condition: Fragment) -> tuple[str, ...]:
+        """Return nothing, once SQLite has understood *condition*."""
+        name = '"' + table.name.replace('"', '""') + '"'
+        written = condition.written(lambda _: "?")
+        nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
+
+        def explain(bare: sqlite3.Connection) -> None:
+            bare.execute(f"explain select 1 from {name} where ({written}\n)", nulls).close()
+
+        try:
+            await on_thread(connection, explain)
+        except sqlite3.Error as exc:
+            raise Refused(f"{exc}.") from exc
+        return ()
+
     def compile(self, shape: Select) -> Plan:
         """Return the SQL of *shape*."""
         return compile_select(shape, self.grammar)
+
+    def bound(self, plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
+        """Return *values* as SQLite binds them."""
+        return driver_values(plan, values, limit, parameter, list_parameter)
 
     async def fetch(
         self,
@@ -70,7 +92,7 @@ class SqliteDriver:
         """Run *plan* in one hop, and in a second one where a cell is too large to be loaded."""
         job = Job(
             sql=plan.sql,
-            parameters=driver_values(plan, values, limit, parameter, list_parameter),
+            parameters=self.bound(plan, values, limit),
             outputs=plan.outputs,
             limit=limit,
             timeout=timeout,
@@ -83,7 +105,7 @@ class SqliteDriver:
                 raise
         again = GiantJob(
             sql=giant.sql,
-            parameters=driver_values(giant, values, limit, parameter, list_parameter),
+            parameters=self.bound(giant, values, limit),
             outputs=plan.outputs,
             limit=limit,
             timeout=job.deadline - time.monotonic(),

@@ -107,7 +107,7 @@ def _decoded(pieces: Iterator[bytes], encoding: str) -> Iterator[str]:
 
 @lru_cache(maxsize=100)
 def _statement_of_cell(table: Table, name: str) -> str:
-    rows = source(table, "t")
+    rows = source(table, "t", SqliteGrammar(), {})
     column: Element = sa.column(quoted_name(name, quote=True), _selectable=rows)
     number: Element = sa.column(quoted_name(str(table.row_identifier), quote=True), _selectable=rows)
     statement = sa.select(column).select_from(rows).where(number == sa.bindparam("number"))

@@ -67,6 +67,10 @@ class SqliteGrammar:
         """Refuse: SQLite has no arrays, so no column has the operator."""
         raise AssertionError(name)
 
+    def claim(self, name: str, cast: str) -> Element:
+        """Return the bare parameter: a column that it is compared with lends it its affinity."""
+        return sa.bindparam(name)
+
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
         """Read the bare column: cells are cut as they are fetched, one at a time."""
         return (column,)

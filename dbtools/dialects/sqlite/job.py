@@ -97,6 +97,8 @@ def _length(row: Sequence[object]) -> int:
 
 def cut(cell: object, output: Output) -> object:
     """Return *cell*, or its beginning where it is longer than *output* wants it."""
+    if output.term.type.mask is not None:
+        return cell
     if isinstance(cell, str | bytes) and output.cut is not None and len(cell) > output.cut:
         return Cut(start=cell[: output.cut], length=len(cell))
     return cell

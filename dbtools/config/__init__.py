@@ -7,134 +7,50 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column, Selection, Table
+from dbtools.catalog import Catalog, Column, Table
 from dbtools.column_types import quoted
+from dbtools.config.review import review
+from dbtools.config.roles import roles_of, settled
+from dbtools.config.sections import (
+    DatabaseSection,
+    LimitsSection,
+    ResultsSection,
+    Settings,
+    TableSection,
+    ToolsSection,
+)
 from dbtools.database import Database
 from dbtools.dialects import resolved_url, url_of_file
 from dbtools.errors import listing, nearest
 from dbtools.execution import Execution
-from dbtools.policy import Limits, Role
-from dbtools.results import Rows, Style, Text
-from dbtools.toolbox import Manner, Toolbox
-from dbtools.tools import Listing, Surface
+from dbtools.policy import Role
+from dbtools.toolbox import Toolbox
+
+__all__ = [
+    "DatabaseSection",
+    "LimitsSection",
+    "ResultsSection",
+    "Settings",
+    "TableSection",
+    "ToolsSection",
+    "described",
+    "is_file",
+    "load",
+    "open_toolbox",
+    "read_catalog",
+    "review",
+    "roles_of",
+    "settings_of",
+]
 
 FILE = "dbtools.toml"
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
-UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
-
-
-def _seconds(value: object) -> object:
-    """Read "10s", "500ms" or "2m" as seconds."""
-    if not isinstance(value, str):
-        return _number(value)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", value.strip())
-    if match is None:
-        raise ValueError('wants a duration such as "10s", "500ms" or "2m"')
-    return float(match[1]) * UNITS[match[2]]
-
-
-def _number(value: object) -> object:
-    """Refuse a boolean, which Python takes for a number."""
-    if isinstance(value, bool):
-        raise ValueError("wants a number, not a boolean")
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_number)]
-Duration = Annotated[
-    float,
-    BeforeValidator(_seconds, json_schema_input_type=float | str),
-    Field(gt=0, le=3600),
-]
-
-
-class Section(BaseModel):
-    """A table of the file: an unknown key in it is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DatabaseSection(Section):
-    """[database]: which database is served, and which of its tables."""
-
-    url: str = Field(default="", description="database file or URL; ${NAME} is read from the environment")
-    schemas: tuple[str, ...] = Field(
-        default=(), description="schemas to serve; none means all but the system's"
-    )
-    include: tuple[str, ...] = Field(default=("*",), description="patterns of tables to serve")
-    exclude: tuple[str, ...] = Field(default=(), description="patterns of tables to leave out")
-    description: str = Field(default="", description="what the database is about, for people and models")
-
-
-class TableSection(Section):
-    """[tables.T]: what the database's own comments do not say."""
-
-    description: str = Field(default="", description="replaces the table's comment")
-    columns: dict[str, str] = Field(default={}, description="replaces comments of columns")
-
-
-class LimitsSection(Section):
-    """[limits]: how much one call may take."""
-
-    max_rows: Whole = Field(default=200, ge=1, le=10_000, description="rows of one answer")
-    max_tokens: Whole = Field(default=20_000, ge=500, le=1_000_000, description="bytes of one answer / 3")
-    max_cell: Whole = Field(default=2_000, ge=20, le=100_000, description="characters of one cell in a list")
-    timeout: Duration = Field(default=10.0, description='of one call: "10s", "500ms", "2m", or seconds')
-
-
-class ToolsSection(Section):
-    """[tools]: how tools are listed."""
-
-    style: Surface = Field(
-        default=Surface.AUTO,
-        description="typed: tools for each table; generic: for any; auto: typed while the budget allows",
-    )
-    budget: Whole = Field(
-        default=10_000, ge=0, description="tokens (bytes / 4) that the definitions of typed tools may cost"
-    )
-    pin: tuple[str, ...] = Field(default=(), description="tables with tools of their own on either surface")
-
-
-class ResultsSection(Section):
-    """[results]: how answers are written."""
-
-    rows: Rows = Field(
-        default=Rows.ARRAYS, description="rows as arrays under one list of columns, or objects"
-    )
-    text: Text = Field(default=Text.JSON, description='the text channel: "json", or "csv" for fewer tokens')
-
-
-class Settings(Section):
-    """All of dbtools.toml."""
-
-    database: DatabaseSection = DatabaseSection()
-    tables: dict[str, TableSection] = {}
-    limits: LimitsSection = LimitsSection()
-    tools: ToolsSection = ToolsSection()
-    results: ResultsSection = ResultsSection()
-
-    def roles(self) -> tuple[Role, ...]:
-        """Return the roles: one, which sees everything."""
-        return (Role(limits=Limits(**self.limits.model_dump())),)
-
-    def selection(self) -> Selection:
-        """Return which tables are read."""
-        wanted = self.database
-        return Selection(schemas=wanted.schemas, include=wanted.include, exclude=wanted.exclude)
-
-    def manner(self) -> Manner:
-        """Return how answers are written and tools are listed."""
-        tools = self.tools
-        return Manner(
-            style=Style(rows=self.results.rows, text=self.results.text),
-            listing=Listing(surface=tools.style, budget=tools.budget, pin=tools.pin),
-        )
 
 
 def settings_of(target: str | None, folder: Path) -> Settings:
@@ -169,7 +85,8 @@ def is_file(path: Path) -> bool:
 def load(path: Path) -> Settings:
     """Return the settings in the file at *path*, or raise ConfigurationError."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(text)
     except OSError as exc:
         problem = "there is no such file" if isinstance(exc, FileNotFoundError) else "the file cannot be read"
         raise errors.ConfigurationError(f"{path.name}: {problem}.") from exc
@@ -184,7 +101,8 @@ def load(path: Path) -> Settings:
     url = settings.database.url
     folder = path.absolute().parent
     full = resolved_url(url, folder) if "://" in url else url_of_file(folder / url)
-    return settings.model_copy(update={"database": settings.database.model_copy(update={"url": full})})
+    settings = settings.model_copy(update={"database": settings.database.model_copy(update={"url": full})})
+    return settings.written_in(path.name, text)
 
 
 def _filled(value: Any, file: str, key: str) -> Any:
@@ -279,15 +197,26 @@ def _commented(column: Column, comment: str | None) -> Column:
     return column if comment is None else replace(column, comment=comment)
 
 
+async def read_catalog(settings: Settings, database: Database) -> Catalog:
+    """Return what *database* holds, with the descriptions that *settings* add to it."""
+    catalog = described(await database.introspect(settings.selection()), settings.tables)
+    for name in settings.tools.pin:
+        _the_table(catalog, name, "[tools] pin")
+    return catalog
+
+
 def open_toolbox(settings: Settings) -> tuple[Toolbox, Database]:
     """Return the toolbox that *settings* describe, and the database behind it, which is to be closed."""
     database = Database(settings.database.url)
 
     async def introspect() -> Catalog:
-        catalog = described(await database.introspect(settings.selection()), settings.tables)
-        for name in settings.tools.pin:
-            _the_table(catalog, name, "[tools] pin")
-        return catalog
+        return await read_catalog(settings, database)
 
-    execution = Execution(database)
-    return Toolbox(introspect, execution, roles=settings.roles(), manner=settings.manner()), database
+    async def settle(catalog: Catalog) -> tuple[tuple[Role, ...], tuple[str, ...]]:
+        found = [await settled(role, catalog, database) for role in roles_of(settings)]
+        return tuple(role for role, _ in found), tuple(
+            str(each) for _, findings in found for each in findings
+        )
+
+    execution = Execution(database, hash_key=settings.policy.hash_key.encode())
+    return Toolbox(introspect, execution, roles=settle, manner=settings.manner()), database

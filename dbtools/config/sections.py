@@ -1,0 +1,176 @@
+"""The sections of dbtools.toml as frozen values; every key has its meaning beside it."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
+
+from dbtools.catalog import Selection
+from dbtools.column_types import Mask
+from dbtools.policy import Source
+from dbtools.positions import line_of
+from dbtools.results import Rows, Style, Text
+from dbtools.toolbox import Manner
+from dbtools.tools import Listing, Surface
+
+UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
+
+
+def _seconds(value: object) -> object:
+    """Read "10s", "500ms" or "2m" as seconds."""
+    if not isinstance(value, str):
+        return _number(value)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", value.strip())
+    if match is None:
+        raise ValueError('wants a duration such as "10s", "500ms" or "2m"')
+    return float(match[1]) * UNITS[match[2]]
+
+
+def _number(value: object) -> object:
+    """Refuse a boolean, which Python takes for a number."""
+    if isinstance(value, bool):
+        raise ValueError("wants a number, not a boolean")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_number)]
+Duration = Annotated[
+    float,
+    BeforeValidator(_seconds, json_schema_input_type=float | str),
+    Field(gt=0, le=3600),
+]
+
+
+class Section(BaseModel):
+    """A table of the file: an unknown key in it is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DatabaseSection(Section):
+    """[database]: which database is served, and which of its tables."""
+
+    url: str = Field(default="", description="database file or URL; ${NAME} is read from the environment")
+    schemas: tuple[str, ...] = Field(
+        default=(), description="schemas to serve; none means all but the system's"
+    )
+    include: tuple[str, ...] = Field(default=("*",), description="patterns of tables to serve")
+    exclude: tuple[str, ...] = Field(default=(), description="patterns of tables to leave out")
+    description: str = Field(default="", description="what the database is about, for people and models")
+
+
+class TableSection(Section):
+    """[tables.T]: what the database's own comments do not say."""
+
+    description: str = Field(default="", description="replaces the table's comment")
+    columns: dict[str, str] = Field(default={}, description="replaces comments of columns")
+
+
+class LimitsSection(Section):
+    """[limits]: how much one call may take."""
+
+    max_rows: Whole = Field(default=200, ge=1, le=10_000, description="rows of one answer")
+    max_tokens: Whole = Field(default=20_000, ge=500, le=1_000_000, description="bytes of one answer / 3")
+    max_cell: Whole = Field(default=2_000, ge=20, le=100_000, description="characters of one cell in a list")
+    timeout: Duration = Field(default=10.0, description='of one call: "10s", "500ms", "2m", or seconds')
+
+
+class ToolsSection(Section):
+    """[tools]: how tools are listed."""
+
+    style: Surface = Field(
+        default=Surface.AUTO,
+        description="typed: tools for each table; generic: for any; auto: typed while the budget allows",
+    )
+    budget: Whole = Field(
+        default=10_000, ge=0, description="tokens (bytes / 4) that the definitions of typed tools may cost"
+    )
+    pin: tuple[str, ...] = Field(default=(), description="tables with tools of their own on either surface")
+
+
+class ResultsSection(Section):
+    """[results]: how answers are written."""
+
+    rows: Rows = Field(
+        default=Rows.ARRAYS, description="rows as arrays under one list of columns, or objects"
+    )
+    text: Text = Field(default=Text.JSON, description='the text channel: "json", or "csv" for fewer tokens')
+
+
+class GrantSection(Section):
+    """[roles.R] tables.T: what a role may do with a table."""
+
+    columns: tuple[str, ...] | None = Field(default=None, description="the columns that are seen; none: all")
+    exclude: tuple[str, ...] = Field(default=(), description="columns that are not")
+    where: str = Field(
+        default="", description="SQL condition on the rows that are seen; :claims.x is a claim"
+    )
+    mask: dict[str, Mask] = Field(default={}, description="how cells of a column are shown instead")
+    aggregate: bool = Field(default=True, description="whether rows may be counted and summed up")
+
+
+class RoleLimitsSection(Section):
+    """[roles.R.limits]: limits of a role that are lower than those of all."""
+
+    max_rows: Whole | None = Field(default=None, ge=1, description="as in [limits], never more")
+    max_tokens: Whole | None = Field(default=None, ge=500, description="as in [limits], never more")
+    max_cell: Whole | None = Field(default=None, ge=20, description="as in [limits], never more")
+    timeout: Duration | None = Field(default=None, description="as in [limits], never more")
+
+
+class RoleSection(Section):
+    """[roles.R]: what a role may see; without any role there is one, which sees everything."""
+
+    tables: dict[str, bool | GrantSection] = Field(
+        default={}, description="by name or pattern: true, false, or what is seen of it"
+    )
+    inherits: tuple[str, ...] = Field(default=(), description="roles whose grants it has as well")
+    limits: RoleLimitsSection = RoleLimitsSection()
+
+
+class PolicySection(Section):
+    """[policy]: what all roles share."""
+
+    hash_key: str = Field(default="", description="secret of the mask hash, such as ${DBTOOLS_HASH_KEY}")
+
+
+class Settings(Section):
+    """All of dbtools.toml."""
+
+    database: DatabaseSection = DatabaseSection()
+    tables: dict[str, TableSection] = {}
+    limits: LimitsSection = LimitsSection()
+    tools: ToolsSection = ToolsSection()
+    results: ResultsSection = ResultsSection()
+    roles: dict[str, RoleSection] = {}
+    policy: PolicySection = PolicySection()
+    _file: str = PrivateAttr(default="")
+    _text: str = PrivateAttr(default="")
+
+    @property
+    def file(self) -> str:
+        """The name of the file that they were read from, if any."""
+        return self._file
+
+    def written_in(self, file: str, text: str) -> "Settings":
+        """Return these settings as those that are written in *file* as *text*."""
+        self._file, self._text = file, text
+        return self
+
+    def source(self, *path: str) -> Source:
+        """Return where the key *path* is written."""
+        return Source(file=self._file, line=line_of(self._text, path)) if self._file else Source()
+
+    def selection(self) -> Selection:
+        """Return which tables are read."""
+        wanted = self.database
+        return Selection(schemas=wanted.schemas, include=wanted.include, exclude=wanted.exclude)
+
+    def manner(self) -> Manner:
+        """Return how answers are written and tools are listed."""
+        tools = self.tools
+        return Manner(
+            style=Style(rows=self.results.rows, text=self.results.text),
+            listing=Listing(surface=tools.style, budget=tools.budget, pin=tools.pin),
+        )

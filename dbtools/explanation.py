@@ -1,0 +1,81 @@
+"""Why a call is allowed or denied, and its statement. A call in, an Explanation out; nothing is run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dbtools import errors
+from dbtools.catalog import Table
+from dbtools.database import Database
+from dbtools.execution import values_of
+from dbtools.policy import Source
+from dbtools.statement import Statement
+from dbtools.toolbox import Claims, Toolbox, View
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What becomes of a call."""
+
+    allowed: bool
+    reason: str
+    rule: Source = field(default_factory=Source)  #: where that which decided is written
+    sql: str | None = None
+    parameters: Sequence[object] = ()  #: in the order of their places
+
+    def content(self) -> dict[str, object]:
+        """Return the explanation as `dbtools explain --json` prints it."""
+        return {
+            "allowed": self.allowed,
+            "reason": self.reason,
+            "rule": {"file": self.rule.file, "line": self.rule.line},
+            "sql": self.sql,
+            "parameters": list(self.parameters),
+        }
+
+
+async def explain(
+    toolbox: Toolbox,
+    database: Database,
+    role: str,
+    name: str,
+    arguments: Mapping[str, object],
+    claims: Claims,
+) -> Explanation:
+    """Return what becomes of the call of the tool *name* by a caller of *role* with *claims*."""
+    view = await toolbox.view(role)
+    tool = view.tools.get(name)
+    if tool is None:
+        reason = f"The role {role} has no tool {name}."
+        return Explanation(allowed=False, reason=reason, rule=view.role.source)
+    decided = _source(view, tool.table)
+    try:
+        statement = tool.bind(arguments).statement
+        if statement is None:
+            return Explanation(allowed=True, reason="It tells of tables and reads no rows.", rule=decided)
+        decided = _source(view, statement.shape.table)
+        sql, parameters = await _written(database, replace(statement, claims=claims))
+    except errors.CallError as exc:
+        return Explanation(allowed=False, reason=str(exc), rule=decided)
+    return Explanation(allowed=True, reason=_reason(statement), rule=decided, sql=sql, parameters=parameters)
+
+
+def _source(view: View, table: Table | None) -> Source:
+    """Return where the rule for *table* is written, or the role where there is none."""
+    rule = view.role.rule_of(view.catalog, table) if table is not None else None
+    return rule.source if rule else view.role.source
+
+
+async def _written(database: Database, statement: Statement) -> tuple[str, Sequence[object]]:
+    driver = await database.driver()
+    plan = driver.compile(statement.shape)
+    return plan.sql, driver.bound(plan, values_of(plan, statement), statement.limit)
+
+
+def _reason(statement: Statement) -> str:
+    table = statement.shape.table
+    masked = [column.name for column in table.columns if column.type.mask is not None]
+    parts = [
+        "rows are filtered" if table.filter is not None else "all rows are seen",
+        f"masked: {', '.join(masked)}" if masked else "",
+    ]
+    return f"{table.name} may be read; {'; '.join(filter(None, parts))}."

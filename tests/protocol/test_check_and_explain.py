@@ -1,0 +1,142 @@
+"""`dbtools check` and `dbtools explain`: what is wrong with a configuration, and why a call is allowed."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.test_command_line import run
+
+DDL = """
+create table region (id integer primary key, name text);
+create table customer (
+    id integer primary key, tenant integer, email text, name text, region_id integer references region (id)
+);
+create table secret (id integer primary key, customer_id integer references customer (id));
+insert into region values (1, 'north');
+insert into customer values (1, 7, 'ada@example.com', 'Ada', 1), (2, 8, 'bo@example.com', 'Bo', 1);
+"""
+ROLES = """
+[roles.support]
+tables."*" = false
+tables.customer = { exclude = ["name"], where = "tenant = :claims.tenant", mask = { email = "partial" } }
+tables.region = { aggregate = false }
+
+[roles.nobody]
+"""
+WRONG = """
+[roles.a]
+tables.custmer = true
+tables.region = { columns = ["nam"] }
+tables.secret = { where = "no such thing" }
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(
+    request: pytest.FixtureRequest,
+    sqlite_database: Callable[[str], Path],
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+) -> Iterator[str]:
+    """Give the URL of the database, on each dialect."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{sqlite_database(DDL)}"
+    else:
+        with postgresql_database(DDL) as url:
+            yield url
+
+
+@pytest.fixture
+def configured(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Give what writes a configuration with these roles."""
+    for name in ("DBTOOLS_ROLE", "DBTOOLS_CLAIMS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def write(roles: str) -> Path:
+        path = tmp_path / "policy.toml"
+        path.write_text(f'[database]\nurl = "{url}"\n{roles}')
+        return path
+
+    return write
+
+
+def test_check_of_a_configuration_that_is_right(configured: Callable[[str], Path]) -> None:
+    result = run("check", str(configured(ROLES.replace("[roles.nobody]", ""))))
+
+    assert (result.exit_code, result.stdout) == (0, "All is well.\n")
+
+
+def test_check_tells_what_is_wrong_with_file_and_line(configured: Callable[[str], Path]) -> None:
+    path = str(configured(WRONG))
+    result = run("check", path)
+    found = json.loads(run("check", path, "--json").stdout)["findings"]
+
+    assert result.exit_code == 1
+    assert [(each["code"], each["file"], each["line"], each["level"]) for each in found] == [
+        ("unknown_table", "policy.toml", 5, "error"),
+        ("unknown_column", "policy.toml", 6, "error"),
+        ("bad_filter", "policy.toml", 7, "error"),
+        ("sees_nothing", "policy.toml", 4, "warning"),
+    ]
+    assert result.stdout.startswith("policy.toml:5: error: role a, tables.custmer: there is no such table.")
+
+
+def test_warnings_alone_are_no_failure(configured: Callable[[str], Path]) -> None:
+    result = run("check", str(configured(ROLES)))
+
+    assert result.exit_code == 0
+    assert result.stdout == "policy.toml:9: warning: role nobody: it sees no table.\n"
+
+
+def _explained(path: Path, *words: str) -> dict[str, object]:
+    result = run("explain", str(path), "--role", "support", *words, "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_allowed_call_is_explained_by_its_rule_and_its_statement(configured: Callable[[str], Path]) -> None:
+    found = _explained(configured(ROLES), "--claim", "tenant=7", "get_customer", "id=1")
+
+    assert (found["allowed"], found["rule"]) == (True, {"file": "policy.toml", "line": 6})
+    assert "tenant = " in str(found["sql"])
+    assert isinstance(found["parameters"], list)
+    assert "7" in found["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        pytest.param(("--claim", "tenant=7", "get_secret", "id=1"), 4, id="hidden table"),
+        pytest.param(("--claim", "tenant=7", "get_nothing", "id=1"), 4, id="no table"),
+        pytest.param(("get_customer", "id=1"), 6, id="claim missing"),
+        pytest.param(("--claim", "tenant=7", "list_customer", "columns=name"), 6, id="hidden column"),
+        pytest.param(("aggregate_rows", "table=region", 'measures={"function": "count"}'), 4, id="aggregate"),
+    ],
+)
+def test_denied_call_is_explained_without_a_statement(
+    words: tuple[str, ...], line: int, configured: Callable[[str], Path]
+) -> None:
+    found = _explained(configured(ROLES), *words)
+
+    assert (found["allowed"], found["sql"]) == (False, None)
+    assert found["rule"] == {"file": "policy.toml", "line": line}
+
+
+def test_call_is_answered_as_the_claims_say(configured: Callable[[str], Path]) -> None:
+    path = str(configured(ROLES))
+    answers = [
+        json.loads(
+            run(
+                "call", path, "--role", "support", "--claim", f"tenant={tenant}", "list_customer", "--json"
+            ).stdout
+        )["rows"]
+        for tenant in (7, 8, 9)
+    ]
+    denied = run("call", path, "--role", "support", "list_customer")
+
+    assert answers == [[[1, 7, "a…@example.com", 1]], [[2, 8, "b…@example.com", 1]], []]
+    assert (denied.exit_code, denied.stdout) == (1, "")
