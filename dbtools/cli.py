@@ -111,11 +111,16 @@ def _open_closed_descriptors() -> None:
 @main.command(example="dbtools tools sample.db --tokens")
 @click.argument("target", required=False)
 @role_option
+@claim_option
 @click.option("--tokens", is_flag=True, help="Split the tokens into description, input and output schema.")
 @json_option
-def tools(target: str | None, role: str, tokens: bool, as_json: bool) -> None:
-    """Show the tools that a role sees of TARGET, and what they cost in tokens (bytes / 4)."""
+def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, as_json: bool) -> None:
+    """Show the tools that a role sees of TARGET, and what they cost in tokens (bytes / 4).
+
+    Claims change what rows are seen, never which tools.
+    """
     with _complaints():
+        _claims(claim)
         settings = _settings(target, role)
         view = _with_toolbox(settings, lambda toolbox: toolbox.view(role))
         if as_json:
@@ -310,7 +315,7 @@ def _announcement(target: str | None) -> "Callable[[View], None]":
     """Return what tells a person at a terminal what is served, and how a client is connected."""
 
     def announce(view: "View") -> None:
-        for warning in view.catalog.warnings:
+        for warning in view.warnings:
             click.echo(f"dbtools: {warning}", err=True)
         if not sys.stderr.isatty():
             return

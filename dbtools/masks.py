@@ -2,12 +2,16 @@
 
 import hashlib
 import hmac
+import re
 from collections.abc import Sequence
 
 from dbtools.cells import plain
 from dbtools.column_types import ColumnType, Mask
 
 REDACTED = "***"
+LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
+#: What is shown of it is a domain (RFC 1035, 2.3.1) or nothing.
+ADDRESS = re.compile(rf'(?:"[^"]{{1,64}}"|[^\s@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)')
 DIGITS = 16  #: hexadecimal, of a hashed cell
 
 
@@ -41,9 +45,8 @@ def masked(cell: object, mask: Mask, key: bytes) -> str | None:
 
 
 def _partial(text: str) -> str:
-    name, at, domain = text.rpartition("@")
-    is_address = bool(at and name and domain) and not any(each.isspace() for each in text)
-    return f"{text[:1]}…" + (f"@{domain}" if is_address else "")
+    address = ADDRESS.fullmatch(text)
+    return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
 
 
 def _hash(text: str, key: bytes) -> str:

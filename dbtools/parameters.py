@@ -106,7 +106,7 @@ class Kind(StrEnum):
     OPENING = "opening"
     CLOSING = "closing"
     SEMICOLON = "semicolon"
-    CODE = "code"  #: a word, digits, an operator, or a sign
+    CODE = "code"  #: a word, a digit, or a sign
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +227,7 @@ def _pattern(lexis: Lexis) -> re.Pattern[str]:
         Kind.OPENING: r"[(\[]",
         Kind.CLOSING: r"[)\]]",
         Kind.SEMICOLON: ";",
-        Kind.CODE: f"{WORD}|[0-9]++|::|:=|[^{marks}]",
+        Kind.CODE: f"{WORD}|::|:=|[^{marks}]",
         "native": f"[{marks}][A-Za-z0-9_${HIGH}]*+",
     }
     return re.compile("|".join(f"(?P<{group}>{pattern})" for group, pattern in groups.items()))

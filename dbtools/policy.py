@@ -4,6 +4,7 @@ What a role may not see is absent from the catalog that `restrict` returns, so n
 Row filters and masks ride on the tables and columns that are left.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -66,20 +67,28 @@ class Grant:
 class Rule:
     """What a role may do with the tables that a name or a pattern means."""
 
-    pattern: str  #: of a shell, over bare and qualified names
+    pattern: str  #: of a shell, over bare names, or with a dot over qualified ones
     grant: Grant | None  #: None: nothing
     source: Source = field(default_factory=Source)
 
     def precision(self, catalog: Catalog, table: Table) -> int | None:
         """Return how precisely the pattern means *table*, None where it does not."""
         names = (table.name, catalog.qualified(table))
-        if self.pattern in (*names, catalog.label(table)):
+        meant = names[1] if "." in self.pattern else names[0]
+        # A label means one table; a name that is none may mean several.
+        if self.pattern in (*names, catalog.label(table)) and table in catalog.named(self.pattern):
             return MOST_PRECISE
-        if any(fnmatchcase(name, self.pattern) for name in names):
-            return len(self.pattern.replace("*", ""))
+        if self.is_pattern and fnmatchcase(meant, self.pattern):
+            return len(WILDCARD.sub("", self.pattern))
         return None
 
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it may mean many tables."""
+        return bool(set("*?[") & set(self.pattern))
 
+
+WILDCARD = re.compile(r"[*?]|\[[^\]]*\]")
 MOST_PRECISE = 1_000_000  #: of a name that is no pattern
 
 
@@ -105,14 +114,19 @@ class Role:
 def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
     """Return *role* without the rules that cannot be meant, and what is wrong with them.
 
-    A table whose rule names what there is not is withheld: the name may be that of a column to be hidden.
+    A table whose rule names what there is not is withheld: it may be the name of a column to be hidden. Where
+    a denial means no table, the tables that patterns grant are withheld: one of them may be meant.
     """
     findings: list[Finding] = []
     rules: list[Rule] = []
+    misses = False
     for rule in role.rules or ():
         problems = list(_problems(catalog, role, rule))
         findings += problems
+        misses |= bool(problems) and rule.grant is None
         rules.append(replace(rule, grant=None) if problems else rule)
+    if misses:
+        rules = [replace(rule, grant=None) if rule.is_pattern else rule for rule in rules]
     return (role if role.rules is None else replace(role, rules=tuple(rules))), tuple(findings)
 
 
@@ -120,23 +134,26 @@ def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
     """Yield what is wrong with *rule*: it means no table, or names columns that its tables do not have."""
     tables = [table for table in catalog.tables if rule.precision(catalog, table) is not None]
     where = f"role {role.name}, tables.{rule.pattern}"
-    is_pattern = bool(set("*?[") & set(rule.pattern))
     labels = list(map(catalog.label, catalog.tables))
     if not tables and rule.pattern != "*":
         message = f"{where}: there is no such table. {nearest(rule.pattern, labels)}"
         yield Finding(code="unknown_table", message=message.rstrip(), source=rule.source)
-    if len(tables) > 1 and not is_pattern:
+    if len(tables) > 1 and not rule.is_pattern:
         message = f"{where}: this is the name of {listing(map(catalog.label, tables))}. Write one of them."
         yield Finding(code="ambiguous_table", message=message, source=rule.source)
     if rule.grant is None:
         return
     named = (*(rule.grant.columns or ()), *rule.grant.exclude, *rule.grant.masks)
-    for table in tables:
-        for name in dict.fromkeys(named):
-            if name not in table.column_by_name:
-                known = f"{nearest(name, table.column_by_name)}Columns: {listing(table.column_by_name)}."
-                message = f"{where}: {catalog.label(table)} has no column {quoted(name)}. {known}"
-                yield Finding(code="unknown_column", message=message, source=rule.source)
+    for name in dict.fromkeys(named) if tables else ():
+        # Of a pattern's tables not every one need have it.
+        if not any(name in table.column_by_name for table in tables):
+            known = list(dict.fromkeys(each for table in tables for each in table.column_by_name))
+            one = len(tables) == 1
+            has = (
+                f"{catalog.label(tables[0])} has no column" if one else "no table that it means has a column"
+            )
+            message = f"{where}: {has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
+            yield Finding(code="unknown_column", message=message, source=rule.source)
 
 
 def restrict(catalog: Catalog, role: Role) -> Catalog:
@@ -148,6 +165,7 @@ def restrict(catalog: Catalog, role: Role) -> Catalog:
         for table in catalog.tables
         if (rule := role.rule_of(catalog, table)) is not None and rule.grant is not None
     }
+    seen = {place: table for place, table in seen.items() if table.columns}
     tables = (replace(table, foreign_keys=tuple(_followed(table, seen))) for table in seen.values())
     return replace(catalog, tables=tuple(tables), warnings=())
 
@@ -170,7 +188,7 @@ def _narrowed(table: Table, grant: Grant) -> Table:
         keys=tuple(_kept(table.keys, plain)),
         # A number of the row may be a hidden key by another name, and an estimate counts hidden rows.
         row_identifier=table.row_identifier if whole else None,
-        row_estimate=table.row_estimate if grant.filter is None else None,
+        row_estimate=table.row_estimate if grant.filter is None and grant.aggregate else None,
         filter=grant.filter,
         aggregated=grant.aggregate,
     )

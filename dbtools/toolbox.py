@@ -39,6 +39,7 @@ class View:
     role: Role
     setting: Setting
     surface: Surface
+    warnings: tuple[str, ...]  #: what the operator should know, and no caller
     tools: Toolset = field(repr=False)  #: all that can be called
     definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
 
@@ -83,7 +84,14 @@ def _view(catalog: Catalog, role: Role, manner: Manner, surface: Surface | None)
     surface = surface or choose(manner.listing, tools)
     shown = listed(surface, tools, pinned_tables(manner.listing, seen))
     definitions = tuple(tool.definition for tool in shown)
-    return View(role=role, setting=setting, surface=surface, tools=tools, definitions=definitions)
+    return View(
+        role=role,
+        setting=setting,
+        surface=surface,
+        warnings=catalog.warnings,
+        tools=tools,
+        definitions=definitions,
+    )
 
 
 #: A catalog in; the roles that can be served of it out, and what is wrong with them.

@@ -3,11 +3,11 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -128,10 +128,13 @@ def _variable(file: str, key: str, match: re.Match[str]) -> str:
 
 
 def _complaint(exc: ValidationError, file: str) -> errors.ConfigurationError:
-    first = exc.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in first["loc"] if not str(part).startswith("function-"))
+    found = exc.errors(include_url=False)
+    # A grant may be a boolean: of a table that is no grant, only what a grant wants helps.
+    first = next((each for each in found if "bool" not in each["loc"]), found[0])
+    place = [part for part in first["loc"] if part not in ("bool", "GrantSection")]
+    key = ".".join(str(part) for part in place if not str(part).startswith("function-"))
     if first["type"] == "extra_forbidden":
-        known = _known(first["loc"][:-1])
+        known = _known(place[:-1])
         return errors.ConfigurationError(
             f"{file}: {key}: there is no such key.",
             hint=f"{nearest(str(first['loc'][-1]), known)}Keys here: {listing(known)}.",
@@ -151,12 +154,20 @@ WANTED: Mapping[str, str] = {
 }
 
 
-def _known(place: tuple[int | str, ...]) -> list[str]:
+def _known(place: Sequence[int | str]) -> list[str]:
+    """Return the keys that may stand at *place*."""
     model: Any = Settings
     for part in place:
-        model = TableSection if part == "tables" else getattr(model, "model_fields", {}).get(part, model)
-        model = getattr(model, "annotation", model)
+        model = _within(model, part)
     return list(getattr(model, "model_fields", {}))
+
+
+def _within(model: Any, part: int | str) -> Any:
+    """Return what stands below *part* in *model*, a section or a table of sections by any name."""
+    fields = getattr(model, "model_fields", None)
+    below = fields[part].annotation if fields and part in fields else get_args(model)[-1]
+    sections = [each for each in get_args(below) if hasattr(each, "model_fields")]
+    return sections[0] if sections and get_origin(below) is not dict else below
 
 
 def described(catalog: Catalog, sections: Mapping[str, TableSection]) -> Catalog:

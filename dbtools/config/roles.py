@@ -26,7 +26,8 @@ def _role(settings: Settings, name: str, limits: Limits) -> Role:
     wanted = settings.roles[name].limits.model_dump(exclude_none=True)
     # A role may set lower limits, never higher ones.
     lowered = {key: min(value, getattr(limits, key)) for key, value in wanted.items()}
-    rules = tuple(rule for each in _lineage(settings, name, ()) for rule in _rules(settings, each))
+    lineage = dict.fromkeys(_lineage(settings, name, ()))
+    rules = tuple(rule for each in lineage for rule in _rules(settings, each))
     source = settings.source("roles", name)
     return Role(name=name, limits=replace(limits, **lowered), rules=rules, source=source)
 
@@ -35,7 +36,7 @@ def _lineage(settings: Settings, name: str, above: tuple[str, ...]) -> Iterator[
     """Yield the role *name* and those that it inherits from, the nearest first."""
     if name in above:
         raise errors.ConfigurationError(
-            f"{settings.file}: roles.{above[-1]}.inherits: {quoted(name)} inherits from itsettings."
+            f"{settings.file}: roles.{above[-1]}.inherits: {quoted(name)} inherits from itself."
         )
     if name not in settings.roles:
         raise errors.ConfigurationError(
@@ -63,7 +64,7 @@ def _grant(settings: Settings, wanted: bool | GrantSection, key: str) -> Grant |
     return Grant(
         columns=wanted.columns,
         exclude=wanted.exclude,
-        filter=_filter(settings, wanted.where, f"{key}.where") if wanted.where else None,
+        filter=None if wanted.where is None else _filter(settings, wanted.where, f"{key}.where"),
         masks=wanted.mask,
         aggregate=wanted.aggregate,
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictBool
 
 from dbtools.catalog import Selection
 from dbtools.column_types import Mask
@@ -103,8 +103,8 @@ class GrantSection(Section):
 
     columns: tuple[str, ...] | None = Field(default=None, description="the columns that are seen; none: all")
     exclude: tuple[str, ...] = Field(default=(), description="columns that are not")
-    where: str = Field(
-        default="", description="SQL condition on the rows that are seen; :claims.x is a claim"
+    where: str | None = Field(
+        default=None, description="SQL condition on the rows that are seen; :claims.x is a claim"
     )
     mask: dict[str, Mask] = Field(default={}, description="how cells of a column are shown instead")
     aggregate: bool = Field(default=True, description="whether rows may be counted and summed up")
@@ -122,7 +122,7 @@ class RoleLimitsSection(Section):
 class RoleSection(Section):
     """[roles.R]: what a role may see; without any role there is one, which sees everything."""
 
-    tables: dict[str, bool | GrantSection] = Field(
+    tables: dict[str, StrictBool | GrantSection] = Field(
         default={}, description="by name or pattern: true, false, or what is seen of it"
     )
     inherits: tuple[str, ...] = Field(default=(), description="roles whose grants it has as well")

@@ -3,6 +3,7 @@
 Identifiers come from the catalog and are always quoted; values are always bound.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Protocol
@@ -166,7 +167,7 @@ def _plan(shape: Select, select: Any, grammar: Grammar, claims: Mapping[str, str
     constants = {name: value for name, value in compiled.params.items() if value is not None}
     return Plan(
         shape=shape,
-        sql=str(compiled),
+        sql=STAND_IN.sub(_meant, str(compiled)),
         parameters=tuple(compiled.positiontup),
         types=types,
         lists=lists,
@@ -217,10 +218,23 @@ class Written(sa.ColumnElement[bool]):
         self.pieces = tuple(pieces)
 
 
+#: What stands for a piece of text while SQLAlchemy looks for marks of its own: the text's bytes in hex.
+STAND_IN = re.compile("\x01([0-9a-f]*)\x01")
+
+
+def _stand_in(text: str) -> str:
+    return f"\x01{text.encode().hex()}\x01"
+
+
+def _meant(match: re.Match[str]) -> str:
+    return bytes.fromhex(match[1]).decode()
+
+
 @compiles(Written)
 def _compile_written(element: Written, compiler: Any, **options: Any) -> str:
     written = (
-        piece if isinstance(piece, str) else compiler.process(piece, **options) for piece in element.pieces
+        _stand_in(piece) if isinstance(piece, str) else compiler.process(piece, **options)
+        for piece in element.pieces
     )
     # The parenthesis stands on a line of its own, where no comment swallows it.
     return f"({''.join(written)}\n)"

@@ -104,7 +104,7 @@ def test_allowed_call_is_explained_by_its_rule_and_its_statement(configured: Cal
     assert (found["allowed"], found["rule"]) == (True, {"file": "policy.toml", "line": 6})
     assert "tenant = " in str(found["sql"])
     assert isinstance(found["parameters"], list)
-    assert "7" in found["parameters"]
+    assert "7" in map(str, found["parameters"])
 
 
 @pytest.mark.parametrize(

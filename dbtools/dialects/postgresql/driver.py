@@ -36,6 +36,8 @@ CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a connection has to become clean before it is given up
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 
+MASKED_BYTES = 2**16  #: that a masked cell, which is read whole, is taken to have
+
 #: The internal one is what a call meets on a connection that the server is ending at that moment.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
@@ -174,6 +176,8 @@ def _most_bytes(outputs: Sequence[Output]) -> int:
 
 
 def _width(output: Output) -> int:
+    if output.term.type.mask is not None:
+        return MASKED_BYTES
     if output.cut is None or not _is_cut(output):
         return 64
     return output.cut * (1 if output.term.type.family is Family.BYTES else 4)

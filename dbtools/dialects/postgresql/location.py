@@ -16,6 +16,7 @@ SETTINGS = {
     "intervalstyle": "iso_8601",
     "bytea_output": "hex",
     "extra_float_digits": "1",
+    "standard_conforming_strings": "on",  # the conditions of operators are read so
     "lock_timeout": "5000",
     "idle_in_transaction_session_timeout": "60000",
 }

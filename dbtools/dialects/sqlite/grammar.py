@@ -11,10 +11,12 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.column_types import ColumnType, Family
-from dbtools.dialects.selects import ESCAPE, Element, Truth
+from dbtools.dialects.selects import CLAIM, ESCAPE, Element, Truth
 from dbtools.dialects.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
 
+#: Another spelling, such as 007, is a text that is meant.
+NUMERAL = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{0,11}[1-9])?", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
 DIGITS = 19  #: of an integer at the most
 
@@ -154,7 +156,13 @@ def _text(text: str) -> Element:
 
 
 def parameter(value: object, type: ColumnType) -> object:
-    """Return *value* as SQLite binds it."""
+    """Return *value* as SQLite binds it.
+
+    A claim that is written as a number is one, since no text is less than any number to SQLite; a column of
+    texts that it is compared with makes a text of it again (https://sqlite.org/datatype3.html, 4.2).
+    """
+    if type is CLAIM and isinstance(value, str) and NUMERAL.fullmatch(value):
+        return _number(value)
     if type.family is Family.DECIMAL and isinstance(value, str):
         return _number(value)
     if isinstance(value, bool):

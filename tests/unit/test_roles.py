@@ -1,0 +1,423 @@
+"""Roles of a configuration: what a file may say of them, and complaints that name file and key."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dbtools.catalog import Catalog, RowFilter
+from dbtools.column_types import Mask
+from dbtools.config import LimitsSection, Settings, load, roles_of
+from dbtools.config.sections import RoleLimitsSection, RoleSection
+from dbtools.errors import ConfigurationError
+from dbtools.parameters import Fragment, Parameter
+from dbtools.policy import Finding, Grant, Limits, Role, Rule, Source, vetted
+from tests.unit.shop import ID, PRODUCT, SALE, column, table
+
+HEAD = '[database]\nurl = "shop.db"\n'  #: two lines
+Roles = Callable[[str], dict[str, Role]]
+
+
+@pytest.fixture
+def roles(tmp_path: Path) -> Roles:
+    """Give what reads the roles of a file, by name; its text begins on the third line."""
+
+    def read(text: str) -> dict[str, Role]:
+        path = tmp_path / "dbtools.toml"
+        path.write_text(HEAD + text, encoding="utf-8")
+        return {role.name: role for role in roles_of(load(path))}
+
+    return read
+
+
+def _at(line: int) -> Source:
+    return Source(file="dbtools.toml", line=line)
+
+
+def test_role_is_read_whole(roles: Roles) -> None:
+    found = roles(
+        """\
+[roles.support]
+tables."*" = false
+tables.sale = true
+tables.product = { columns = ["id", "name", "color"], exclude = ["color"], mask = { name = "partial" } }
+tables.orders = { where = "region = :claims.region", aggregate = false }
+[roles.support.limits]
+max_rows = 5
+timeout = "2s"
+"""
+    )
+
+    condition = Fragment(pieces=("region = ", Parameter("claims.region")))
+    assert found == {
+        "support": Role(
+            name="support",
+            limits=Limits(max_rows=5, timeout=2.0),
+            source=_at(3),
+            rules=(
+                Rule(pattern="*", grant=None, source=_at(4)),
+                Rule(pattern="sale", grant=Grant(), source=_at(5)),
+                Rule(
+                    pattern="product",
+                    grant=Grant(
+                        columns=("id", "name", "color"), exclude=("color",), masks={"name": Mask.PARTIAL}
+                    ),
+                    source=_at(6),
+                ),
+                Rule(
+                    pattern="orders",
+                    grant=Grant(filter=RowFilter(condition=condition), aggregate=False),
+                    source=_at(7),
+                ),
+            ),
+        )
+    }
+
+
+def test_without_roles_there_is_one_that_sees_everything(roles: Roles) -> None:
+    assert roles("") == {"default": Role(name="default", rules=None)}
+
+
+@pytest.mark.parametrize("text", ["[roles.default]\n", "[roles.default]\ntables = {}\n"])
+def test_role_without_tables_sees_nothing(roles: Roles, text: str) -> None:
+    assert roles(text)["default"].rules == ()
+
+
+def test_roles_without_default_have_none(roles: Roles) -> None:
+    assert list(roles("[roles.b]\n[roles.a]\n")) == ["b", "a"]
+
+
+def _patterns(role: Role) -> list[str]:
+    return [rule.pattern for rule in role.rules or ()]
+
+
+def test_own_rules_come_before_inherited_ones(roles: Roles) -> None:
+    found = roles(
+        "[roles.child]\ninherits = ['b', 'a']\ntables.own = true\n"
+        "[roles.a]\ntables.of_a = true\n"
+        "[roles.b]\ninherits = ['c']\ntables.of_b = true\n"
+        "[roles.c]\ntables.of_c = true\n"
+    )
+
+    assert _patterns(found["child"]) == ["own", "of_b", "of_c", "of_a"]
+    assert _patterns(found["b"]) == ["of_b", "of_c"]
+    assert _patterns(found["a"]) == ["of_a"]
+
+
+def test_inherited_rules_are_where_they_are_written(roles: Roles) -> None:
+    found = roles("[roles.child]\ninherits = ['parent']\n[roles.parent]\ntables.sale = true\n")
+
+    assert found["child"].source == _at(3)
+    assert found["child"].rules == (Rule(pattern="sale", grant=Grant(), source=_at(6)),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[roles.child]\ninherits = ['a', 'a']\n", id="named twice"),
+        pytest.param(
+            "[roles.child]\ninherits = ['b', 'c']\n"
+            "[roles.b]\ninherits = ['a']\n[roles.c]\ninherits = ['a']\n",
+            id="by two ways",
+        ),
+    ],
+)
+def test_what_is_inherited_twice_counts_and_is_complained_of_once(roles: Roles, text: str) -> None:
+    child = roles(f"{text}[roles.a]\ntables.sale = true\ntables.salez = true\n")["child"]
+    _, findings = vetted(Catalog(tables=(SALE,)), child)
+
+    assert _patterns(child) == ["sale", "salez"]
+    assert [finding.code for finding in findings] == ["unknown_table"]
+
+
+def test_limits_are_not_inherited(roles: Roles) -> None:
+    found = roles("[roles.child]\ninherits = ['a']\n[roles.a.limits]\nmax_rows = 1\n")
+
+    assert (found["child"].limits.max_rows, found["a"].limits.max_rows) == (200, 1)
+
+
+NUMBER = st.integers(min_value=500, max_value=10_000)
+NUMBERS = st.none() | NUMBER
+LIMITS = st.builds(
+    RoleLimitsSection,
+    max_rows=NUMBERS,
+    max_tokens=NUMBERS,
+    max_cell=NUMBERS,
+    timeout=st.none() | st.floats(min_value=0.1, max_value=3_600),
+)
+
+
+@given(
+    wanted=LIMITS,
+    most=st.builds(
+        LimitsSection,
+        max_rows=NUMBER,
+        max_tokens=NUMBER,
+        max_cell=NUMBER,
+        timeout=st.floats(min_value=0.1, max_value=3_600),
+    ),
+)
+def test_limits_of_a_role_are_its_own_and_never_higher_than_those_of_all(
+    wanted: RoleLimitsSection, most: LimitsSection
+) -> None:
+    (role,) = roles_of(Settings(limits=most, roles={"support": RoleSection(limits=wanted)}))
+
+    for name, highest in most.model_dump().items():
+        own = getattr(wanted, name)
+        assert getattr(role.limits, name) == (highest if own is None else min(own, highest))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("[roles.r]\ntable.x = true", ["roles.r.table:", "tables"], id="unknown key of a role"),
+        pytest.param(
+            "[roles.r.limits]\nmax_row = 1", ["roles.r.limits.max_row:", "max_rows"], id="unknown limit"
+        ),
+        pytest.param("[policy]\nhashkey = 'x'", ["policy.hashkey:", "hash_key"], id="unknown key of policy"),
+        pytest.param(
+            "[roles.r]\ntables.x = { colums = ['a'] }",
+            ["roles.r.tables.x.colums:", "there is no such key", "Did you mean columns?"],
+            id="unknown key of a grant",
+        ),
+        pytest.param("[roles.r]\ntables.x = 'all'", ["roles.r.tables.x:"], id="text for a grant"),
+        pytest.param("[roles.r]\ntables.x = 'yes'", ["roles.r.tables.x:"], id="text that means true"),
+        pytest.param("[roles.r]\ntables.x = 1", ["roles.r.tables.x:"], id="number for a grant"),
+        pytest.param("[roles.r]\ntables = true", ["roles.r.tables:"], id="boolean for tables"),
+        pytest.param("[roles]\nr = true", ["roles.r:", "wants a table"], id="boolean for a role"),
+        pytest.param(
+            "[roles.r]\ntables.x = { columns = 'id' }",
+            ["roles.r.tables.x.columns:", "wants an array of strings"],
+            id="text for columns",
+        ),
+        pytest.param(
+            "[roles.r]\ntables.x = { mask = { a = 'blur' } }",
+            ["roles.r.tables.x.mask.a:", "partial"],
+            id="unknown mask",
+        ),
+        pytest.param(
+            "[roles.r]\ntables.x = { aggregate = 'maybe' }",
+            ["roles.r.tables.x.aggregate:"],
+            id="text for aggregate",
+        ),
+        pytest.param("[roles.r]\ninherits = 'a'", ["roles.r.inherits:"], id="text for inherits"),
+        pytest.param("[roles.r.limits]\nmax_rows = 0", ["roles.r.limits.max_rows:"], id="limit of nothing"),
+        pytest.param("[roles.r.limits]\nmax_rows = true", ["roles.r.limits.max_rows:"], id="boolean limit"),
+        pytest.param("[roles.r.limits]\ntimeout = 'soon'", ["roles.r.limits.timeout:"], id="no duration"),
+        pytest.param(
+            "[roles.r]\ninherits = ['reader']\n[roles.readers]",
+            ["roles.r.inherits:", "'reader'", "Did you mean readers?"],
+            id="unknown parent",
+        ),
+        pytest.param(
+            "[roles.r]\ninherits = ['r']",
+            ["roles.r.inherits:", "'r' inherits from itself."],
+            id="its own parent",
+        ),
+        pytest.param(
+            "[roles.a]\ninherits = ['b']\n[roles.b]\ninherits = ['c']\n[roles.c]\ninherits = ['a']",
+            ["roles.c.inherits:", "'a' inherits from itself."],
+            id="parents in a circle",
+        ),
+        pytest.param(
+            "[roles.r]\ninherits = ['a']\n[roles.a]\ninherits = ['b']\n[roles.b]\ninherits = ['a']",
+            ["roles.b.inherits:", "'a' inherits from itself."],
+            id="circle above",
+        ),
+        pytest.param(
+            "[roles.r]\ntables.x = { mask = { a = 'hash' } }",
+            ["roles.r.tables.x.mask:", "[policy] hash_key"],
+            id="hash without a key",
+        ),
+        pytest.param(
+            "[policy]\nhash_key = '${EMPTY}'\n[roles.r]\ntables.x = { mask = { a = 'hash' } }",
+            ["roles.r.tables.x.mask:", "[policy] hash_key"],
+            id="hash with an empty key",
+        ),
+        pytest.param(
+            "[policy]\nhash_key = '${DBTOOLS_TEST_UNSET}'", ["policy.hash_key:"], id="key that is not set"
+        ),
+    ],
+)
+def test_wrong_role_is_refused_by_file_and_key(
+    roles: Roles, monkeypatch: pytest.MonkeyPatch, text: str, says: list[str]
+) -> None:
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.delenv("DBTOOLS_TEST_UNSET", raising=False)
+    with pytest.raises(ConfigurationError) as refused:
+        roles(text)
+
+    assert [part for part in ("dbtools.toml: ", *says) if part not in str(refused.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        pytest.param("region = :region", "write :claims.region", id="parameter that is no claim"),
+        pytest.param("region = :claims", ":claims names no claim", id="claims without a name"),
+        pytest.param("a = :claims.a and b = :b", "write :claims.b", id="another parameter beside a claim"),
+        pytest.param("a = ?", "only :name is", id="the database's own parameter"),
+        pytest.param("a = 1; drop table x", "second statement", id="two statements"),
+        pytest.param("a = 1; b = 2", "second statement", id="two conditions"),
+        pytest.param("a = 1;", "wants a condition", id="semicolon"),
+        pytest.param("a = 'x", "not closed", id="open quote"),
+        pytest.param('\\"a = 1', "not closed", id="open name"),
+        pytest.param("a = 1 /* and", "not closed", id="open comment"),
+        pytest.param("(a = 1", "( is not closed", id="open bracket"),
+        pytest.param("a = 1) or (1 = 1", ") closes nothing", id="brackets that leave the condition"),
+        pytest.param("a = 1 -- )", None, id="comment at the end"),
+        pytest.param("  ", "wants a condition", id="blanks"),
+        pytest.param("-- all", "wants a condition", id="comment alone"),
+        pytest.param("", "wants a condition", id="nothing"),
+        pytest.param("${EMPTY}", "wants a condition", id="nothing from the environment"),
+    ],
+)
+def test_condition_that_is_none_is_refused(
+    roles: Roles, monkeypatch: pytest.MonkeyPatch, where: str, says: str | None
+) -> None:
+    monkeypatch.setenv("EMPTY", "")
+    text = f'[roles.r]\ntables.x = {{ where = "{where}" }}\n'
+    if says is None:
+        assert roles(text)["r"].rules is not None
+        return
+    with pytest.raises(ConfigurationError) as refused:
+        roles(text)
+
+    assert says in str(refused.value)
+    assert str(refused.value).startswith("dbtools.toml: roles.r.tables.x.where: ")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param("name = ':region; ('", id="within quotes"),
+        pytest.param("name = 'it''s'", id="doubled quote"),
+        pytest.param("price > 1 -- :region ; )\n", id="within a comment"),
+        pytest.param("exists (select 1 from sale s where s.id = id)", id="subquery"),
+    ],
+)
+def test_what_stands_in_quotes_and_comments_is_no_parameter(tmp_path: Path, where: str) -> None:
+    path = tmp_path / "dbtools.toml"
+    path.write_text(f'{HEAD}[roles.r.tables.x]\nwhere = """{where}"""\n', encoding="utf-8")
+    (role,) = roles_of(load(path))
+
+    assert role.rules is not None
+    assert role.rules[0].grant == Grant(filter=RowFilter(condition=Fragment(pieces=(where,))))
+    assert role.rules[0].source == _at(3)
+
+
+def test_mask_may_hash_with_a_key(roles: Roles) -> None:
+    found = roles("[policy]\nhash_key = 'k'\n[roles.r]\ntables.x = { mask = { a = 'hash' } }\n")
+
+    assert [rule.grant for rule in found["r"].rules or ()] == [Grant(masks={"a": Mask.HASH})]
+
+
+SHOP = Catalog(
+    tables=(
+        PRODUCT,
+        SALE,
+        table(ID, name="orders", schema="main"),
+        table(ID, column("margin"), name="orders", schema="old"),
+    ),
+    default_schema="",
+)
+
+
+@pytest.mark.parametrize(
+    ("grant", "code", "line", "says"),
+    [
+        pytest.param(
+            "tables.produkt = true", "unknown_table", 4, ["tables.produkt:", "product?"], id="table"
+        ),
+        pytest.param("tables.Product = true", "unknown_table", 4, ["product?"], id="case of a table"),
+        pytest.param("\ntables.'x_*' = true", "unknown_table", 5, ["tables.x_*:"], id="idle pattern"),
+        pytest.param("tables.produkt = false", "unknown_table", 4, ["product?"], id="table to be hidden"),
+        pytest.param(
+            "tables.product = { columns = ['id', 'nam'] }",
+            "unknown_column",
+            4,
+            ["product has no column 'nam'", "Did you mean name?"],
+            id="column",
+        ),
+        pytest.param(
+            "[roles.r.tables.sale]\n\nexclude = ['margin']",
+            "unknown_column",
+            4,
+            ["sale has no column 'margin'", "day, total"],
+            id="excluded column",
+        ),
+        pytest.param(
+            "tables.sale = { mask = { Total = 'null' } }",
+            "unknown_column",
+            4,
+            ["'Total'", "Did you mean total?"],
+            id="masked column",
+        ),
+        pytest.param(
+            "tables.orders = true", "ambiguous_table", 4, ["main.orders, old.orders"], id="ambiguous table"
+        ),
+        pytest.param(
+            "tables.'*.orders' = { exclude = ['margn'] }",
+            "unknown_column",
+            4,
+            ["no table that it means has a column 'margn'", "Did you mean margin?"],
+            id="column that no table of a pattern has",
+        ),
+    ],
+)
+def test_name_that_the_database_lacks_is_found_with_file_and_line(
+    roles: Roles, grant: str, code: str, line: int, says: list[str]
+) -> None:
+    role = roles(f"[roles.r]\n{grant}\n")["r"]
+    checked, (finding,) = vetted(SHOP, role)
+
+    assert (finding.code, finding.level, finding.source) == (code, "error", _at(line))
+    assert str(finding).startswith(f"dbtools.toml:{line}: error: role r, tables.")
+    assert [part for part in says if part not in finding.message] == []
+    assert checked == replace(role, rules=tuple(replace(rule, grant=None) for rule in role.rules or ()))
+
+
+def test_what_is_right_is_kept_beside_what_is_wrong(roles: Roles) -> None:
+    role = roles("[roles.r]\ntables.sale = true\ntables.product = { exclude = ['cost', 'margin'] }\n")["r"]
+    checked, findings = vetted(SHOP, role)
+
+    assert [finding.code for finding in findings] == ["unknown_column", "unknown_column"]
+    assert role.rules is not None
+    assert checked.rules == (role.rules[0], replace(role.rules[1], grant=None))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tables.'*' = true", "tables.'*' = false", "tables.'old.orders' = true", "tables.'*.orders' = true"],
+)
+def test_role_without_a_mistake_stays_as_it_is(roles: Roles, text: str) -> None:
+    role = roles(f"[roles.r]\n{text}\n")["r"]
+
+    assert vetted(SHOP, role) == (role, ())
+
+
+def test_star_means_no_table_of_an_empty_database_without_complaint(roles: Roles) -> None:
+    role = roles("[roles.r]\ntables.'*' = true\n")["r"]
+
+    assert vetted(Catalog(), role) == (role, ())
+
+
+def test_name_of_a_table_in_the_default_schema_means_that_one(roles: Roles) -> None:
+    """As its label and everywhere else: the other is written with its schema."""
+    catalog = Catalog(
+        tables=(table(ID, name="orders", schema="main"), table(ID, name="orders", schema="old")),
+        default_schema="main",
+    )
+    role = roles("[roles.r]\ntables.orders = true\n")["r"]
+
+    assert vetted(catalog, role) == (role, ())
+    assert [role.rule_of(catalog, each) is not None for each in catalog.tables] == [True, False]
+
+
+def test_finding_without_a_file_is_its_message() -> None:
+    assert str(Finding(code="x", message="so it is", level="warning")) == "warning: so it is"
+    assert str(Finding(code="x", message="so it is", source=Source(file="f.toml"))) == (
+        "f.toml:1: error: so it is"
+    )
