@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dbtools import errors
-from dbtools.column_types import ColumnType, Family, quoted
+from dbtools.column_types import MOMENTS, NUMERIC, ColumnType, Family, quoted
 from dbtools.errors import listing, nearest
 from dbtools.paths import Distant, Names, Place, folded, parts_of
 
@@ -33,12 +33,11 @@ class Function(StrEnum):
     MAX = "max"
 
 
-SUMMABLE = {Family.INTEGER, Family.NUMBER, Family.DECIMAL, Family.INTERVAL, Family.ANY}
+SUMMABLE = {*NUMERIC, Family.INTERVAL, Family.ANY}
 COMPARABLE = SUMMABLE | {
     *(Family.BOOLEAN, Family.TEXT, Family.ENUM, Family.UUID),
-    *(Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ),
+    *(Family.DATE, Family.TIME, *MOMENTS),
 }
-MOMENTS = {Family.TIMESTAMP, Family.TIMESTAMPTZ}
 TEXT = ColumnType(family=Family.TEXT, name="text")
 COUNTED = ColumnType(family=Family.INTEGER, name="integer")
 

@@ -16,7 +16,7 @@ from dbtools import __version__
 
 if TYPE_CHECKING:
     from dbtools.config import Settings
-    from dbtools.explanation import Explanation
+    from dbtools.database import Database
     from dbtools.policy import Finding
     from dbtools.toolbox import Toolbox, View
 
@@ -122,7 +122,7 @@ def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, a
     with _complaints():
         _claims(claim)
         settings = _settings(target, role)
-        view = _with_toolbox(settings, lambda toolbox: toolbox.view(role))
+        view = _with_toolbox(settings, lambda toolbox, _: toolbox.view(role))
         if as_json:
             from dbtools.presentation import tools_json
 
@@ -149,7 +149,7 @@ def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: boo
         arguments = _arguments(words[1:])
         settings = _settings(target, role)
         claims = _claims(claim)
-        answer = _with_toolbox(settings, lambda toolbox: toolbox.call(role, words[0], arguments, claims))
+        answer = _with_toolbox(settings, lambda toolbox, _: toolbox.call(role, words[0], arguments, claims))
         from dbtools.presentation import answer_json, print_answer
 
         if as_json:
@@ -173,24 +173,19 @@ def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: 
             raise click.UsageError("TOOL is missing. `dbtools tools --role` shows what a role has.")
         arguments = _arguments(words[1:])
         settings = _settings(target, role)
-        found = _run(_explain, settings, role, words[0], arguments, _claims(claim))
+        claims = _claims(claim)
+        from dbtools.explanation import explain as explained
         from dbtools.presentation import explanation_json, print_explanation
+
+        found = _with_toolbox(
+            settings,
+            lambda toolbox, database: explained(toolbox, database, role, words[0], arguments, claims),
+        )
 
         if as_json:
             click.echo(explanation_json(found))
         else:
             print_explanation(found)
-
-
-async def _explain(settings: "Settings", role: str, tool: str, arguments: Any, claims: Any) -> "Explanation":
-    from dbtools.config import open_toolbox
-    from dbtools.explanation import explain
-
-    toolbox, database = open_toolbox(settings)
-    try:
-        return await explain(toolbox, database, role, tool, arguments, claims)
-    finally:
-        await database.close()
 
 
 @main.command(example="dbtools check dbtools.toml")
@@ -202,26 +197,20 @@ def check(target: str | None, as_json: bool) -> None:
         from dbtools.config import settings_of
         from dbtools.presentation import findings_json
 
-        findings = _run(_review, settings_of(target, Path.cwd()))
+        settings = settings_of(target, Path.cwd())
+        findings = _with_toolbox(settings, lambda _, database: _review(settings, database))
         if as_json:
             click.echo(findings_json(findings))
-        for finding in findings if not as_json else ():
-            click.echo(str(finding))
-        if not findings and not as_json:
-            click.echo("All is well.")
+        else:
+            click.echo("\n".join(map(str, findings)) or "All is well.")
         if any(finding.level == "error" for finding in findings):
             sys.exit(REFUSED)
 
 
-async def _review(settings: "Settings") -> "tuple[Finding, ...]":
+async def _review(settings: "Settings", database: "Database") -> "tuple[Finding, ...]":
     from dbtools.config import read_catalog, review
-    from dbtools.database import Database
 
-    database = Database(settings.database.url)
-    try:
-        return await review(settings, await read_catalog(settings, database), database)
-    finally:
-        await database.close()
+    return await review(settings, await read_catalog(settings, database), database)
 
 
 @main.command(example="dbtools schema > dbtools.schema.json")
@@ -291,14 +280,14 @@ def _settings(target: str | None, role: str) -> "Settings":
     return settings
 
 
-def _with_toolbox(settings: "Settings", use: "Callable[[Toolbox], Any]") -> Any:
-    """Return what *use* makes of the toolbox that *settings* describe, and close it."""
+def _with_toolbox(settings: "Settings", use: "Callable[[Toolbox, Database], Any]") -> Any:
+    """Return what *use* makes of the toolbox that *settings* describe and its database, and close it."""
     from dbtools.config import open_toolbox
 
     async def run() -> Any:
         toolbox, database = open_toolbox(settings)
         try:
-            return await use(toolbox)
+            return await use(toolbox, database)
         finally:
             await database.close()
 

@@ -79,6 +79,10 @@ class Family(StrEnum):
     ANY = "any"
 
 
+NUMERIC = (Family.INTEGER, Family.NUMBER, Family.DECIMAL)
+MOMENTS = (Family.TIMESTAMP, Family.TIMESTAMPTZ)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ColumnType:
     """The type of a column, as its database declares it."""

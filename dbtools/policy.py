@@ -134,8 +134,8 @@ def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
     """Yield what is wrong with *rule*: it means no table, or names columns that its tables do not have."""
     tables = [table for table in catalog.tables if rule.precision(catalog, table) is not None]
     where = f"role {role.name}, tables.{rule.pattern}"
-    labels = list(map(catalog.label, catalog.tables))
     if not tables and rule.pattern != "*":
+        labels = map(catalog.label, catalog.tables)
         message = f"{where}: there is no such table. {nearest(rule.pattern, labels)}"
         yield Finding(code="unknown_table", message=message.rstrip(), source=rule.source)
     if len(tables) > 1 and not rule.is_pattern:

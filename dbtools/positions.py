@@ -2,12 +2,13 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 
 def line_of(text: str, path: Sequence[str]) -> int | None:
     """Return the number of the line on which the key *path*, or else the nearest key above it, is written."""
     best: tuple[tuple[int, bool], int] | None = None
-    for line, written in _keys(text):
+    for line, written in _places(text):
         shared = 0
         while shared < min(len(path), len(written)) and path[shared] == written[shared]:
             shared += 1
@@ -15,6 +16,12 @@ def line_of(text: str, path: Sequence[str]) -> int | None:
         if shared and (best is None or nearness > best[0]):
             best = (nearness, line)
     return best[1] if best else None
+
+
+@lru_cache(maxsize=4)
+def _places(text: str) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Return the keys of *text*, which is read once for all that are looked up in it."""
+    return tuple(_keys(text))
 
 
 def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:

@@ -100,8 +100,10 @@ async def _with_filter(
 ) -> tuple[Rule, tuple[Finding, ...]]:
     """Return *rule* with the types that the database gives its filter's claims, if it understands it."""
     grant = rule.grant
+    if grant is None or grant.filter is None:
+        return rule, ()
     tables = [table for table in catalog.tables if role.rule_of(catalog, table) == rule]
-    if grant is None or grant.filter is None or not tables:
+    if not tables:
         return rule, ()
     casts: set[tuple[str, ...]] = set()
     for table in tables:

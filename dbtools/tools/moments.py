@@ -3,8 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from dbtools.aggregates import MOMENTS
-from dbtools.column_types import Operator
+from dbtools.column_types import MOMENTS, Operator
 from dbtools.statement import Comparison, Condition
 
 DAY = re.compile(r"\s*\d{4}-?\d\d-?\d\d\s*", re.ASCII)

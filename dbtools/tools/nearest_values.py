@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import encoder
-from dbtools.column_types import TEXTUAL, Family, Operator, quoted
+from dbtools.column_types import MOMENTS, NUMERIC, TEXTUAL, Family, Operator, quoted
 from dbtools.paths import Distant, Place
 from dbtools.results import Cut, ResultSet
 from dbtools.statement import Comparison, Condition, Match, Order, Output, Select, Statement
@@ -28,8 +28,7 @@ NEAR = 5  #: values that are told of many
 LONGEST = 200  #: characters that are read of a value
 SEARCHING = (Operator.EQ, Operator.IN, Operator.CONTAINS, Operator.STARTS_WITH, Operator.ENDS_WITH)
 TEXTS = {Family.TEXT, Family.ENUM, Family.ANY}
-NUMBERS = {Family.INTEGER, Family.NUMBER, Family.DECIMAL}
-ORDERED = {Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ}
+ORDERED = {Family.DATE, Family.TIME, *MOMENTS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +68,9 @@ def _doubt(of: Table, comparison: Comparison, condition: Condition) -> Doubt | N
     if not isinstance(place, Column | Distant) or comparison.operator not in SEARCHING:
         return None
     column, table = (place, of) if isinstance(place, Column) else (place.column, place.path[-1].target)
-    if column.type.family not in TEXTS | NUMBERS | ORDERED or not column.type.equatable:
+    if column.type.family not in TEXTS.union(NUMERIC, ORDERED) or not column.type.equatable:
         return None
-    is_number_of_row = column.type.family in NUMBERS and any(
+    is_number_of_row = column.type.family in NUMERIC and any(
         key.columns == (column.name,) for key in table.keys
     )
     if is_number_of_row or (table.row_estimate or 0) >= MOST_ROWS:
@@ -169,7 +168,7 @@ def _value(text: str, family: Family) -> object:
     if family in ORDERED:
         moment = re.sub(r"(Z|\+00(:?00)?)$", "", text.strip().replace("T", " ", 1))
         return re.sub(r"(\b\d\d:\d\d):00$", r"\1", moment)
-    return _number(text) if family in NUMBERS else text
+    return _number(text) if family in NUMERIC else text
 
 
 def _number(text: str) -> Decimal | str:
@@ -183,7 +182,7 @@ def _number(text: str) -> Decimal | str:
 def nearest_values(doubt: Doubt, wanted: str, texts: Sequence[str]) -> Sequence[str]:
     """Return the *texts* most like *wanted*: by number, by order, or by letters."""
     family = doubt.place.type.family
-    if family in NUMBERS:
+    if family in NUMERIC:
         return _nearest_numbers(wanted, texts)
     if family in ORDERED:
         at = bisect_left(sorted(texts), wanted)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
 from dbtools.aggregates import Bucket, Function
-from dbtools.column_types import ColumnType, Family
+from dbtools.column_types import MOMENTS, NUMERIC, ColumnType, Family
 from dbtools.dialects.selects import CLAIM, ESCAPE, Element, Truth
 from dbtools.dialects.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
@@ -28,8 +28,6 @@ FORMATS: Mapping[Bucket, str] = {
     Bucket.DAY: "%Y-%m-%d",
     Bucket.HOUR: "%H",
 }
-NUMERIC = (Family.INTEGER, Family.NUMBER, Family.DECIMAL)
-MOMENTS = (Family.TIMESTAMP, Family.TIMESTAMPTZ)
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 
 

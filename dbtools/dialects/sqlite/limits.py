@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dbtools.column_types import ColumnType, Family
+from dbtools.column_types import NUMERIC, ColumnType, Family
 from dbtools.dialects.checks import Check
 
 INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 MOMENT = re.compile(r"(\d{4}-\d\d|\d\d:\d\d).*", re.ASCII | re.DOTALL)
-NUMERIC = (Family.INTEGER, Family.NUMBER, Family.DECIMAL)
 TEMPORAL = (Family.DATE, Family.TIME, Family.TIMESTAMP)
 
 
