@@ -5,14 +5,17 @@ A dialect's introspection makes a Catalog; `policy.restrict` narrows it; the too
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import count
 
-from dbtools.column_types import ColumnType, quoted
+from dbtools.column_types import ColumnType, Family, quoted
 from dbtools.parameters import Fragment
+
+#: of a column of which nothing but its name is known
+UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
 
 
 class TableKind(StrEnum):
@@ -121,6 +124,23 @@ class Catalog:
     default_schema: str = ""
     #: what was left out and why, for the operator: never shown to a caller
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    #: what the login can do beyond reading, likewise
+    posture: tuple[str, ...] = field(default=(), compare=False)
+    #: by schema and table, the columns that are there and that the login may not select: for the rules of
+    #: roles, which may name them, and never shown to a caller
+    unreadable: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def whole(self) -> "Catalog":
+        """This catalog with what the login may not select: what the names in rules are held against."""
+        if not self.unreadable:
+            return self
+        tables = {(table.schema, table.name): table for table in self.tables}
+        for (schema, name), names in self.unreadable.items():
+            hidden = tuple(Column(name=each, type=UNREADABLE) for each in names)
+            table = tables.get((schema, name), Table(schema=schema, name=name, columns=()))
+            tables[(schema, name)] = replace(table, columns=(*table.columns, *hidden))
+        return replace(self, tables=tuple(tables.values()), unreadable={})
 
     def named(self, name: str) -> tuple[Table, ...]:
         """Return the tables that *name* may mean: by label, by exact, qualified or folded name."""

@@ -1,6 +1,6 @@
 """The database that is served: its catalog, and a pool of connections that can only read."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -9,9 +9,13 @@ import anyio
 from dbtools.catalog import Catalog, Selection, Table
 from dbtools.dialects import dialect_of, load_driver
 from dbtools.parameters import Fragment
+from dbtools.policy import Role
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Pool
+
+
+NO_SESSION: Mapping[str, str] = {}
 
 
 class Database:
@@ -24,9 +28,13 @@ class Database:
         self._pool: Pool | None = None
         self._opening = anyio.Lock()
 
-    async def introspect(self, selection: Selection) -> Catalog:
-        """Return what the database holds now."""
-        return await self._dialect.introspect(self.url, selection)
+    async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
+        """Return what the database holds now, as it is seen with the settings *session*; or raise Refused."""
+        return await self._dialect.introspect(self.url, selection, session)
+
+    async def grants(self, catalog: Catalog, role: Role, login: str) -> str:
+        """Return an SQL script for a *login* that reads what *role* reads of *catalog*, and no more."""
+        return await self._dialect.grants(self.url, catalog, role, login)
 
     async def driver(self) -> "Driver":
         """Return the driver, imported on a thread at the first call since that takes long."""

@@ -13,6 +13,7 @@ DbtoolsError
 │   ├── NoRow                 no_row
 │   ├── TimedOut              timeout
 │   ├── Busy                  busy
+│   ├── TooManyCalls          too_many_calls
 │   ├── Unreadable            unreadable
 │   ├── SchemaChanged         schema_changed
 │   ├── OutOfRange            out_of_range
@@ -114,6 +115,12 @@ class Busy(CallError):
     """The database is busy. Try again in a moment."""
 
     code = "busy"
+
+
+class TooManyCalls(CallError):
+    """The caller makes more calls than it may."""
+
+    code = "too_many_calls"
 
 
 class Unreadable(CallError):

@@ -10,7 +10,7 @@ from dbtools import errors
 from dbtools.database import Database
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
-from dbtools.policy import Limits
+from dbtools.policy import Limits, SessionSetting
 from dbtools.results import ResultSet
 from dbtools.statement import Select, Statement
 
@@ -71,8 +71,16 @@ class Execution:
     async def _fetch(self, driver: "Driver", statement: Statement, limits: Limits) -> "Fetched":
         plan = self._plan(driver, statement.shape)
         values = values_of(plan, statement)
+        session = session_of(statement)
         async with self._database.connection() as connection:
-            return await driver.fetch(connection, plan, values, limit=statement.limit, timeout=limits.timeout)
+            return await driver.fetch(
+                connection,
+                plan,
+                values,
+                limit=statement.limit,
+                timeout=limits.timeout,
+                session=session,
+            )
 
     def _plan(self, driver: "Driver", shape: Select) -> "Plan":
         if self._compile is None:
@@ -89,6 +97,20 @@ def values_of(plan: "Plan", statement: Statement) -> Mapping[str, object]:
     if missing:
         raise errors.Denied
     return {**statement.values, **{name: statement.claims[claim] for name, claim in plan.claims.items()}}
+
+
+def session_of(statement: Statement) -> Mapping[str, str]:
+    """Return what the database is told of the caller of *statement*, by setting; or raise Denied."""
+    return {each.name: _told(each, statement.claims) for each in statement.session}
+
+
+def _told(setting: SessionSetting, claims: Mapping[str, object]) -> str:
+    if setting.claim is None:
+        return setting.value
+    value = claims.get(setting.claim)
+    if value is None:
+        raise errors.Denied
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _timed_out(limits: Limits) -> errors.TimedOut:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from dbtools import errors
 from dbtools.catalog import Table
 from dbtools.database import Database
-from dbtools.execution import values_of
-from dbtools.policy import Source
+from dbtools.execution import session_of, values_of
+from dbtools.policy import Caller, Source
 from dbtools.statement import Statement
-from dbtools.toolbox import Claims, Toolbox, View
+from dbtools.toolbox import Toolbox, View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +36,15 @@ class Explanation:
 async def explain(
     toolbox: Toolbox,
     database: Database,
-    role: str,
+    caller: Caller,
     name: str,
     arguments: Mapping[str, object],
-    claims: Claims,
 ) -> Explanation:
-    """Return what becomes of the call of the tool *name* by a caller of *role* with *claims*."""
-    view = await toolbox.view(role)
+    """Return what becomes of the call of the tool *name* by *caller*."""
+    view = await toolbox.view(caller.role)
     tool = view.tools.get(name)
     if tool is None:
-        reason = f"The role {role} has no tool {name}."
+        reason = f"The role {caller.role} has no tool {name}."
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
     decided = _source(view, tool.table)
     try:
@@ -53,10 +52,15 @@ async def explain(
         if statement is None:
             return Explanation(allowed=True, reason="It tells of tables and reads no rows.", rule=decided)
         decided = _source(view, statement.shape.table)
-        sql, parameters = await _written(database, replace(statement, claims=claims))
+        session = view.role.session
+        statement = replace(statement, claims=caller.claims, session=session)
+        told = session_of(statement)
+        sql, parameters = await _written(database, statement)
     except errors.CallError as exc:
         return Explanation(allowed=False, reason=str(exc), rule=decided)
-    return Explanation(allowed=True, reason=_reason(statement), rule=decided, sql=sql, parameters=parameters)
+    return Explanation(
+        allowed=True, reason=_reason(statement, told), rule=decided, sql=sql, parameters=parameters
+    )
 
 
 def _source(view: View, table: Table | None) -> Source:
@@ -71,11 +75,16 @@ async def _written(database: Database, statement: Statement) -> tuple[str, Seque
     return plan.sql, driver.bound(plan, values_of(plan, statement), statement.limit)
 
 
-def _reason(statement: Statement) -> str:
+def _reason(statement: Statement, session: Mapping[str, str]) -> str:
     table = statement.shape.table
     masked = [column.name for column in table.columns if column.type.mask is not None]
     parts = [
         "rows are filtered" if table.filter is not None else "all rows are seen",
         f"masked: {', '.join(masked)}" if masked else "",
+        f"the database is told {_pairs(session)}" if session else "",
     ]
     return f"{table.name} may be read; {'; '.join(filter(None, parts))}."
+
+
+def _pairs(session: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in session.items())

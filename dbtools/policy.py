@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, RowFilter, Table
+from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Key, RowFilter, Table
 from dbtools.column_types import ColumnType, Family, Mask, quoted
 from dbtools.errors import listing, nearest
 
@@ -22,11 +22,22 @@ class Limits:
     max_tokens: int = 20_000  #: bytes of the encoded result / 3
     max_cell: int = 2_000  #: characters of one cell in a list
     timeout: float = 10.0  #: seconds
+    calls_per_minute: int | None = None  #: of one caller; None: as many as they come
+    concurrent_calls: int | None = None  #: of one caller at the same time; None: as many as they come
 
     @property
     def max_bytes(self) -> int:
         """How many bytes the encoded result may take."""
         return self.max_tokens * 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Somebody who makes calls: the role that decides what there is, and what is known of them."""
+
+    role: str = "default"
+    claims: Mapping[str, object] = field(default_factory=dict)  #: for row filters, by name
+    identity: str | None = None  #: None: whoever started the server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +86,12 @@ class Rule:
         """Return how precisely the pattern means *table*, None where it does not."""
         names = (table.name, catalog.qualified(table))
         meant = names[1] if "." in self.pattern else names[0]
-        # A label means one table; a name that is none may mean several.
-        if self.pattern in (*names, catalog.label(table)) and table in catalog.named(self.pattern):
+        # A label means one table; a name that is none may mean several. What cannot be read counts, so
+        # that a name means the same whichever login reads the catalog.
+        whole = catalog.whole
+        if self.pattern in (*names, whole.label(table)) and any(
+            (each.schema, each.name) == (table.schema, table.name) for each in whole.named(self.pattern)
+        ):
             return MOST_PRECISE
         if self.is_pattern and fnmatchcase(meant, self.pattern):
             return len(WILDCARD.sub("", self.pattern))
@@ -90,6 +105,21 @@ class Rule:
 
 WILDCARD = re.compile(r"[*?]|\[[^\]]*\]")
 MOST_PRECISE = 1_000_000  #: of a name that is no pattern
+#: What is shown of such a column is the same for all cells, and so no cell is read.
+BLANK = (Mask.NULL, Mask.REDACT)
+
+
+SET_ROLE = "role"  #: the setting that makes a statement run as another role of the database
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionSetting:
+    """What the database is told before each statement of a role, for rules of its own."""
+
+    name: str
+    value: str = ""
+    claim: str | None = None  #: whose value it has instead
+    source: Source = field(default_factory=Source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +129,8 @@ class Role:
     name: str = "default"
     limits: Limits = field(default_factory=Limits)
     rules: tuple[Rule, ...] | None = None  #: own ones before inherited ones; None: everything may be seen
+    session: tuple[SessionSetting, ...] = ()
+    problems: tuple[Finding, ...] = ()  #: with what is written; what they concern has been withheld
     source: Source = field(default_factory=Source)
 
     def rule_of(self, catalog: Catalog, table: Table) -> Rule | None:
@@ -122,7 +154,7 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
     misses = False
     for rule in role.rules or ():
         problems = list(_problems(catalog, role, rule))
-        findings += problems
+        findings += problems or _unread(catalog, role, rule)
         misses |= bool(problems) and rule.grant is None
         rules.append(replace(rule, grant=None) if problems else rule)
     if misses:
@@ -132,14 +164,15 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
 
 def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
     """Yield what is wrong with *rule*: it means no table, or names columns that its tables do not have."""
-    tables = [table for table in catalog.tables if rule.precision(catalog, table) is not None]
+    whole = catalog.whole
+    tables = [table for table in whole.tables if rule.precision(catalog, table) is not None]
     where = f"role {role.name}, tables.{rule.pattern}"
     if not tables and rule.pattern != "*":
-        labels = map(catalog.label, catalog.tables)
+        labels = map(whole.label, whole.tables)
         message = f"{where}: there is no such table. {nearest(rule.pattern, labels)}"
         yield Finding(code="unknown_table", message=message.rstrip(), source=rule.source)
     if len(tables) > 1 and not rule.is_pattern:
-        message = f"{where}: this is the name of {listing(map(catalog.label, tables))}. Write one of them."
+        message = f"{where}: this is the name of {listing(map(whole.label, tables))}. Write one of them."
         yield Finding(code="ambiguous_table", message=message, source=rule.source)
     if rule.grant is None:
         return
@@ -149,33 +182,62 @@ def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
         if not any(name in table.column_by_name for table in tables):
             known = list(dict.fromkeys(each for table in tables for each in table.column_by_name))
             one = len(tables) == 1
-            has = (
-                f"{catalog.label(tables[0])} has no column" if one else "no table that it means has a column"
-            )
+            has = f"{whole.label(tables[0])} has no column" if one else "no table that it means has a column"
             message = f"{where}: {has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
             yield Finding(code="unknown_column", message=message, source=rule.source)
 
 
+def _unread(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
+    """Yield what *rule* grants by name and the login may not select: a pattern grants what can be read."""
+    where = f"role {role.name}, tables.{rule.pattern}: the login may not select"
+    for table in catalog.whole.tables:
+        hidden = catalog.unreadable.get((table.schema, table.name), ())
+        if not hidden or rule.grant is None or role.rule_of(catalog, table) != rule:
+            continue
+        label = catalog.whole.label(table)
+        if catalog.table(table.schema, table.name) is None:
+            message = "" if rule.is_pattern else f"{where} from {label}."
+        else:
+            names = [name for name in hidden if _means_to_show(rule, name)]
+            message = f"{where} {listing(names)} of {label}." if names else ""
+        if message:
+            yield Finding(code="unreadable", message=message, level="warning", source=rule.source)
+
+
+def _means_to_show(rule: Rule, column: str) -> bool:
+    """Return whether *rule* grants cells of *column* by its name, or by that of the table alone."""
+    grant = rule.grant or Grant()
+    granted = not rule.is_pattern if grant.columns is None else column in grant.columns
+    return granted and column not in grant.exclude and grant.masks.get(column) not in BLANK
+
+
 def restrict(catalog: Catalog, role: Role) -> Catalog:
     """Return the part of *catalog* that *role* has been granted."""
+    bare = replace(catalog, warnings=(), posture=(), unreadable={})
     if role.rules is None:
-        return catalog
+        return bare
+    whole = catalog.whole
     seen = {
-        (table.schema, table.name): _narrowed(table, rule.grant)
+        (table.schema, table.name): _narrowed(whole.table(table.schema, table.name) or table, rule.grant)
         for table in catalog.tables
         if (rule := role.rule_of(catalog, table)) is not None and rule.grant is not None
     }
     seen = {place: table for place, table in seen.items() if table.columns}
     tables = (replace(table, foreign_keys=tuple(_followed(table, seen))) for table in seen.values())
-    return replace(catalog, tables=tuple(tables), warnings=())
+    return replace(bare, tables=tuple(tables))
 
 
 def _narrowed(table: Table, grant: Grant) -> Table:
-    """Return what *grant* leaves of *table*, its foreign keys for now as they are."""
+    """Return what *grant* leaves of *table*, its foreign keys for now as they are.
+
+    Of the columns that cannot be read only those are left of which the role has asked for no cell.
+    """
     columns = tuple(
         _masked(column, grant.masks.get(column.name))
         for column in table.columns
-        if (grant.columns is None or column.name in grant.columns) and column.name not in grant.exclude
+        if (grant.columns is None or column.name in grant.columns)
+        and column.name not in grant.exclude
+        and (column.type is not UNREADABLE or grant.masks.get(column.name) in BLANK)
     )
     plain = {column.name for column in columns if column.type.mask is None}
     whole = len(plain) == len(table.columns) and grant.filter is None

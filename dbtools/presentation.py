@@ -2,10 +2,12 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -77,6 +79,18 @@ def print_explanation(found: Explanation) -> None:
     if found.sql is not None:
         _print(Text(found.sql))
         _print(Text(f"parameters: {dump(list(found.parameters))[1]}"))
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show on stderr how far something is, and nothing when it has ended."""
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title)
+
+        def report(done: int, of: int, name: str) -> None:
+            bar.update(task, completed=done, total=of, description=f"{title} {visible(name)}")
+
+        yield report
 
 
 def _costs(content: Mapping[str, object], parts: Sequence[str]) -> list[object]:

@@ -15,6 +15,7 @@ from dbtools.catalog import Column, Table
 from dbtools.column_types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
 from dbtools.errors import listing, nearest
 from dbtools.paths import Distant
+from dbtools.policy import SessionSetting
 
 MOST_CONDITIONS = 50
 MOST_VALUES = 1_000
@@ -115,6 +116,7 @@ class Statement:
     shape: Select
     values: Mapping[str, object] = field(default_factory=dict)
     claims: Mapping[str, object] = field(default_factory=dict)  #: of the caller, for the filters of tables
+    session: tuple[SessionSetting, ...] = ()  #: what the database is told of the caller
     limit: int
 
 

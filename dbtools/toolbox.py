@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import anyio
@@ -10,7 +11,7 @@ from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.column_types import quoted
 from dbtools.errors import nearest
-from dbtools.policy import Limits, Role, restrict
+from dbtools.policy import Caller, Limits, Role, restrict
 from dbtools.results import Answer, Media, ResultSet, Style
 from dbtools.statement import Statement
 from dbtools.tools import Listing, Setting, Surface, Tool, ToolDefinition, Toolset, choose, define, listed
@@ -20,8 +21,6 @@ from dbtools.tools.surface import pinned_tables
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
 COMPLETION = 1.0  #: seconds in which keys may be looked up while somebody types
-Claims = Mapping[str, object]  #: what is known of a caller, by name
-NO_CLAIMS: Claims = {}
 NOTHING = ResultSet(outputs=(), rows=())
 
 
@@ -42,6 +41,15 @@ class View:
     warnings: tuple[str, ...]  #: what the operator should know, and no caller
     tools: Toolset = field(repr=False)  #: all that can be called
     definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
+
+    @cached_property
+    def vocabulary(self) -> frozenset[str]:
+        """The names of the tables, columns and relations that the role sees."""
+        names: set[str] = set()
+        for table in self.catalog.tables:
+            names.update((table.schema, table.name, *table.column_by_name))
+            names.update(self.setting.paths.relations(table))
+        return frozenset(names)
 
     @property
     def catalog(self) -> Catalog:
@@ -65,20 +73,37 @@ class Manner:
     listing: Listing = field(default_factory=Listing)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """The roles as they can be served, and what is wrong with them."""
+
+    roles: Sequence[Role]
+    catalogs: Mapping[str, Catalog] = field(default_factory=dict)  #: of roles whose login sees another one
+    problems: tuple[str, ...] = ()
+
+
+Settle = Callable[[Catalog], Awaitable[Settled]]  #: of a catalog
+
+
 def take_snapshot(
-    catalog: Catalog, roles: Sequence[Role], manner: Manner, before: Snapshot | None = None
+    catalog: Catalog, settled: Settled, manner: Manner, before: Snapshot | None = None
 ) -> Snapshot:
-    """Return the snapshot in which each of *roles* sees its part of *catalog*.
+    """Return the snapshot in which each role sees its part of *catalog*.
 
     A role that was in the snapshot *before* keeps its surface: clients would lose all tools at once.
     """
     surfaces = {name: view.surface for name, view in before.views.items()} if before else {}
-    views = {role.name: _view(catalog, role, manner, surfaces.get(role.name)) for role in roles}
+    warnings = (*catalog.warnings, *settled.problems)
+    views: dict[str, View] = {}
+    for role in settled.roles:
+        seen = restrict(settled.catalogs.get(role.name, catalog), role)
+        views[role.name] = _view(seen, role, manner, surfaces.get(role.name), warnings)
     return Snapshot(catalog=catalog, views=views)
 
 
-def _view(catalog: Catalog, role: Role, manner: Manner, surface: Surface | None) -> View:
-    seen = restrict(catalog, role)
+def _view(
+    seen: Catalog, role: Role, manner: Manner, surface: Surface | None, warnings: tuple[str, ...]
+) -> View:
     setting = Setting(catalog=seen, limits=role.limits, style=manner.style)
     tools = define(setting)
     surface = surface or choose(manner.listing, tools)
@@ -88,14 +113,10 @@ def _view(catalog: Catalog, role: Role, manner: Manner, surface: Surface | None)
         role=role,
         setting=setting,
         surface=surface,
-        warnings=catalog.warnings,
+        warnings=warnings,
         tools=tools,
         definitions=definitions,
     )
-
-
-#: A catalog in; the roles that can be served of it out, and what is wrong with them.
-Settle = Callable[[Catalog], Awaitable[tuple[Sequence[Role], tuple[str, ...]]]]
 
 
 class Toolbox:
@@ -106,7 +127,7 @@ class Toolbox:
         introspect: Callable[[], Awaitable[Catalog]],
         execution: Executes,
         *,
-        roles: "Settle | Sequence[Role]",
+        roles: Settle | Sequence[Role],
         manner: Manner,
     ) -> None:
         self._introspect = introspect
@@ -124,10 +145,8 @@ class Toolbox:
     async def _refresh(self) -> Snapshot:
         catalog = await self._introspect()
         roles = self._roles
-        if callable(roles):
-            roles, problems = await roles(catalog)
-            catalog = replace(catalog, warnings=(*catalog.warnings, *problems))
-        self._snapshot = take_snapshot(catalog, roles, self._manner, self._snapshot)
+        settled = await roles(catalog) if callable(roles) else Settled(roles=roles)
+        self._snapshot = take_snapshot(catalog, settled, self._manner, self._snapshot)
         return self._snapshot
 
     async def snapshot(self) -> Snapshot:
@@ -146,65 +165,64 @@ class Toolbox:
         """Return the definitions of the tools that *role* may call, always in the same order."""
         return (await self.view(role)).definitions
 
-    async def call(
-        self, role: str, name: str, arguments: Mapping[str, object], claims: Claims = NO_CLAIMS
-    ) -> Answer:
-        """Return the answer of the tool *name*, or raise UnknownTool or a CallError.
-
-        *claims* are what is known of the caller, for the row filters of the role.
-        """
-        view = await self.view(role)
+    async def call(self, caller: Caller, name: str, arguments: Mapping[str, object]) -> Answer:
+        """Return the answer of the tool *name*, or raise UnknownTool or a CallError."""
+        view = await self.view(caller.role)
         call = _tool(view, name).bind(arguments)
         if call.statement is None:
             return call.render(NOTHING)
-        found = await self._execute(call.statement, view.role.limits, claims)
-        return call.render(found, await self._inquire(call.inquire(found), view.role.limits, claims))
+        found = await self._execute(call.statement, view.role, caller)
+        return call.render(found, await self._inquire(call.inquire(found), view.role, caller))
 
-    async def _execute(self, statement: Statement, limits: Limits, claims: Claims) -> ResultSet:
-        claimed = replace(statement, claims=claims) if claims else statement
-        return await self._execution.execute(claimed, limits)
+    async def _execute(
+        self, statement: Statement, role: Role, caller: Caller, *, timeout: float | None = None
+    ) -> ResultSet:
+        """Run *statement* under the limits of *role*, of which *timeout* may be lower."""
+        if caller.claims or role.session:
+            statement = replace(statement, claims=caller.claims, session=role.session)
+        limits = role.limits if timeout is None else replace(role.limits, timeout=timeout)
+        return await self._execution.execute(statement, limits)
 
     async def _inquire(
-        self, inquiries: Sequence[Statement], limits: Limits, claims: Claims
+        self, inquiries: Sequence[Statement], role: Role, caller: Caller
     ) -> Sequence[ResultSet]:
         """Return the results of *inquiries*, as many as are there soon: the call has its answer already."""
         found: list[ResultSet] = []
         ends = anyio.current_time() + PATIENCE
         for statement in inquiries:
-            quick = replace(limits, timeout=max(ends - anyio.current_time(), 0.01))
+            left = max(ends - anyio.current_time(), 0.01)
             try:
-                found.append(await self._execute(statement, quick, claims))
+                found.append(await self._execute(statement, role, caller, timeout=left))
             except errors.CallError:
                 break
         return found
 
-    async def read(self, role: str, uri: str, claims: Claims = NO_CLAIMS) -> Media:
+    async def read(self, caller: Caller, uri: str) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
-        view = await self.view(role)
+        view = await self.view(caller.role)
         call = bind_resource(view.setting, uri)
-        found = await self._execute(call.statement, view.role.limits, claims)
+        found = await self._execute(call.statement, view.role, caller)
         return call.render(found)
 
     async def complete(
         self,
-        role: str,
+        caller: Caller,
         template: str,
         name: str,
         value: str,
         given: Mapping[str, str],
-        claims: Claims = NO_CLAIMS,
     ) -> Completed:
         """Return values that begin with *value* for the variable *name* of the addresses of *template*.
 
         *given* are the variables before it; where the database does not answer soon there are none.
         """
-        view = await self.view(role)
+        view = await self.view(caller.role)
         try:
             call = bind_completion(view.setting, template, name, value, given)
             found = NOTHING
             if call.statement is not None:
-                quick = replace(view.role.limits, timeout=min(COMPLETION, view.role.limits.timeout))
-                found = await self._execute(call.statement, quick, claims)
+                soon = min(COMPLETION, view.role.limits.timeout)
+                found = await self._execute(call.statement, view.role, caller, timeout=soon)
         except errors.UnknownArgument:
             raise
         except errors.CallError:

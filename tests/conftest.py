@@ -1,9 +1,11 @@
 """The fixtures that every folder of tests shares: a loop, and real databases."""
 
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -62,6 +64,28 @@ def postgresql_database(
             yield postgresql_server.url_of(name)
 
     return database
+
+
+@pytest.fixture(scope="session")
+def postgresql_login(postgresql_server: PostgresqlServer) -> Callable[..., AbstractContextManager[str]]:
+    """Give a factory: a URL and what a new login is granted in; the URL with that login out.
+
+    `{}` stands for the login's name, which is new.
+    """
+
+    @contextmanager
+    def login(url: str, grants: str) -> Iterator[str]:
+        name = f"dbtools_test_{secrets.token_hex(8)}"
+        # Up to version 14 everybody may create in it.
+        closed = "revoke create on schema public from public"
+        postgresql_server.execute(f"{closed}; create role {name} login", url=url)
+        try:
+            postgresql_server.execute(grants.replace("{}", name), url=url)
+            yield urlsplit(url)._replace(netloc=f"{name}@{urlsplit(url).netloc.rpartition('@')[2]}").geturl()
+        finally:
+            postgresql_server.execute(f"drop owned by {name}; drop role {name}", url=url)
+
+    return login
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ FLOORS = (
     {"database"},
     {"execution"},
     {"toolbox"},
+    {"call_log"},
     {"watch", "registry", "config", "explanation"},
     {"server", "presentation"},
     {"cli"},
@@ -60,7 +61,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "postgresql": ("dialects",),
     "sqlite": ("dialects",),
 }
-LATE_IMPORTERS = ("cli", "__main__", "server.__init__")
+LATE_IMPORTERS = ("cli", "__main__", "server.__init__", "server.quotas")
 BLANKET_CATCHERS = ("cli", "server")
 VAGUE_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
 MAX_LINES_OF_MODULE = 400

@@ -4,7 +4,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -15,11 +15,13 @@ from pydantic import ValidationError
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.column_types import quoted
+from dbtools.config.login import check_strictness, grants_of, posture_findings, unreadable_tables
 from dbtools.config.review import review
-from dbtools.config.roles import roles_of, settled
+from dbtools.config.roles import held, roles_of
 from dbtools.config.sections import (
     DatabaseSection,
     LimitsSection,
+    LogSection,
     ResultsSection,
     Settings,
     TableSection,
@@ -29,17 +31,19 @@ from dbtools.database import Database
 from dbtools.dialects import resolved_url, url_of_file
 from dbtools.errors import listing, nearest
 from dbtools.execution import Execution
-from dbtools.policy import Role
-from dbtools.toolbox import Toolbox
+from dbtools.positions import line_of
+from dbtools.toolbox import Settled, Toolbox
 
 __all__ = [
     "DatabaseSection",
     "LimitsSection",
+    "LogSection",
     "ResultsSection",
     "Settings",
     "TableSection",
     "ToolsSection",
     "described",
+    "grants_of",
     "is_file",
     "load",
     "open_toolbox",
@@ -93,33 +97,57 @@ def load(path: Path) -> Settings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise errors.ConfigurationError(f"{path.name}: not TOML: {exc}.") from exc
     try:
-        settings = Settings.model_validate(_filled(content, path.name, ""))
+        settings = Settings.model_validate(_filled(content, Written(file=path.name, text=text), ()))
     except ValidationError as exc:
-        raise _complaint(exc, path.name) from exc
+        raise _complaint(exc, Written(file=path.name, text=text)) from exc
     if not settings.database.url:
         raise errors.ConfigurationError(f"{path.name}: [database] url is missing.")
     url = settings.database.url
     folder = path.absolute().parent
     full = resolved_url(url, folder) if "://" in url else url_of_file(folder / url)
-    settings = settings.model_copy(update={"database": settings.database.model_copy(update={"url": full})})
+    log_file = str(folder / settings.log.file) if settings.log.file else ""
+    settings = settings.model_copy(
+        update={
+            "database": settings.database.model_copy(update={"url": full}),
+            "log": settings.log.model_copy(update={"file": log_file}),
+        }
+    )
     return settings.written_in(path.name, text)
 
 
-def _filled(value: Any, file: str, key: str) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A file that is being read."""
+
+    file: str
+    text: str
+
+    def place(self, key: Sequence[int | str]) -> str:
+        """Return where *key* is written, and the key."""
+        line = line_of(self.text, [str(part) for part in key]) or 1
+        return f"{self.file}:{line}: {'.'.join(map(str, key))}"
+
+
+Key = tuple[int | str, ...]
+
+
+def _filled(value: Any, written: Written, key: Key) -> Any:
     """Return *value* with each ${NAME} in its strings replaced from the environment."""
     if isinstance(value, dict):
-        return {name: _filled(each, file, f"{key}.{name}".lstrip(".")) for name, each in value.items()}
+        return {name: _filled(each, written, (*key, name)) for name, each in value.items()}
     if isinstance(value, list):
-        return [_filled(each, file, f"{key}[{at}]") for at, each in enumerate(value)]
+        return [_filled(each, written, (*key, at)) for at, each in enumerate(value)]
     if not isinstance(value, str):
         return value
-    return VARIABLE.sub(partial(_variable, file, key), value)
+    return VARIABLE.sub(partial(_variable, written, key), value)
 
 
-def _variable(file: str, key: str, match: re.Match[str]) -> str:
+def _variable(written: Written, key: Key, match: re.Match[str]) -> str:
     name = match[1]
     if name not in os.environ:
-        raise errors.ConfigurationError(f"{file}: {key}: the environment has no variable {quoted(name)}.")
+        raise errors.ConfigurationError(
+            f"{written.place(key)}: the environment has no variable {quoted(name)}."
+        )
     before, after = match.string[: match.start()], match.string[match.end() :]
     if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
         # A user or a password in a URL: what would end it there is percent-encoded (RFC 3986, 3.2.1).
@@ -127,22 +155,22 @@ def _variable(file: str, key: str, match: re.Match[str]) -> str:
     return os.environ[name]
 
 
-def _complaint(exc: ValidationError, file: str) -> errors.ConfigurationError:
+def _complaint(exc: ValidationError, written: Written) -> errors.ConfigurationError:
     found = exc.errors(include_url=False)
     # A grant may be a boolean: of a table that is no grant, only what a grant wants helps.
     first = next((each for each in found if "bool" not in each["loc"]), found[0])
     place = [part for part in first["loc"] if part not in ("bool", "GrantSection")]
-    key = ".".join(str(part) for part in place if not str(part).startswith("function-"))
+    where = written.place([part for part in place if not str(part).startswith("function-")])
     if first["type"] == "extra_forbidden":
         known = _known(place[:-1])
         return errors.ConfigurationError(
-            f"{file}: {key}: there is no such key.",
+            f"{where}: there is no such key.",
             hint=f"{nearest(str(first['loc'][-1]), known)}Keys here: {listing(known)}.",
         )
     message = WANTED.get(first["type"]) or first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     # Not of texts: one may hold a secret of the environment.
     given = f", not {first['input']}" if isinstance(first["input"], int | float) else ""
-    return errors.ConfigurationError(f"{file}: {key}: {message}{given}.")
+    return errors.ConfigurationError(f"{where}: {message}{given}.")
 
 
 WANTED: Mapping[str, str] = {
@@ -175,12 +203,15 @@ def described(catalog: Catalog, sections: Mapping[str, TableSection]) -> Catalog
     tables = {(table.schema, table.name): table for table in catalog.tables}
     for name, section in sections.items():
         table = _the_table(catalog, name, "[tables]")
-        tables[(table.schema, table.name)] = _described(table, section)
+        place = (table.schema, table.name)
+        if place in tables:
+            tables[place] = _described(tables[place], section, table.column_by_name)
     return replace(catalog, tables=tuple(tables.values()))
 
 
 def _the_table(catalog: Catalog, name: str, key: str) -> Table:
-    """Return the one table that *name* under *key* means, or raise ConfigurationError."""
+    """Return the one table that *name* under *key* means, readable or not; or raise ConfigurationError."""
+    catalog = catalog.whole
     found = catalog.named(name)
     if len(found) != 1:
         labels = [catalog.label(table) for table in found or catalog.tables]
@@ -192,10 +223,9 @@ def _the_table(catalog: Catalog, name: str, key: str) -> Table:
     return found[0]
 
 
-def _described(table: Table, section: TableSection) -> Table:
+def _described(table: Table, section: TableSection, known: Mapping[str, Column]) -> Table:
     for name in section.columns:
-        if name not in table.column_by_name:
-            known = table.column_by_name
+        if name not in known:
             raise errors.ConfigurationError(
                 f"[tables.{table.name}.columns] {quoted(name)} is no column of {table.name}.",
                 hint=f"{nearest(name, known)}There are: {listing(known)}.",
@@ -213,7 +243,10 @@ async def read_catalog(settings: Settings, database: Database) -> Catalog:
     catalog = described(await database.introspect(settings.selection()), settings.tables)
     for name in settings.tools.pin:
         _the_table(catalog, name, "[tools] pin")
-    return catalog
+    if settings.roles:
+        # What they name and the login may not select is told with the rules that name it.
+        return catalog
+    return replace(catalog, warnings=(*unreadable_tables(catalog), *catalog.warnings))
 
 
 def open_toolbox(settings: Settings) -> tuple[Toolbox, Database]:
@@ -221,12 +254,17 @@ def open_toolbox(settings: Settings) -> tuple[Toolbox, Database]:
     database = Database(settings.database.url)
 
     async def introspect() -> Catalog:
-        return await read_catalog(settings, database)
+        catalog = await read_catalog(settings, database)
+        check_strictness(settings, catalog)
+        return catalog
 
-    async def settle(catalog: Catalog) -> tuple[tuple[Role, ...], tuple[str, ...]]:
-        found = [await settled(role, catalog, database) for role in roles_of(settings)]
-        return tuple(role for role, _ in found), tuple(
-            str(each) for _, findings in found for each in findings
+    async def settle(catalog: Catalog) -> Settled:
+        found = [await held(settings, role, catalog, database) for role in roles_of(settings)]
+        findings = (finding for each in found for finding in each.findings)
+        return Settled(
+            roles=[each.served for each in found],
+            catalogs={each.served.name: each.catalog for each in found},
+            problems=tuple(map(str, (*posture_findings(settings, catalog), *findings))),
         )
 
     execution = Execution(database, hash_key=settings.policy.hash_key.encode())

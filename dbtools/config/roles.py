@@ -1,22 +1,39 @@
 """The roles that a configuration describes: sections in, Roles out, held against the database."""
 
+import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dbtools import errors
-from dbtools.catalog import Catalog, RowFilter
+from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.column_types import Mask, quoted
 from dbtools.config.sections import GrantSection, Settings
 from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.errors import listing, nearest
 from dbtools.parameters import SqlError, scan
-from dbtools.policy import Finding, Grant, Limits, Role, Rule, vetted
+from dbtools.policy import (
+    SET_ROLE,
+    Finding,
+    Grant,
+    Limits,
+    Role,
+    Rule,
+    SessionSetting,
+    Source,
+    vetted,
+)
+
+CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
 
 
 def roles_of(settings: Settings) -> tuple[Role, ...]:
-    """Return the roles that are configured, or the one that sees everything; or raise ConfigurationError."""
-    limits = Limits(**settings.limits.model_dump())
+    """Return the roles that are configured, or the one that sees everything.
+
+    What cannot be meant is withheld, and is among the problems of its role.
+    """
+    limits = Limits(**settings.limits.model_dump(exclude={"storage"}))
     if not settings.roles:
         return (Role(limits=limits),)
     return tuple(_role(settings, name, limits) for name in settings.roles)
@@ -25,74 +42,171 @@ def roles_of(settings: Settings) -> tuple[Role, ...]:
 def _role(settings: Settings, name: str, limits: Limits) -> Role:
     wanted = settings.roles[name].limits.model_dump(exclude_none=True)
     # A role may set lower limits, never higher ones.
-    lowered = {key: min(value, getattr(limits, key)) for key, value in wanted.items()}
-    lineage = dict.fromkeys(_lineage(settings, name, ()))
-    rules = tuple(rule for each in lineage for rule in _rules(settings, each))
-    source = settings.source("roles", name)
-    return Role(name=name, limits=replace(limits, **lowered), rules=rules, source=source)
+    lowered = {key: _least(value, getattr(limits, key)) for key, value in wanted.items()}
+    role = Role(name=name, limits=replace(limits, **lowered), rules=(), source=settings.source("roles", name))
+    try:
+        lineage = tuple(dict.fromkeys(_lineage(settings, name, ())))
+        session = {one.name: one for each in reversed(lineage) for one in _session(settings, each)}
+    except _Refused as exc:
+        # What it does not inherit may be a denial: then it sees nothing.
+        return replace(role, problems=(exc.finding,))
+    rules: list[Rule] = []
+    problems: list[Finding] = []
+    for each in lineage:
+        for pattern in settings.roles[each].tables:
+            rule, found = _rule(settings, each, pattern)
+            rules.append(rule)
+            problems += found
+    return replace(role, rules=tuple(rules), session=tuple(session.values()), problems=tuple(problems))
+
+
+def _least(wanted: Any, limit: Any) -> Any:
+    return wanted if limit is None else min(wanted, limit)
+
+
+class _Refused(Exception):
+    """Something that is written cannot be meant."""
+
+    def __init__(self, code: str, message: str, source: Source) -> None:
+        super().__init__(message)
+        self.finding = Finding(code=code, message=message, source=source)
 
 
 def _lineage(settings: Settings, name: str, above: tuple[str, ...]) -> Iterator[str]:
     """Yield the role *name* and those that it inherits from, the nearest first."""
-    if name in above:
-        raise errors.ConfigurationError(
-            f"{settings.file}: roles.{above[-1]}.inherits: {quoted(name)} inherits from itself."
+    if name in above or name not in settings.roles:
+        child = above[-1]
+        problem = (
+            f"{quoted(name)} inherits from itself."
+            if name in above
+            else f"there is no role {quoted(name)}. "
+            f"{nearest(name, settings.roles)}Roles: {listing(settings.roles)}."
         )
-    if name not in settings.roles:
-        raise errors.ConfigurationError(
-            f"{settings.file}: roles.{above[-1]}.inherits: there is no role {quoted(name)}.",
-            hint=f"{nearest(name, settings.roles)}Roles: {listing(settings.roles)}.",
-        )
+        source = settings.source("roles", child, "inherits")
+        raise _Refused("unknown_role", f"role {child}, inherits: {problem}", source)
     yield name
     for parent in settings.roles[name].inherits:
         yield from _lineage(settings, parent, (*above, name))
 
 
-def _rules(settings: Settings, role: str) -> Iterator[Rule]:
-    for pattern, wanted in settings.roles[role].tables.items():
-        source = settings.source("roles", role, "tables", pattern)
-        yield Rule(
-            pattern=pattern, grant=_grant(settings, wanted, f"roles.{role}.tables.{pattern}"), source=source
-        )
-
-
-def _grant(settings: Settings, wanted: bool | GrantSection, key: str) -> Grant | None:
+def _rule(settings: Settings, role: str, pattern: str) -> tuple[Rule, tuple[Finding, ...]]:
+    source = settings.source("roles", role, "tables", pattern)
+    rule = Rule(pattern=pattern, grant=None, source=source)
+    wanted = settings.roles[role].tables[pattern]
     if isinstance(wanted, bool):
-        return Grant() if wanted else None
+        return replace(rule, grant=Grant() if wanted else None), ()
+    try:
+        return replace(rule, grant=_grant(settings, wanted, f"role {role}, tables.{pattern}", source)), ()
+    except _Refused as exc:
+        return rule, (exc.finding,)
+
+
+def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source) -> Grant:
     if Mask.HASH in wanted.mask.values() and not settings.policy.hash_key:
-        raise errors.ConfigurationError(f"{settings.file}: {key}.mask: hash needs [policy] hash_key.")
+        raise _Refused("no_hash_key", f"{where}.mask: hash needs [policy] hash_key.", source)
     return Grant(
         columns=wanted.columns,
         exclude=wanted.exclude,
-        filter=None if wanted.where is None else _filter(settings, wanted.where, f"{key}.where"),
+        filter=None if wanted.where is None else _filter(settings, wanted.where, f"{where}.where", source),
         masks=wanted.mask,
         aggregate=wanted.aggregate,
     )
 
 
-def _filter(settings: Settings, where: str, key: str) -> RowFilter:
+def _filter(settings: Settings, where: str, place: str, source: Source) -> RowFilter:
     try:
         condition = scan(where, dialect_of(settings.database.url).lexis)
     except SqlError as exc:
-        raise errors.ConfigurationError(f"{settings.file}: {key}: {exc}.") from exc
+        raise _Refused("bad_filter", f"{place}: {exc}.", source) from exc
     others = [parameter for parameter in condition.parameters if parameter.claim is None]
     if others or condition.empty or condition.ending:
         problem = (
             f"{others[0]} is no claim: write :claims.{others[0].name}" if others else "wants a condition"
         )
-        raise errors.ConfigurationError(f"{settings.file}: {key}: {problem}.")
+        raise _Refused("bad_filter", f"{place}: {problem}.", source)
     return RowFilter(condition=condition)
 
 
-async def settled(role: Role, catalog: Catalog, database: Database) -> tuple[Role, tuple[Finding, ...]]:
-    """Return *role* as it can be served, and what is wrong with it: what cannot be meant is withheld."""
-    role, findings = vetted(catalog, role)
+def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
+    """Yield what the database is told when *role* calls."""
+    section = settings.roles[role]
+    for name, value in section.settings.items():
+        source = settings.source("roles", role, "settings", name)
+        if name.lower() == SET_ROLE:
+            raise _Refused("bad_session", f"role {role}, settings.{name}: write set_role instead.", source)
+        claim = CLAIM.fullmatch(value)
+        yield SessionSetting(
+            name=name,
+            value="" if claim else value,
+            claim=claim[1] if claim else None,
+            source=source,
+        )
+    if section.set_role is not None:
+        source = settings.source("roles", role, "set_role")
+        yield SessionSetting(name=SET_ROLE, value=section.set_role, source=source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A role held against the database."""
+
+    written: Role
+    served: Role  #: without what cannot be meant
+    catalog: Catalog = field(repr=False)  #: what the database itself lets the role see
+    findings: tuple[Finding, ...]
+
+
+async def held(settings: Settings, role: Role, catalog: Catalog, database: Database) -> Held:
+    """Return *role* held against *database*, which holds *catalog*: what cannot be meant is withheld."""
+    try:
+        seen = await _seen(settings, role, catalog, database)
+    except errors.Refused as exc:
+        sources = [setting.source for setting in role.session]
+        finding = Finding(
+            code="bad_session",
+            message=f"role {role.name}, set_role and settings: {exc.message}",
+            source=sources[-1],
+        )
+        return Held(
+            written=role,
+            served=replace(role, rules=()),
+            catalog=catalog,
+            findings=(*role.problems, finding),
+        )
+    served, findings = vetted(seen, role)
+    findings = (*role.problems, *findings)
     rules: list[Rule] = []
-    for rule in role.rules or ():
-        rule, found = await _with_filter(role, rule, catalog, database)
+    for rule in served.rules or ():
+        rule, found = await _with_filter(served, rule, seen, database)
         rules.append(rule)
         findings += found
-    return (role if role.rules is None else replace(role, rules=tuple(rules))), findings
+    if served.rules is not None:
+        served = replace(served, rules=tuple(rules))
+    return Held(written=role, served=served, catalog=seen, findings=findings)
+
+
+async def _seen(settings: Settings, role: Role, catalog: Catalog, database: Database) -> Catalog:
+    """Return what the database shows to the session of *role*, described as *catalog* is."""
+    if not role.session:
+        return catalog
+    known = {setting.name: setting.value for setting in role.session if setting.claim is None}
+    seen = await database.introspect(settings.selection(), known)
+    whole = {(table.schema, table.name): table for table in catalog.tables}
+    tables = (_as_described(table, whole.get((table.schema, table.name))) for table in seen.tables)
+    return replace(seen, tables=tuple(tables))
+
+
+def _as_described(table: Table, whole: Table | None) -> Table:
+    """Return *table* with the comments of *whole*."""
+    if whole is None:
+        return table
+    columns = tuple(
+        replace(column, comment=whole.column_by_name[column.name].comment)
+        if column.name in whole.column_by_name
+        else column
+        for column in table.columns
+    )
+    return replace(table, comment=whole.comment, columns=columns)
 
 
 async def _with_filter(

@@ -14,14 +14,14 @@ from dbtools.results import Rows, Style, Text
 from dbtools.toolbox import Manner
 from dbtools.tools import Listing, Surface
 
-UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
+UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
 def _seconds(value: object) -> object:
     """Read "10s", "500ms" or "2m" as seconds."""
     if not isinstance(value, str):
         return _number(value)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", value.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", value.strip())
     if match is None:
         raise ValueError('wants a duration such as "10s", "500ms" or "2m"')
     return float(match[1]) * UNITS[match[2]]
@@ -74,6 +74,13 @@ class LimitsSection(Section):
     max_tokens: Whole = Field(default=20_000, ge=500, le=1_000_000, description="bytes of one answer / 3")
     max_cell: Whole = Field(default=2_000, ge=20, le=100_000, description="characters of one cell in a list")
     timeout: Duration = Field(default=10.0, description='of one call: "10s", "500ms", "2m", or seconds')
+    calls_per_minute: Whole | None = Field(default=None, ge=1, description="of one caller; none: any number")
+    concurrent_calls: Whole | None = Field(
+        default=None, ge=1, description="of one caller at the same time; none: any number"
+    )
+    storage: str = Field(
+        default="", description="where calls are counted: memory, or redis://… for several servers"
+    )
 
 
 class ToolsSection(Section):
@@ -117,6 +124,8 @@ class RoleLimitsSection(Section):
     max_tokens: Whole | None = Field(default=None, ge=500, description="as in [limits], never more")
     max_cell: Whole | None = Field(default=None, ge=20, description="as in [limits], never more")
     timeout: Duration | None = Field(default=None, description="as in [limits], never more")
+    calls_per_minute: Whole | None = Field(default=None, ge=1, description="as in [limits], never more")
+    concurrent_calls: Whole | None = Field(default=None, ge=1, description="as in [limits], never more")
 
 
 class RoleSection(Section):
@@ -126,6 +135,12 @@ class RoleSection(Section):
         default={}, description="by name or pattern: true, false, or what is seen of it"
     )
     inherits: tuple[str, ...] = Field(default=(), description="roles whose grants it has as well")
+    set_role: str | None = Field(
+        default=None, min_length=1, description="role of the database that its statements run as"
+    )
+    settings: dict[str, str] = Field(
+        default={}, description="settings of the database for its statements; :claims.x is a claim"
+    )
     limits: RoleLimitsSection = RoleLimitsSection()
 
 
@@ -133,6 +148,25 @@ class PolicySection(Section):
     """[policy]: what all roles share."""
 
     hash_key: str = Field(default="", description="secret of the mask hash, such as ${DBTOOLS_HASH_KEY}")
+
+
+class LogSection(Section):
+    """[log]: where each call is written down."""
+
+    file: str = Field(default="", description="file of JSON lines; none: stderr")
+    arguments: StrictBool = Field(default=False, description="whether values are written down, or only names")
+    max_bytes: Whole = Field(default=10 * 2**20, ge=10_000, description="size at which another file is begun")
+    keep: Whole = Field(
+        default=5, ge=0, le=1_000, description="older files that are kept, as FILE.1, FILE.2, …"
+    )
+
+
+class ServerSection(Section):
+    """[server]: how it is served."""
+
+    strict: StrictBool = Field(
+        default=False, description="whether a login that can do more than read is refused"
+    )
 
 
 class Settings(Section):
@@ -145,6 +179,8 @@ class Settings(Section):
     results: ResultsSection = ResultsSection()
     roles: dict[str, RoleSection] = {}
     policy: PolicySection = PolicySection()
+    log: LogSection = LogSection()
+    server: ServerSection = ServerSection()
     _file: str = PrivateAttr(default="")
     _text: str = PrivateAttr(default="")
 

@@ -13,6 +13,7 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import listing
 from dbtools.parameters import Lexis
+from dbtools.policy import Role
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver
@@ -25,8 +26,17 @@ class Dialect(Protocol):
 
     lexis: Lexis
 
-    async def introspect(self, url: str, selection: Selection) -> Catalog:
-        """Return what the database at *url* holds, or raise DatabaseUnavailable."""
+    async def introspect(self, url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
+        """Return what the database at *url* holds, or raise DatabaseUnavailable.
+
+        *session* are settings of the database that may narrow it; where they cannot be: Refused.
+        """
+
+    async def grants(self, url: str, catalog: Catalog, role: Role, login: str) -> str:
+        """Return an SQL script for a *login* that reads what *role* reads of *catalog*, and no more.
+
+        Raise ConfigurationError where there are no logins, or where it cannot be told what is read.
+        """
 
 
 #: by the scheme of a URL, up to a plus sign

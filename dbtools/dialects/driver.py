@@ -84,9 +84,11 @@ class Driver(Protocol):
         *,
         limit: int,
         timeout: float,
+        session: Mapping[str, str],
     ) -> Fetched:
         """Run *plan* on the driver's *connection*; at most *limit* rows, stopped after *timeout* seconds.
 
+        For this statement alone the database has the settings *session*, where it has any.
         When the task is cancelled the statement is stopped in the database, and the connection is usable
         again when this returns; where that fails the connection is closed.
         """

@@ -3,34 +3,28 @@
 Identifiers come from the catalog and are always quoted; values are always bound.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import quoted_name
 
 from dbtools.aggregates import Bucket, Bucketed, Function, Measure
-from dbtools.catalog import Column, RowFilter, Table
-from dbtools.column_types import ORDER, TEXTUAL, ColumnType, Family, Mask, Operator
+from dbtools.catalog import Column, Table
+from dbtools.column_types import ORDER, TEXTUAL, ColumnType, Family, Operator
 from dbtools.dialects.driver import Plan
+from dbtools.dialects.sources import SEEN, Element, Filtering, column_named, column_of, source, unveiled
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
 from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Term
 
-Element = sa.ColumnElement[Any]
 Truth = sa.ColumnElement[bool]
 
 MOST_JOINS = 30  #: more take a planner too long, and one database takes no more than 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
-#: What is shown of such a column is the same for all cells, and so no cell is read.
-BLANK = (Mask.NULL, Mask.REDACT)
 ESCAPE = "\\"
 
 
-class Grammar(Protocol):
+class Grammar(Filtering, Protocol):
     """What the databases say differently."""
 
     @property
@@ -55,9 +49,6 @@ class Grammar(Protocol):
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Return whether the array *column* has the value of the parameter *name* among its items."""
 
-    def claim(self, name: str, cast: str) -> Element:
-        """Return the parameter *name*, a claim of the caller, as the type that *cast* names."""
-
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
         """Return what is read for *output*: its value, and its full length where it may be cut."""
 
@@ -77,6 +68,7 @@ class Terms:
     def __init__(self, table: Table, grammar: Grammar) -> None:
         self._grammar = grammar
         self.claims: dict[str, str] = {}  #: by the parameters of row filters
+        self._filter = table.filter
         self._table = self._source(table, "t")
         self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
         self.clause: sa.FromClause = self._table  #: once every term has been asked for
@@ -85,13 +77,24 @@ class Terms:
         """Return the expression of *term*; a path joins what it leads through."""
         match term:
             case Column():
-                return _column(self._table, term)
+                return column_of(self._table, term)
             case Distant():
-                return _column(self._along(term.path), term.column)
+                return column_of(self._along(term.path), term.column)
             case Bucketed():
                 return self._grammar.bucket(self[term.place], term.place.type, term.bucket)
             case Measure():
                 return self._measure(term)
+
+    def asked(self, conditions: Sequence[Truth], match: Match) -> Truth:
+        """Return whether all or any of *conditions* hold, which hidden rows are not asked at a barrier."""
+        if self._filter is None or not self._grammar.barrier:
+            return sa.and_(*conditions) if match is Match.ALL else sa.or_(*conditions)
+        # One after the other: as a value, "and" and "or" are computed with both their sides.
+        *others, lazy = conditions
+        for each in reversed(others):
+            lazy = sa.case((each, lazy)) if match is Match.ALL else sa.case((each, sa.true()), else_=lazy)
+        # Of a table at the end of a path only the rows that its filter shows are joined at all.
+        return sa.case((column_named(self._table, SEEN), lazy))
 
     def _measure(self, measure: Measure) -> Element:
         if measure.place is None:
@@ -122,7 +125,7 @@ class Terms:
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
             # The target stands first: its collation tells its rows apart.
-            same = [_named(target, there) == _named(before, here) for there, here in pairs]
+            same = [column_named(target, there) == column_named(before, here) for there, here in pairs]
             self.clause = self.clause.outerjoin(target, sa.and_(*same))
             self._joined[path] = target
         return self._joined[path]
@@ -136,12 +139,13 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     cells = [value for value, *_ in read] + [told for _, *rest in read for told in rest]
     select = sa.select(*(cell.label(f"c{at}") for at, cell in enumerate(cells)))
     if shape.conditions:
-        select = select.where(_conditions(shape.conditions, shape.match, terms, grammar))
+        conditions = [_condition(each, terms[each.term], grammar) for each in shape.conditions]
+        select = select.where(terms.asked(conditions, shape.match))
     if shape.after:
-        select = select.where(_after(shape.after, terms, grammar))
+        select = select.where(terms.asked([_after(shape.after, terms, grammar)], Match.ALL))
     select = select.group_by(*(terms[group] for group in shape.groups))
     if shape.having:
-        select = select.having(_conditions(shape.having, Match.ALL, terms, grammar))
+        select = select.having(*(_condition(each, terms[each.term], grammar) for each in shape.having))
     # What is computed and read whole has a name in the answer, which an order may use.
     named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
     for step in shape.order:
@@ -167,90 +171,13 @@ def _plan(shape: Select, select: Any, grammar: Grammar, claims: Mapping[str, str
     constants = {name: value for name, value in compiled.params.items() if value is not None}
     return Plan(
         shape=shape,
-        sql=STAND_IN.sub(_meant, str(compiled)),
+        sql=unveiled(str(compiled)),
         parameters=tuple(compiled.positiontup),
         types=types,
         lists=lists,
         constants=constants,
         claims=claims,
     )
-
-
-def source(table: Table, alias: str, grammar: Grammar, claims: dict[str, str]) -> sa.FromClause:
-    """Return *table* as every statement reads it: the one place where a row filter narrows it.
-
-    The parameters of the filter are added to *claims*.
-    """
-    schema = quoted_name(table.schema, quote=True) if table.schema else None
-    whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
-    if table.filter is None and not any(column.type.mask in BLANK for column in table.columns):
-        return whole.alias(alias)
-    select = sa.select(*(_visible(whole, column) for column in table.columns)).select_from(whole)
-    if table.filter is not None:
-        select = select.where(Written(_pieces(table.filter, grammar, claims)))
-    return select.subquery(alias)
-
-
-def _visible(table: sa.FromClause, column: Column) -> Element:
-    """Return *column* as a filtered table has it: without its cells where nothing of them is shown."""
-    if column.type.mask in BLANK:
-        return sa.null().label(quoted_name(column.name, quote=True))
-    return _column(table, column)
-
-
-def _pieces(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Iterator[str | Element]:
-    casts = iter(filter.casts or repeat(""))
-    for piece in filter.condition.pieces:
-        if isinstance(piece, str):
-            yield piece
-        else:
-            name = f"claim{len(claims)}"
-            claims[name] = str(piece.claim)
-            yield grammar.claim(name, next(casts))
-
-
-class Written(sa.ColumnElement[bool]):
-    """A condition as an operator wrote it, in parentheses, with parameters between its pieces."""
-
-    inherit_cache = False
-
-    def __init__(self, pieces: Iterable[str | Element]) -> None:
-        self.pieces = tuple(pieces)
-
-
-#: What stands for a piece of text while SQLAlchemy looks for marks of its own: the text's bytes in hex.
-STAND_IN = re.compile("\x01([0-9a-f]*)\x01")
-
-
-def _stand_in(text: str) -> str:
-    return f"\x01{text.encode().hex()}\x01"
-
-
-def _meant(match: re.Match[str]) -> str:
-    return bytes.fromhex(match[1]).decode()
-
-
-@compiles(Written)
-def _compile_written(element: Written, compiler: Any, **options: Any) -> str:
-    written = (
-        _stand_in(piece) if isinstance(piece, str) else compiler.process(piece, **options)
-        for piece in element.pieces
-    )
-    # The parenthesis stands on a line of its own, where no comment swallows it.
-    return f"({''.join(written)}\n)"
-
-
-def _column(table: sa.FromClause, column: Column) -> Element:
-    return _named(table, column.name)
-
-
-def _named(table: sa.FromClause, name: str) -> Element:
-    return sa.column(quoted_name(name, quote=True), _selectable=table)
-
-
-def _conditions(wanted: Sequence[Condition], match: Match, terms: Terms, grammar: Grammar) -> Truth:
-    conditions = [_condition(each, terms[each.term], grammar) for each in wanted]
-    return sa.and_(*conditions) if match is Match.ALL else sa.or_(*conditions)
 
 
 def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth:

@@ -2,21 +2,25 @@
 
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 
 from dbtools import errors
-from dbtools.config import Settings, open_toolbox
+from dbtools.call_log import CallLog, FileSink, StderrSink
+from dbtools.config import LogSection, Settings, open_toolbox
+from dbtools.server.calls import Calls
 from dbtools.server.descriptors import private_descriptors
+from dbtools.server.quotas import Quotas
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    from mcp.server.lowlevel import Server
+    from types import ModuleType
 
     from dbtools.database import Database
-    from dbtools.toolbox import Claims, Toolbox, View
+    from dbtools.policy import Caller
+    from dbtools.toolbox import Toolbox, View
 
 HINTS = (
     "Each table T has its own list_T and get_T, or list_rows and get_row take it as an argument. Totals, "
@@ -30,26 +34,34 @@ HINTS = (
 __all__ = ["serve_stdio"]
 
 
-async def serve_stdio(
-    settings: Settings, role: str, claims: "Claims", announce: "Callable[[View], object]"
-) -> None:
-    """Serve *settings*' database to the client at the other end of stdin and stdout, until it leaves.
+async def serve_stdio(settings: Settings, caller: "Caller", announce: "Callable[[View], object]") -> None:
+    """Serve *settings*' database to *caller* at the other end of stdin and stdout, until they leave.
 
     The catalog is read while the SDK is imported, which takes longer; a catalog that cannot be read ends the
     server, so that the one who started it sees why.
     """
     toolbox, database = open_toolbox(settings)
+    quotas = Quotas(settings.limits.storage)
+    log = open_log(settings.log)
     signals: list[int] = []
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_signal, group.cancel_scope, signals)
-            group.start_soon(_prepare, toolbox, role, announce)
+            group.start_soon(_prepare, toolbox, caller.role, announce)
+            if settings.limits.storage:
+                group.start_soon(quotas.open)
             listed = anyio.Event()
             group.start_soon(_warm, database, listed)
             # What the SDK and the drivers print as they are imported is no message either.
             with private_descriptors() as descriptors:
-                build_server, serve = await anyio.to_thread.run_sync(_import_protocol)
-                server = build_server(toolbox, role, _instructions(settings), claims=claims, listed=listed)
+                protocol, serve = await anyio.to_thread.run_sync(_import_protocol)
+                server = protocol.build_server(
+                    toolbox,
+                    protocol.always(caller),
+                    _instructions(settings),
+                    calls=Calls(toolbox, quotas, log),
+                    listed=listed,
+                )
                 await serve(server, descriptors)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
@@ -57,15 +69,26 @@ async def serve_stdio(
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(3):
             await database.close()
+        quotas.close()
+        log.close()
     if signal.SIGINT in signals:
         raise KeyboardInterrupt
 
 
-def _import_protocol() -> "tuple[Callable[..., Server[Any]], Callable[..., Awaitable[None]]]":
-    from dbtools.server.protocol import build_server
+def _import_protocol() -> "tuple[ModuleType, Callable[..., Awaitable[None]]]":
+    from dbtools.server import protocol
     from dbtools.server.stdio import serve
 
-    return build_server, serve
+    return protocol, serve
+
+
+def open_log(section: LogSection) -> CallLog:
+    """Return the call log that *section* describes, or raise ConfigurationError."""
+    if not section.file:
+        return CallLog(StderrSink(), arguments=section.arguments)
+    sink = FileSink(Path(section.file), max_bytes=section.max_bytes, keep=section.keep)
+    sink.check()
+    return CallLog(sink, arguments=section.arguments)
 
 
 async def _prepare(toolbox: "Toolbox", role: str, announce: "Callable[[View], object]") -> None:

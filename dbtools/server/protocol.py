@@ -6,7 +6,7 @@ Results are plain mappings, which the SDK checks and narrows to the version that
 import base64
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from typing import Any
@@ -22,8 +22,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from dbtools import __version__, errors
 from dbtools.cells import visible
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
+from dbtools.policy import Caller
 from dbtools.results import Answer, Link, Media
-from dbtools.toolbox import NO_CLAIMS, Claims, Toolbox
+from dbtools.server.calls import Calls, Request
+from dbtools.server.quotas import Quotas
+from dbtools.toolbox import Toolbox
 from dbtools.tools import ToolDefinition, tool_content
 
 PAGE = 200  #: tools
@@ -35,6 +38,7 @@ AUDIO_SINCE = "2025-03-26"
 CACHING: Mapping[Any, CacheHint] = dict.fromkeys(CACHEABLE_METHODS, CacheHint(ttl_ms=0, scope="private"))
 
 Context = ServerRequestContext[Any, Any]
+Identify = Callable[[Context], Caller]  #: who makes a request
 Content = dict[str, object]
 TEMPLATES: list[Content] = [
     {
@@ -56,13 +60,16 @@ logger = logging.getLogger("dbtools")
 
 def build_server(
     toolbox: Toolbox,
-    role: str,
+    identify: Identify,
     instructions: str,
     *,
-    claims: Claims = NO_CLAIMS,
+    calls: Calls | None = None,
     listed: anyio.Event | None = None,
 ) -> Server[Any]:
-    """Return the SDK's server for *role*; *listed* is set when a client has its first list of tools."""
+    """Return the SDK's server for whom *identify* names.
+
+    Calls go through *calls*; *listed* is set when a client has its first list of tools.
+    """
     # No schema of ours maps arguments to headers: without the lookup the SDK would list all tools to see.
     server: Server[Any] = Server(
         "dbtools",
@@ -71,7 +78,8 @@ def build_server(
         get_tool_input_schema=lambda _: None,
         cache_hints=CACHING,
     )
-    protocol = Protocol(toolbox, role, claims, listed or anyio.Event())
+    calls = calls or Calls(toolbox, Quotas(), None)
+    protocol = Protocol(toolbox, identify, calls, listed or anyio.Event())
     page = types.PaginatedRequestParams
     server.add_request_handler("tools/list", page, protocol.list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, protocol.call_tool)
@@ -82,20 +90,25 @@ def build_server(
     return server
 
 
-class Protocol:
-    """The requests that a client of *role* makes."""
+def always(caller: Caller) -> Identify:
+    """Return what takes every request for one of *caller*: who started the server is trusted."""
+    return lambda _: caller
 
-    def __init__(self, toolbox: Toolbox, role: str, claims: Claims, listed: anyio.Event) -> None:
+
+class Protocol:
+    """The requests that a client makes."""
+
+    def __init__(self, toolbox: Toolbox, identify: Identify, calls: Calls, listed: anyio.Event) -> None:
         self._toolbox = toolbox
-        self._role = role
-        self._claims = claims
+        self._identify = identify
+        self._calls = calls
         self._has_listed = listed
         self._listed: tuple[tuple[ToolDefinition, ...], list[Content]] = ((), [])
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """Answer `tools/list`, two hundred tools a page."""
         with _safe("tools/list"):
-            tools = self._tools(await self._toolbox.list(self._role))
+            tools = self._tools(await self._toolbox.list(self._identify(context).role))
         start = _offset(params.cursor, len(tools))
         more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(tools) else {}
         self._has_listed.set()
@@ -108,11 +121,10 @@ class Protocol:
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
         """Answer `tools/call`; what the model can mend is a result with isError."""
+        request = self._request(context, params.name, params.arguments or {})
         try:
-            async with _progress(context, await self._timeout(context)):
-                answer = await self._toolbox.call(
-                    self._role, params.name, params.arguments or {}, self._claims
-                )
+            async with self._progress(context, request.caller):
+                answer = await self._calls.call(request)
         except errors.CallError as exc:
             return error_content(str(exc))
         except errors.UnknownTool as exc:
@@ -121,8 +133,40 @@ class Protocol:
             return error_content(_logged(f"the call of {params.name}"))
         return answer_content(answer, context.protocol_version)
 
-    async def _timeout(self, context: Context) -> float:
-        return (await self._toolbox.view(self._role)).role.limits.timeout if _wants_progress(context) else 0.0
+    def _request(self, context: Context, tool: str, arguments: Mapping[str, object]) -> Request:
+        told = context.session.client_params
+        return Request(
+            caller=self._identify(context),
+            tool=tool,
+            arguments=arguments,
+            protocol=context.protocol_version,
+            client=told.client_info.name if told is not None else None,
+        )
+
+    @asynccontextmanager
+    async def _progress(self, context: Context, caller: Caller) -> AsyncIterator[None]:
+        """Report each second of a long call to a client that has asked for it."""
+        if not _wants_progress(context):
+            yield
+            return
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._report, context, caller)
+                try:
+                    yield
+                finally:
+                    group.cancel_scope.cancel()
+        except ExceptionGroup as exc:
+            # The group wraps whatever ended the call: a CallError has to reach the client as itself.
+            raise exc.exceptions[0] from exc.exceptions[0].__cause__
+
+    async def _report(self, context: Context, caller: Caller) -> None:
+        await anyio.sleep(PROGRESS)
+        timeout = (await self._toolbox.view(caller.role)).role.limits.timeout
+        for second in count(1):
+            told = f"{second} s of at most {timeout:g} s"
+            await context.session.report_progress(float(second), timeout, told)
+            await anyio.sleep(PROGRESS)
 
     async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """Answer `resources/list`: rows and cells are too many to list, their templates are there."""
@@ -138,8 +182,9 @@ class Protocol:
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> dict[str, Any]:
         """Answer `resources/read`."""
+        request = self._request(context, context.method, {"uri": str(params.uri)})
         try:
-            media = await self._toolbox.read(self._role, str(params.uri), self._claims)
+            media = await self._calls.read(request, str(params.uri))
         except (errors.UnknownResource, errors.NoRow) as exc:
             modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
             code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
@@ -156,10 +201,9 @@ class Protocol:
             raise MCPError(code=types.INVALID_PARAMS, message="ref: there are no prompts.")
         given = (params.context and params.context.arguments) or {}
         template, wanted = str(params.ref.uri), params.argument
+        request = self._request(context, context.method, {"uri": template, wanted.name: wanted.value})
         with _safe("completion/complete"):
-            found = await self._toolbox.complete(
-                self._role, template, wanted.name, wanted.value, given, self._claims
-            )
+            found = await self._calls.complete(request, template, wanted.name, wanted.value, given)
         return complete(completion={"values": list(found.values), "hasMore": found.more})
 
 
@@ -232,27 +276,3 @@ def _safe(what: str) -> Iterator[None]:
 
 def _wants_progress(context: Context) -> bool:
     return bool(context.meta) and "progress_token" in dict(context.meta or {})
-
-
-@asynccontextmanager
-async def _progress(context: Context, timeout: float) -> AsyncIterator[None]:
-    """Report each second of a long call, out of *timeout*, to a client that has asked for it."""
-    if not _wants_progress(context):
-        yield
-        return
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(_report, context, timeout)
-            try:
-                yield
-            finally:
-                group.cancel_scope.cancel()
-    except ExceptionGroup as exc:
-        # The group wraps whatever ended the call: a CallError has to reach the client as itself.
-        raise exc.exceptions[0] from exc.exceptions[0].__cause__
-
-
-async def _report(context: Context, timeout: float) -> None:
-    for second in count(1):
-        await anyio.sleep(PROGRESS)
-        await context.session.report_progress(float(second), timeout, f"{second} s of at most {timeout:g} s")

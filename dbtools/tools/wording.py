@@ -81,8 +81,3 @@ def relation_targets(catalog: Catalog, table: Table) -> dict[str, str]:
             for column, target_column in pairs:
                 targets.setdefault(column, f"{catalog.label(target)}.{target_column}")
     return targets
-
-
-def estimate(table: Table) -> str:
-    """Return about how many rows *table* has, or nothing."""
-    return "" if table.row_estimate is None else f"about {table.row_estimate:,} rows"

@@ -13,7 +13,7 @@ class Bare(Protocol):
     """An open connection of a driver."""
 
     async def fetch(self, sql: str, *values: object) -> Iterable[Iterable[object]]:
-        """Return the rows of *sql*, in which `?` stands for the one value."""
+        """Return the rows of *sql*, in which each `?` stands for one of *values*."""
 
 
 class BareSqlite:
@@ -35,7 +35,9 @@ class BarePostgresql:
 
     async def fetch(self, sql: str, *values: object) -> Iterable[Iterable[object]]:
         """Return the rows of *sql*."""
-        return await self._connection.fetch(sql.replace("?", "$1"), *values)
+        first, *others = sql.split("?")
+        numbered = first + "".join(f"${at}{piece}" for at, piece in enumerate(others, start=1))
+        return await self._connection.fetch(numbered, *values)
 
 
 @asynccontextmanager

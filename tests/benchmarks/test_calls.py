@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from dbtools.config import DatabaseSection, LimitsSection, Settings, open_toolbox
+from dbtools.policy import Caller
 from dbtools.toolbox import Toolbox
 from tests.benchmarks.bare_drivers import Bare, open_bare
 from tests.benchmarks.conftest import Target
@@ -64,7 +65,7 @@ def _fetch_and_encode(bare: Bare, sql: str, value: int) -> Work:
 def _call(caller: Toolbox | StdioClient, tool: str, arguments: Mapping[str, object]) -> Work:
     async def work() -> object:
         if isinstance(caller, Toolbox):
-            return await caller.call("default", tool, arguments)
+            return await caller.call(Caller(), tool, arguments)
         return await caller.call(tool, arguments)
 
     return work

@@ -8,7 +8,7 @@ import pytest
 from dbtools.catalog import Selection
 from dbtools.database import Database
 from dbtools.policy import Role
-from dbtools.toolbox import Manner, take_snapshot
+from dbtools.toolbox import Manner, Settled, take_snapshot
 from dbtools.tools import Listing, Surface, tool_content
 from tests.benchmarks.bare_drivers import open_bare
 from tests.benchmarks.conftest import Target
@@ -68,7 +68,7 @@ async def test_tools_are_defined_in_little_more_time_than_they_are_parsed(
     definitions: list[dict[str, object]] = []
 
     async def define() -> object:
-        snapshot = take_snapshot(catalog, (Role(),), TYPED)
+        snapshot = take_snapshot(catalog, Settled(roles=(Role(),)), TYPED)
         definitions[:] = [tool_content(each) for each in snapshot.views["default"].definitions]
         return definitions
 

@@ -17,7 +17,7 @@ from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.column_types import ColumnType, Family
 from dbtools.database import Database
 from dbtools.policy import Role
-from dbtools.toolbox import Manner, take_snapshot
+from dbtools.toolbox import Manner, Settled, take_snapshot
 from dbtools.tools import Listing, Surface, tool_content
 from dbtools.tools.definition import tokens_of
 
@@ -75,7 +75,7 @@ def bench_data() -> Path:
 
 def _cost(database: str, catalog: Catalog, surface: Surface) -> Cost:
     manner = Manner(listing=Listing(surface=surface))
-    definitions = take_snapshot(catalog, (Role(),), manner).views["default"].definitions
+    definitions = take_snapshot(catalog, Settled(roles=(Role(),)), manner).views["default"].definitions
     return Cost(
         database=database,
         tables=len(catalog.tables),

@@ -14,6 +14,7 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools.config import DatabaseSection, LimitsSection, Settings, open_toolbox
 from dbtools.database import Database
+from dbtools.policy import Caller
 from dbtools.results import Answer, Media
 from dbtools.toolbox import Toolbox
 
@@ -99,7 +100,7 @@ class Shop:
 
     def call(self, tool: str, arguments: Mapping[str, object]) -> Answer:
         """Return the answer of *tool*."""
-        return self.portal.call(self.toolbox.call, ROLE, tool, arguments)
+        return self.portal.call(self.toolbox.call, Caller(), tool, arguments)
 
     def page(self, table: str, **arguments: object) -> Mapping[str, object]:
         """Return one page of *table*, whose name needs no normalising."""
@@ -117,7 +118,7 @@ class Shop:
 
     def read(self, uri: str) -> Media:
         """Return what is at *uri*."""
-        return self.portal.call(self.toolbox.read, ROLE, uri)
+        return self.portal.call(self.toolbox.read, Caller(), uri)
 
     def refresh(self) -> None:
         """Let the toolbox read the catalog again."""

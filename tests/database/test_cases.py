@@ -37,6 +37,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dbtools.config import Settings, open_toolbox
 from dbtools.database import Database
 from dbtools.errors import DbtoolsError
+from dbtools.policy import Caller
 from dbtools.toolbox import Toolbox
 from tests.database.shop import ROLE
 from tests.postgresql_server import PostgresqlServer, open_server
@@ -147,10 +148,10 @@ class Served:
         sql = ""
         try:
             for _ in range(case.page - 1):
-                page = await self.toolbox.call(ROLE, case.tool, arguments)
+                page = await self.toolbox.call(Caller(), case.tool, arguments)
                 arguments["cursor"] = page.structured["next_cursor"]
             sql = await self._sql(case.tool, arguments)
-            answer = await self.toolbox.call(ROLE, case.tool, arguments)
+            answer = await self.toolbox.call(Caller(), case.tool, arguments)
         except DbtoolsError as exc:
             return Outcome(sql=sql, error=f"{exc.code}: {exc}")
         plain = answer.text == json.dumps(answer.structured, ensure_ascii=False, separators=(",", ":"))

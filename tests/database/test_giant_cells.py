@@ -42,6 +42,7 @@ MEASURE = r"""
 import anyio, json, re, sys
 from pathlib import Path
 from dbtools.config import DatabaseSection, Settings, open_toolbox
+from dbtools.policy import Caller
 
 def most_kilobytes():
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
@@ -49,11 +50,11 @@ def most_kilobytes():
 async def main(url):
     toolbox, database = open_toolbox(Settings(database=DatabaseSection(url=url)))
     try:
-        await toolbox.call("default", "list_t", {"where": [{"column": "id", "value": 1}]})
-        await toolbox.call("default", "get_t", {"id": 1})
+        await toolbox.call(Caller(), "list_t", {"where": [{"column": "id", "value": 1}]})
+        await toolbox.call(Caller(), "get_t", {"id": 1})
         before = most_kilobytes()
-        listed = await toolbox.call("default", "list_t", {"columns": ["id", "v", "b", "n"]})
-        got = await toolbox.call("default", "get_t", {"id": 2})
+        listed = await toolbox.call(Caller(), "list_t", {"columns": ["id", "v", "b", "n"]})
+        got = await toolbox.call(Caller(), "get_t", {"id": 2})
         after = most_kilobytes()
         print(json.dumps({"megabytes": (after - before) / 1000, "rows": listed.rows + got.rows}))
     finally:

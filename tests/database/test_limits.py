@@ -11,9 +11,10 @@ from dbtools.config import LimitsSection
 from dbtools.dialects.postgresql import driver as postgresql_driver
 from dbtools.dialects.sqlite import driver as sqlite_driver
 from dbtools.errors import CallError
+from dbtools.policy import Caller
 from dbtools.results import Answer
 from tests.database.conftest import Serve, Shops, open_shops
-from tests.database.shop import ROLE, Shop, open_bare, rows_of
+from tests.database.shop import Shop, open_bare, rows_of
 
 SHORT = LimitsSection(timeout=0.3)
 CONNECTIONS = {"sqlite": sqlite_driver.CONNECTIONS, "postgresql": postgresql_driver.CONNECTIONS}
@@ -112,7 +113,7 @@ def test_cancelled_call_is_stopped_in_the_database_too(
             with anyio.move_on_after(0.2):
                 async with anyio.create_task_group() as group:
                     for _ in range(CONNECTIONS[dialect] + 2):
-                        group.start_soon(patient.toolbox.call, ROLE, f"list_{view}", {})
+                        group.start_soon(patient.toolbox.call, Caller(), f"list_{view}", {})
 
         patient.rows("t")
         patient.portal.call(cancel_all)
@@ -126,8 +127,8 @@ def test_other_calls_are_answered_while_one_takes_for_ever(dialect: str, serve: 
 
         async def call_both() -> Answer:
             async with anyio.create_task_group() as group:
-                group.start_soon(shop.toolbox.call, ROLE, "list_counting", {})
-                answers = [await shop.toolbox.call(ROLE, "list_t", {}) for _ in range(20)]
+                group.start_soon(shop.toolbox.call, Caller(), "list_counting", {})
+                answers = [await shop.toolbox.call(Caller(), "list_t", {}) for _ in range(20)]
                 group.cancel_scope.cancel()
             return answers[-1]
 
@@ -164,7 +165,7 @@ def _use_every_connection(shop: Shop) -> None:
     async def use() -> None:
         async with anyio.create_task_group() as group:
             for _ in range(4 * CONNECTIONS[shop.dialect]):
-                group.start_soon(shop.toolbox.call, ROLE, "list_t", {})
+                group.start_soon(shop.toolbox.call, Caller(), "list_t", {})
 
     shop.portal.call(use)
 
@@ -271,7 +272,7 @@ def test_calls_that_find_no_connection_are_told_so(dialect: str, serve: Serve) -
             async with AsyncExitStack() as stack:
                 for _ in range(CONNECTIONS[dialect]):
                     await stack.enter_async_context(shop.database.connection())
-                await shop.toolbox.call(ROLE, "list_t", {})
+                await shop.toolbox.call(Caller(), "list_t", {})
 
         shop.refresh()
         code = code_of(lambda: shop.portal.call(call_while_all_are_lent))

@@ -346,12 +346,32 @@ async def test_foreign_key_that_the_login_may_not_compare_is_not_joinable(
     assert [catalog.tables[1].foreign_keys[0].joinable for catalog in (allowed, forbidden)] == [True, False]
 
 
-async def test_operator_is_told_what_the_login_may_not_select(postgresql_url: str, reader: str) -> None:
+async def test_names_of_what_the_login_may_not_select_are_known(postgresql_url: str, reader: str) -> None:
     grants = f"grant usage on schema app to {reader}; grant select on app.badge to {reader}"
+    part = f"create table part (id integer, pay integer); grant select (id) on part to {reader}"
+    ddl = f"{PRIVATE} {grants}; {part}"
+    everything = await catalog_of(postgresql_url, ddl)
+    columns = _columns(everything)
 
-    catalog = await _catalog_of_role(postgresql_url, reader, PRIVATE + grants)
+    catalog = await _catalog_of_role(postgresql_url, reader, NO_MORE)
 
-    assert catalog.warnings == ("The login may not select from app.person, app.secret.",)
+    assert everything.unreadable == {}
+    assert {f"{schema}.{name}": list(names) for (schema, name), names in catalog.unreadable.items()} == {
+        "app.person": columns["app.person"],
+        "app.secret": columns["app.secret"],
+        "public.part": ["pay"],
+    }
+    assert {**_columns(catalog.whole)} == columns
+
+
+async def test_nothing_can_be_read_of_a_schema_that_is_out_of_reach(postgresql_url: str, reader: str) -> None:
+    ddl = f"{PRIVATE} grant select on all tables in schema app to {reader}"
+    columns = _columns(await catalog_of(postgresql_url, ddl))
+
+    catalog = await _catalog_of_role(postgresql_url, reader, NO_MORE)
+
+    assert _columns(catalog.whole) == columns
+    assert catalog.tables == ()
 
 
 async def test_functions_and_operators_of_others_are_not_called(postgresql_url: str) -> None:

@@ -109,7 +109,7 @@ async def _is_refused(shop: Shop, sql: str) -> bool:
     plan = Plan(shape=shape, sql=sql, parameters=(), types={}, lists=frozenset(), constants={}, claims={})
     async with shop.database.connection() as connection:
         try:
-            await driver.fetch(connection, plan, {}, limit=1, timeout=5)
+            await driver.fetch(connection, plan, {}, limit=1, timeout=5, session={})
         except driver.errors:
             return True
     return False
@@ -142,12 +142,13 @@ LIST = """
 import os, sys
 import anyio
 from dbtools.config import DatabaseSection, Settings, open_toolbox
+from dbtools.policy import Caller
 from dbtools.errors import DbtoolsError
 
 async def show(url):
     toolbox, database = open_toolbox(Settings(database=DatabaseSection(url=url)))
     try:
-        print((await toolbox.call("default", "list_t", {})).structured["rows"])
+        print((await toolbox.call(Caller(), "list_t", {})).structured["rows"])
     except DbtoolsError as exc:
         print(exc.code, exc)
     finally:

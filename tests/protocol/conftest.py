@@ -11,7 +11,8 @@ from mcp.server.lowlevel import Server
 
 from dbtools.config import DatabaseSection, LimitsSection, Settings, ToolsSection, open_toolbox
 from dbtools.dialects import url_of_file
-from dbtools.server.protocol import build_server
+from dbtools.policy import Caller
+from dbtools.server.protocol import always, build_server
 from dbtools.tools import Surface
 from tests.protocol.client import VERSIONS, Client, connect
 
@@ -65,7 +66,7 @@ def settings_for(path: Path, *, timeout: float = 10.0, surface: Surface = Surfac
 async def server(path: Path) -> AsyncIterator[Server[Any]]:
     """Give a server of the database in this process."""
     toolbox, database = open_toolbox(settings_for(path))
-    yield build_server(toolbox, "default", "A small world.")
+    yield build_server(toolbox, always(Caller()), "A small world.")
     await database.close()
 
 

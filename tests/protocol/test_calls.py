@@ -13,7 +13,8 @@ import pytest
 from mcp.server.lowlevel import Server
 
 from dbtools.config import open_toolbox
-from dbtools.server.protocol import build_server
+from dbtools.policy import Caller
+from dbtools.server.protocol import always, build_server
 from tests.protocol.client import HANDSHAKES, MODERN, VERSIONS, Client, Message, connect
 from tests.protocol.conftest import PDF, PNG, WAV, settings_for
 
@@ -90,7 +91,10 @@ async def test_tool_that_is_gone_reads_as_one_that_never_was(sqlite_database: Sq
     (toolbox, database), (other, other_database) = (
         open_toolbox(settings_for(path)) for path in (before, after)
     )
-    server, other_server = build_server(toolbox, "default", ""), build_server(other, "default", "")
+    server, other_server = (
+        build_server(toolbox, always(Caller()), ""),
+        build_server(other, always(Caller()), ""),
+    )
     async with connect(server) as client, connect(other_server) as other_client:
         there = await client.call("list_gone")
         with closing(sqlite3.connect(before)) as connection:

@@ -39,13 +39,15 @@ def url(
     request: pytest.FixtureRequest,
     sqlite_database: Callable[[str], Path],
     postgresql_database: Callable[[str], AbstractContextManager[str]],
+    postgresql_login: Callable[[str, str], AbstractContextManager[str]],
 ) -> Iterator[str]:
-    """Give the URL of the database, on each dialect."""
+    """Give the URL of the database, on each dialect, with a login that can only read."""
     if request.param == "sqlite":
         yield f"sqlite:///{sqlite_database(DDL)}"
     else:
-        with postgresql_database(DDL) as url:
-            yield url
+        reading = "grant select on all tables in schema public to {}"
+        with postgresql_database(DDL) as url, postgresql_login(url, reading) as own_url:
+            yield own_url
 
 
 @pytest.fixture

@@ -17,16 +17,17 @@ LIST = """
 import sys
 import anyio
 import dbtools.__main__
-from dbtools.cli import _settings
+from dbtools.cli.options import settings_for
 from dbtools.config import open_toolbox
 import dbtools.server
 import dbtools.server.stdio
-from dbtools.server.protocol import build_server
+from dbtools.server.protocol import always, build_server
+from dbtools.policy import Caller
 from dbtools.tools import tool_content
 
 async def list_tools():
-    toolbox, database = open_toolbox(_settings(sys.argv[1], "default"))
-    build_server(toolbox, "default", "")
+    toolbox, database = open_toolbox(settings_for(sys.argv[1], "default"))
+    build_server(toolbox, always(Caller()), "")
     assert [tool_content(definition) for definition in await toolbox.list("default")]
     await database.close()
 

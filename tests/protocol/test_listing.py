@@ -10,7 +10,8 @@ import pytest
 from mcp.server.lowlevel import Server
 
 from dbtools.config import open_toolbox
-from dbtools.server.protocol import build_server
+from dbtools.policy import Caller
+from dbtools.server.protocol import always, build_server
 from dbtools.tools import Surface
 from tests.protocol.client import HANDSHAKES, MODERN, Client, connect
 from tests.protocol.conftest import settings_for
@@ -28,7 +29,7 @@ NAMES = [
 async def large_server(large_path: Path) -> AsyncIterator[Server[Any]]:
     """Give a server of a database of 450 tables without keys: 452 tools."""
     toolbox, database = open_toolbox(settings_for(large_path, surface=Surface.TYPED))
-    yield build_server(toolbox, "default", "")
+    yield build_server(toolbox, always(Caller()), "")
     await database.close()
 
 
@@ -70,7 +71,7 @@ async def test_list_is_the_same_each_time_it_is_asked_for(client: Client) -> Non
 
 async def test_list_is_the_same_in_every_process(path: Path, server: Server[Any]) -> None:
     toolbox, database = open_toolbox(settings_for(path))
-    again = build_server(toolbox, "default", "")
+    again = build_server(toolbox, always(Caller()), "")
     async with connect(server) as client, connect(again) as other:
         first = await client.list_all("tools/list", "tools")
         second = await other.list_all("tools/list", "tools")

@@ -12,7 +12,8 @@ from mcp.server.lowlevel import Server
 
 from dbtools.config import DatabaseSection, Settings, open_toolbox
 from dbtools.dialects.sqlite.driver import CONNECTIONS
-from dbtools.server.protocol import build_server
+from dbtools.policy import Caller
+from dbtools.server.protocol import always, build_server
 from tests.protocol.client import MODERN, PATIENCE, Client, ProcessClient, connect, spawn
 from tests.protocol.conftest import settings_for
 
@@ -30,7 +31,7 @@ where datname = current_database() and state = 'active' and query like '%"slow"%
 async def brief_server(path: Path) -> AsyncIterator[Server[Any]]:
     """Give a server whose calls may take two seconds."""
     toolbox, database = open_toolbox(settings_for(path, timeout=BRIEF))
-    yield build_server(toolbox, "default", "")
+    yield build_server(toolbox, always(Caller()), "")
     await database.close()
 
 
@@ -121,7 +122,7 @@ async def test_cancelled_calls_free_every_connection(server: Server[Any], versio
 @pytest.mark.parametrize("version", ERAS)
 async def test_cancelled_call_stops_in_postgresql(sleepy_url: str, version: str) -> None:
     toolbox, database = open_toolbox(Settings(database=DatabaseSection(url=sleepy_url)))
-    async with connect(build_server(toolbox, "default", ""), version=version) as client:
+    async with connect(build_server(toolbox, always(Caller()), ""), version=version) as client:
         await client.open()
         id = await client.start_call("list_slow")
         await _until_active(sleepy_url, 1)

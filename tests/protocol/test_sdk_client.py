@@ -14,7 +14,8 @@ from mcp.server.lowlevel import Server
 from mcp_types import AudioContent, CallToolResult, ImageContent, TextContent, TextResourceContents
 
 from dbtools.config import open_toolbox
-from dbtools.server.protocol import build_server
+from dbtools.policy import Caller
+from dbtools.server.protocol import always, build_server
 from dbtools.tools import Surface
 from tests.protocol.client import MODERN, PATIENCE, ROOT
 from tests.protocol.conftest import LONG_TEXT, settings_for
@@ -75,7 +76,7 @@ async def test_client_is_told_of_an_unknown_tool(server: Server[Any], mode: str)
 async def test_client_walks_all_pages(large_path: Path, mode: str) -> None:
     toolbox, database = open_toolbox(settings_for(large_path, surface=Surface.TYPED))
     names: list[str] = []
-    async with Client(build_server(toolbox, "default", ""), mode=mode) as client:
+    async with Client(build_server(toolbox, always(Caller()), ""), mode=mode) as client:
         page = await client.list_tools(cache_mode="bypass")
         names.extend(tool.name for tool in page.tools)
         while page.next_cursor is not None:
@@ -91,7 +92,7 @@ async def test_client_sees_a_changed_list_at_once(sqlite_database: Callable[[str
     """Lists have no time to live: a client that caches them asks again (mcp.md, pitfall 9)."""
     path = sqlite_database("create table early (a text)")
     toolbox, database = open_toolbox(settings_for(path))
-    async with Client(build_server(toolbox, "default", ""), mode=mode) as client:
+    async with Client(build_server(toolbox, always(Caller()), ""), mode=mode) as client:
         before = await client.list_tools()
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("create table late (a text)")
@@ -111,7 +112,7 @@ async def test_client_gets_progress(path: Path) -> None:
         reports.append((progress, total))
 
     # In process, only this mode sends messages with tokens in them.
-    async with Client(build_server(toolbox, "default", ""), mode="legacy") as client:
+    async with Client(build_server(toolbox, always(Caller()), ""), mode="legacy") as client:
         result = await client.call_tool("list_slow", progress_callback=report)
     await database.close()
 

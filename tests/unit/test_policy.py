@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -10,7 +11,7 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, RowFilter, Table
 from dbtools.column_types import ColumnType, Family, Mask
 from dbtools.parameters import Fragment, Parameter
-from dbtools.policy import Grant, Role, Rule, restrict
+from dbtools.policy import Grant, Role, Rule, Source, restrict, vetted
 from dbtools.results import ResultSet
 from dbtools.tools import Setting, Toolset, define, tool_content
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SHOP, column, table
@@ -121,17 +122,30 @@ def test_label_names_its_table() -> None:
     assert found.tables == (tables[2],)
 
 
-def test_role_without_rules_sees_the_catalog_itself() -> None:
-    catalog = replace(SHOP, warnings=("something is left out",))
+#: what is for operators only
+TOLD: dict[str, Any] = {
+    "warnings": ("left out",),
+    "posture": ("may write",),
+    "unreadable": {("", "product"): ("cost",)},
+}
 
-    assert restrict(catalog, Role()) is catalog
+
+def _for_operators(catalog: Catalog) -> tuple[object, ...]:
+    return tuple(getattr(catalog, name) for name in TOLD)
 
 
-def test_role_that_is_granted_everything_sees_everything_but_warnings() -> None:
-    catalog = replace(SHOP, warnings=("something is left out",))
-    seen = _granted(catalog, **{"*": Grant()})
+def test_role_without_rules_sees_everything_but_what_operators_are_told() -> None:
+    catalog = replace(SHOP, **TOLD)
+    seen = restrict(catalog, Role())
 
-    assert (seen, seen.warnings) == (SHOP, ())
+    assert _for_operators(catalog) != _for_operators(seen) == ((), (), {})
+    assert seen == SHOP
+
+
+def test_role_that_is_granted_everything_sees_everything_but_what_operators_are_told() -> None:
+    seen = _granted(replace(SHOP, **TOLD), **{"*": Grant()})
+
+    assert (seen, _for_operators(seen)) == (SHOP, ((), (), {}))
 
 
 @pytest.mark.parametrize("rules", [(), (Rule(pattern="*", grant=None),)])
@@ -519,7 +533,13 @@ def _related(
     rest = draw(st.sampled_from([(), (Rule(pattern="*", grant=None),)]))
     return (
         Catalog(tables=narrow, default_schema="main"),
-        Catalog(tables=wide, default_schema="main", warnings=("canary",)),
+        Catalog(
+            tables=wide,
+            default_schema="main",
+            warnings=("canary",),
+            posture=("canary",),
+            unreadable={("main", "canary"): ("canary",)},
+        ),
         _role(*draw(st.permutations([*rules, *rest]))),
     )
 
@@ -552,3 +572,107 @@ def test_role_is_told_what_a_database_would_tell_that_has_only_what_it_sees(
 
     assert told == _told(define(Setting(catalog=small)))
     assert "canary" not in str(told)
+
+
+#: A login that may select neither all of `orders` nor anything of two other tables.
+NARROW = Catalog(
+    tables=(
+        table(ID, column("total"), column("note"), name="orders", schema="main"),
+        table(ID, name="staff", schema="old"),
+    ),
+    default_schema="main",
+    unreadable={
+        ("main", "orders"): ("margin", "cost"),
+        ("main", "secret"): ("id", "value"),
+        ("main", "staff"): ("id", "pay"),
+    },
+)
+HERE = Source(file="dbtools.toml", line=7)
+
+
+def _vetted(pattern: str, grant: Grant | None) -> tuple[Role, list[tuple[str, str]]]:
+    """Return the role with this rule as it can be served, and the code and the level of what is wrong."""
+    role, findings = vetted(NARROW, _role(Rule(pattern=pattern, grant=grant, source=HERE)))
+    assert all(finding.source == HERE for finding in findings)
+    return role, [(finding.code, finding.level) for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "grant"),
+    [
+        pytest.param("secret", None, id="denied table"),
+        pytest.param("sec*", None, id="denied pattern"),
+        pytest.param("orders", Grant(exclude=("margin", "cost")), id="excluded"),
+        pytest.param("orders", Grant(columns=("id", "total")), id="not among the columns"),
+        pytest.param("orders", Grant(exclude=("cost",), masks={"margin": Mask.REDACT}), id="masked blank"),
+        pytest.param("orders", Grant(columns=("id", "cost"), masks={"cost": Mask.NULL}), id="shown as null"),
+        pytest.param("*", Grant(), id="all tables"),
+        pytest.param("*", Grant(exclude=("pay",)), id="excluded of all tables"),
+        pytest.param("s*", Grant(), id="pattern"),
+    ],
+)
+def test_rule_may_hide_what_the_login_may_not_select(pattern: str, grant: Grant | None) -> None:
+    role, found = _vetted(pattern, grant)
+
+    assert found == []
+    assert role.rules is not None
+    assert role.rules[0].grant == grant
+
+
+@pytest.mark.parametrize(
+    ("pattern", "grant"),
+    [
+        pytest.param("secret", Grant(), id="table"),
+        pytest.param("main.secret", Grant(columns=("value",)), id="column of such a table"),
+        pytest.param("orders", Grant(), id="all columns"),
+        pytest.param("orders", Grant(columns=("id", "margin")), id="column"),
+        pytest.param("orders", Grant(exclude=("cost",)), id="column that is left"),
+        pytest.param("orders", Grant(exclude=("cost",), masks={"margin": Mask.HASH}), id="hashed column"),
+        pytest.param("o*", Grant(columns=("id", "margin")), id="column of a pattern"),
+    ],
+)
+def test_grant_of_what_the_login_may_not_select_is_told_and_stands(pattern: str, grant: Grant) -> None:
+    role, found = _vetted(pattern, grant)
+
+    assert found == [("unreadable", "warning")]
+    assert role.rules is not None
+    assert role.rules[0].grant == grant
+
+
+def test_grant_that_another_rule_overrules_is_not_told() -> None:
+    rules = (Rule(pattern="s*", grant=Grant(columns=("pay", "id"))), Rule(pattern="staff", grant=None))
+
+    assert vetted(NARROW, _role(*rules))[1] == ()
+
+
+def test_name_that_is_nowhere_is_unknown_still() -> None:
+    assert _vetted("secrets", None)[1] == [("unknown_table", "error")]
+    assert _vetted("orders", Grant(exclude=("margins",)))[1] == [("unknown_column", "error")]
+
+
+def test_name_means_the_same_whatever_the_login_may_select() -> None:
+    """The bare name is that of a table which cannot be read, not of its namesake in another schema."""
+    granted = restrict(NARROW, _role(Rule(pattern="staff", grant=Grant())))
+    qualified = restrict(NARROW, _role(Rule(pattern="old.staff", grant=Grant())))
+
+    assert granted.tables == ()
+    assert [each.name for each in qualified.tables] == ["staff"]
+
+
+@pytest.mark.parametrize("rules", [None, (Rule(pattern="*", grant=Grant()),)])
+def test_role_sees_nothing_of_what_the_login_may_not_select(rules: tuple[Rule, ...] | None) -> None:
+    seen = restrict(NARROW, Role(rules=rules))
+
+    assert [(each.name, *each.column_by_name) for each in seen.tables] == [
+        ("orders", "id", "total", "note"),
+        ("staff", "id"),
+    ]
+    assert (seen.unreadable, seen.whole) == ({}, seen)
+
+
+def test_column_of_which_nothing_is_read_is_shown_masked_whatever_the_login_may_select() -> None:
+    masks = {"margin": Mask.REDACT, "cost": Mask.HASH, "note": Mask.NULL}
+    seen = restrict(NARROW, _role(Rule(pattern="orders", grant=Grant(masks=masks))))
+    found = {name: each.type.mask for name, each in seen.tables[0].column_by_name.items()}
+
+    assert found == {"id": None, "total": None, "note": Mask.NULL, "margin": Mask.REDACT}

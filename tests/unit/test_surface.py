@@ -13,7 +13,7 @@ from dbtools.column_types import Family
 from dbtools.config import open_toolbox, settings_of
 from dbtools.errors import CallError
 from dbtools.policy import Role
-from dbtools.toolbox import Manner, View, take_snapshot
+from dbtools.toolbox import Manner, Settled, View, take_snapshot
 from dbtools.tools import (
     Listing,
     Setting,
@@ -41,7 +41,7 @@ def _view(
     catalog: Catalog, surface: Surface = Surface.AUTO, *, budget: int = 10_000, pin: Sequence[str] = ()
 ) -> View:
     listing = Listing(surface=surface, budget=budget, pin=tuple(pin))
-    return take_snapshot(catalog, (Role(),), Manner(listing=listing)).views["default"]
+    return take_snapshot(catalog, Settled(roles=(Role(),)), Manner(listing=listing)).views["default"]
 
 
 def _listed(view: View) -> list[str]:

@@ -9,10 +9,10 @@ import pytest
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.links import CELL_TEMPLATE
-from dbtools.policy import Limits, Role
+from dbtools.policy import Caller, Limits, Role
 from dbtools.results import Media, ResultSet
 from dbtools.statement import Statement
-from dbtools.toolbox import COMPLETION, PATIENCE, Manner, Toolbox, take_snapshot
+from dbtools.toolbox import COMPLETION, PATIENCE, Manner, Settled, Toolbox, take_snapshot
 from dbtools.tools import Listing, Surface
 from dbtools.tools.completion import Completed
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
@@ -134,7 +134,7 @@ async def test_every_role_has_its_own_limits() -> None:
     toolbox = _toolbox(SMALL, execution=execution)
 
     for role in ("default", "other"):
-        await toolbox.call(role, "list_sale", {})
+        await toolbox.call(Caller(role=role), "list_sale", {})
 
     assert [(statement.limit, limits) for statement, limits in execution.asked] == [
         (5, Limits(max_rows=5)),
@@ -146,7 +146,7 @@ async def test_call_is_bound_executed_and_rendered() -> None:
     execution = Executed(rows=[("2024-03-05", "1.10")], more=True)
     toolbox = _toolbox(SMALL, execution=execution)
 
-    answer = await toolbox.call("default", "list_sale", {"limit": 1})
+    answer = await toolbox.call(Caller(), "list_sale", {"limit": 1})
 
     assert answer.structured["rows"] == [["2024-03-05", "1.10"]]
     assert answer.truncated
@@ -157,7 +157,7 @@ async def test_description_needs_no_database() -> None:
     execution = Executed(error=errors.DatabaseUnavailable())
     toolbox = _toolbox(SMALL, execution=execution)
 
-    answer = await toolbox.call("default", "describe_tables", {"detail": "names"})
+    answer = await toolbox.call(Caller(), "describe_tables", {"detail": "names"})
 
     assert answer.structured["tables"] == [{"name": "sale"}]
     assert execution.asked == []
@@ -168,7 +168,7 @@ async def test_bad_argument_does_not_reach_the_database() -> None:
     toolbox = _toolbox(SMALL, execution=execution)
 
     with pytest.raises(errors.BadArgument):
-        await toolbox.call("default", "list_sale", {"limit": 0})
+        await toolbox.call(Caller(), "list_sale", {"limit": 0})
     assert execution.asked == []
 
 
@@ -176,7 +176,7 @@ async def test_refusal_of_the_database_is_passed_on() -> None:
     toolbox = _toolbox(SMALL, execution=Executed(error=errors.TimedOut()))
 
     with pytest.raises(errors.TimedOut):
-        await toolbox.call("default", "list_sale", {})
+        await toolbox.call(Caller(), "list_sale", {})
 
 
 @pytest.mark.parametrize("name", ["list_sales", "", "LIST_SALE", "get_sale", "\x1b" * 9])
@@ -184,7 +184,7 @@ async def test_unknown_tool_is_named_with_the_nearest(name: str) -> None:
     toolbox = _toolbox(SMALL)
 
     with pytest.raises(errors.UnknownTool) as raised:
-        await toolbox.call("default", name, {})
+        await toolbox.call(Caller(), name, {})
     assert str(raised.value).isprintable()
     assert ("list_sale" in raised.value.hint) is ("sale" in name.lower())
 
@@ -192,11 +192,11 @@ async def test_unknown_tool_is_named_with_the_nearest(name: str) -> None:
 async def test_tool_that_a_migration_took_away_is_unknown_afterwards() -> None:
     toolbox = _toolbox(LARGE, SMALL)
 
-    await toolbox.call("default", "list_product", {})
+    await toolbox.call(Caller(), "list_product", {})
     await toolbox.refresh()
 
     with pytest.raises(errors.UnknownTool):
-        await toolbox.call("default", "list_product", {})
+        await toolbox.call(Caller(), "list_product", {})
 
 
 async def test_resource_is_read_through_the_same_view() -> None:
@@ -204,16 +204,16 @@ async def test_resource_is_read_through_the_same_view() -> None:
     toolbox = _toolbox(LARGE, execution=execution)
     uri = "dbtools://cell/product/1/name"
 
-    assert await toolbox.read("default", uri) == Media(uri=uri, type="text/plain", content=b"whole")
+    assert await toolbox.read(Caller(), uri) == Media(uri=uri, type="text/plain", content=b"whole")
     with pytest.raises(errors.UnknownResource):
-        await toolbox.read("default", "dbtools://cell/nothing/1/name")
+        await toolbox.read(Caller(), "dbtools://cell/nothing/1/name")
     assert len(execution.asked) == 1
 
 
 def test_definitions_differ_only_where_the_schema_does() -> None:
-    first, second = (take_snapshot(SMALL, ROLES, Manner()) for _ in range(2))
+    first, second = (take_snapshot(SMALL, Settled(roles=ROLES), Manner()) for _ in range(2))
     commented = Catalog(tables=(replace(SALE, comment="what was sold"),))
-    third = take_snapshot(commented, ROLES, Manner())
+    third = take_snapshot(commented, Settled(roles=ROLES), Manner())
 
     assert first.views["default"].definitions == second.views["default"].definitions
     assert first.views["default"].definitions != third.views["default"].definitions
@@ -228,7 +228,7 @@ async def _note(execution: Scripted, arguments: dict[str, object]) -> object:
     """Return the note of the answer of `list_product`."""
     database = Database([LARGE])
     toolbox = Toolbox(database.introspect, execution, roles=ROLES, manner=Manner())
-    answer = await toolbox.call("default", "list_product", arguments)
+    answer = await toolbox.call(Caller(), "list_product", arguments)
     return answer.structured.get("note")
 
 
@@ -281,7 +281,7 @@ async def test_completion_reads_keys_in_a_moment() -> None:
     execution = Executed(rows=[(1,), (12,)], more=True)
     toolbox = _toolbox(LARGE, execution=execution)
 
-    found = await toolbox.complete("default", CELL_TEMPLATE, "key", "1", {"table": "product"})
+    found = await toolbox.complete(Caller(), CELL_TEMPLATE, "key", "1", {"table": "product"})
     [(statement, limits)] = execution.asked
 
     assert found == Completed(values=("1", "12"), more=True)
@@ -292,9 +292,7 @@ async def test_completion_from_the_catalog_needs_no_database() -> None:
     execution = Executed(error=errors.DatabaseUnavailable())
     toolbox = _toolbox(LARGE, execution=execution)
 
-    assert await toolbox.complete("default", CELL_TEMPLATE, "table", "p", {}) == Completed(
-        values=("product",)
-    )
+    assert await toolbox.complete(Caller(), CELL_TEMPLATE, "table", "p", {}) == Completed(values=("product",))
     assert execution.asked == []
 
 
@@ -303,7 +301,7 @@ async def test_completion_takes_no_longer_than_the_role_may() -> None:
     roles = (Role(limits=Limits(timeout=0.5)),)
     toolbox = Toolbox(Database([LARGE]).introspect, execution, roles=roles, manner=Manner())
 
-    await toolbox.complete("default", CELL_TEMPLATE, "key", "1", {"table": "product"})
+    await toolbox.complete(Caller(), CELL_TEMPLATE, "key", "1", {"table": "product"})
 
     assert [limits.timeout for _, limits in execution.asked] == [0.5]
 
@@ -312,7 +310,7 @@ async def test_completion_takes_no_longer_than_the_role_may() -> None:
 async def test_completion_that_fails_has_no_values(error: errors.CallError) -> None:
     toolbox = _toolbox(LARGE, execution=Executed(error=error))
 
-    assert await toolbox.complete("default", CELL_TEMPLATE, "key", "1", {"table": "product"}) == Completed(
+    assert await toolbox.complete(Caller(), CELL_TEMPLATE, "key", "1", {"table": "product"}) == Completed(
         values=()
     )
 
@@ -320,14 +318,14 @@ async def test_completion_that_fails_has_no_values(error: errors.CallError) -> N
 async def test_completion_of_what_no_key_begins_with_has_no_values() -> None:
     given = {"table": "order line"}
 
-    assert await _toolbox(LARGE).complete("default", CELL_TEMPLATE, "key", "x,1", given) == Completed(
+    assert await _toolbox(LARGE).complete(Caller(), CELL_TEMPLATE, "key", "x,1", given) == Completed(
         values=()
     )
 
 
 async def test_unknown_variable_is_no_failure_of_the_database() -> None:
     with pytest.raises(errors.UnknownArgument):
-        await _toolbox(LARGE).complete("default", CELL_TEMPLATE, "tabel", "", {})
+        await _toolbox(LARGE).complete(Caller(), CELL_TEMPLATE, "tabel", "", {})
 
 
 async def _surfaces(manner: Manner, *catalogs: Catalog) -> list[tuple[Surface, int]]:
@@ -374,8 +372,8 @@ async def test_tool_is_called_whether_listed_or_not(surface: Surface) -> None:
     toolbox = Toolbox(Database([SMALL]).introspect, execution, roles=ROLES, manner=manner)
 
     answers = [
-        await toolbox.call("default", "list_sale", {}),
-        await toolbox.call("default", "list_rows", {"table": "sale"}),
+        await toolbox.call(Caller(), "list_sale", {}),
+        await toolbox.call(Caller(), "list_rows", {"table": "sale"}),
     ]
 
     assert answers[0] == answers[1]

@@ -10,7 +10,6 @@ from dbtools.tools.wording import (
     LONGEST_COLUMNS,
     cleaned,
     columns_line,
-    estimate,
     relation_targets,
     sentence,
     type_name,
@@ -105,8 +104,3 @@ def test_first_relation_of_a_column_is_shown() -> None:
     parents = [table(ID, column("kind"), name=name) for name in ("first", "second")]
 
     assert relation_targets(Catalog(tables=(child, *parents)), child) == {"a": "first.id", "b": "first.kind"}
-
-
-def test_estimate_says_about_how_many_rows() -> None:
-    assert estimate(PRODUCT) == "about 1,200 rows"
-    assert estimate(SALE) == ""

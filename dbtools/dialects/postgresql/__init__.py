@@ -1,14 +1,19 @@
 """PostgreSQL: reads the catalog of a database through asyncpg."""
 
+from collections.abc import Mapping
+
 import asyncpg
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Selection
+from dbtools.dialects.postgresql.grants import write_script
 from dbtools.dialects.postgresql.introspection import check_version, read_catalog
 from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.postgresql.session import apply
 from dbtools.parameters import Lexis
+from dbtools.policy import Role
 
-__all__ = ["introspect", "lexis"]
+__all__ = ["grants", "introspect", "lexis"]
 
 lexis = Lexis(
     nested_comments=True,
@@ -21,12 +26,26 @@ lexis = Lexis(
 )
 
 
-async def introspect(url: str, selection: Selection) -> Catalog:
-    """Return what the login of *url* may read of its database."""
+async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
+    """Return what the login of *url* may read of its database when it has the settings *session*."""
     connection = await connect(url)
     try:
         check_version(connection)
+        if session:
+            await apply(connection, session, local=False)
         return await read_catalog(connection, selection)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
+        raise errors.DatabaseUnavailable("The catalog of the database cannot be read.") from exc
+    finally:
+        await connection.close(timeout=5)
+
+
+async def grants(url: str, catalog: Catalog, role: Role, login: str) -> str:
+    """Return the script for a *login* that reads what *role* reads of *catalog*, and no more."""
+    connection = await connect(url)
+    try:
+        check_version(connection)
+        return await write_script(connection, catalog, role, login)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
         raise errors.DatabaseUnavailable("The catalog of the database cannot be read.") from exc
     finally:

@@ -97,6 +97,25 @@ where a.attrelid = any($1::pg_catalog.oid[])
 order by a.attrelid, a.attnum
 """
 
+#: The columns of the tables $1 that may not be selected: of the tables $2, out of reach, all.
+UNREADABLE = """
+select
+    n.nspname::text as schema,
+    c.relname::text as name,
+    pg_catalog.array_agg(a.attname::text order by a.attnum) as columns
+from pg_catalog.pg_attribute as a
+join pg_catalog.pg_class as c on c.oid = a.attrelid
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+where a.attrelid = any($1::pg_catalog.oid[])
+    and a.attnum > 0
+    and not a.attisdropped
+    and (
+        a.attrelid = any($2::pg_catalog.oid[])
+        or not pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select')
+    )
+group by n.nspname, c.relname
+"""
+
 #: The types $1 with the modifiers $2, and all that they are made of.
 TYPES = """
 with recursive wanted (type, modifier) as (
@@ -131,7 +150,8 @@ with recursive wanted (type, modifier) as (
             and not a.attisdropped
     ) as part (type, modifier)
 ),
-comparable (type, equatable, ordered) as (
+-- Of few types the planner would compute it for each anew.
+comparable (type, equatable, ordered) as materialized (
     select
         l.opcintype,
         pg_catalog.bool_or(m.amname = 'hash' or o.amopstrategy = 3),

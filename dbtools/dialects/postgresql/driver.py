@@ -16,6 +16,7 @@ from dbtools.dialects.driver import CELLS_HELD, Fetched, Plan
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.postgresql import location
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
+from dbtools.dialects.postgresql.session import apply
 from dbtools.dialects.selects import compile_select, driver_values
 from dbtools.errors import (
     BadValue,
@@ -68,7 +69,7 @@ class PostgresqlDriver:
             prepared = await connection.prepare(f"select 1 from {name} where ({written}\n)")
         except asyncpg.PostgresError as exc:
             raise Refused(f"{exc.args[0]}.") from exc
-        return tuple(f"{_quoted(each.schema)}.{_quoted(each.name)}" for each in prepared.get_parameters())
+        return tuple(_cast(each) for each in prepared.get_parameters())
 
     def compile(self, shape: Select) -> Plan:
         """Return the SQL of *shape*."""
@@ -86,6 +87,7 @@ class PostgresqlDriver:
         *,
         limit: int,
         timeout: float,
+        session: Mapping[str, str],
     ) -> Fetched:
         """Run *plan* between BEGIN READ ONLY and ROLLBACK."""
         milliseconds = max(1, round(timeout * 1000))
@@ -95,6 +97,8 @@ class PostgresqlDriver:
             await connection.execute(
                 f"begin read only; select set_config('statement_timeout', '{milliseconds}', true)"
             )
+            if session:
+                await self._set(connection, session)
             records, more = await _records(connection, plan, self.bound(plan, values, limit), limit)
             await connection.execute("rollback")
             clean = True
@@ -102,6 +106,13 @@ class PostgresqlDriver:
             if not clean:
                 await _roll_back(connection)
         return Fetched(rows=_rows(records, plan.outputs), more=more)
+
+    async def _set(self, connection: Any, session: Mapping[str, str]) -> None:
+        try:
+            await apply(connection, session, local=True)
+        except Refused as exc:
+            # The server's words are for operators.
+            raise Refused("The database does not take the settings of this role.") from exc
 
     def translate(self, error: Exception) -> CallError:
         """Return what *error* means to a caller, by its SQLSTATE."""
@@ -119,6 +130,13 @@ class PostgresqlDriver:
     def is_stale(self, error: Exception) -> bool:
         """Return whether a prepared statement met a schema that has changed since."""
         return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
+
+
+def _cast(type: asyncpg.Type) -> str:
+    """Return the name of *type*, of which the driver writes the system's arrays as int4[], not as _int4."""
+    is_array = type.kind == "array" and type.schema == "pg_catalog" and type.name.endswith("[]")
+    name = f"{_quoted(type.name.removesuffix('[]'))}[]" if is_array else _quoted(type.name)
+    return f"{_quoted(type.schema)}.{name}"
 
 
 def _quoted(name: str) -> str:

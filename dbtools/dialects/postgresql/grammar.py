@@ -13,7 +13,8 @@ from sqlalchemy.types import UserDefinedType
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.column_types import ColumnType, Family
-from dbtools.dialects.selects import ESCAPE, Element, Truth
+from dbtools.dialects.selects import ESCAPE, Truth
+from dbtools.dialects.sources import Element
 from dbtools.statement import Output
 
 #: An address that is cast to a text has a mask even where it is that of one host.
@@ -66,6 +67,7 @@ class Named(UserDefinedType[Any]):
 class PostgresqlGrammar:
     """The Grammar of PostgreSQL."""
 
+    barrier = False
     dialect: sa.Dialect = asyncpg_dialect()  # type: ignore[no-untyped-call]
 
     def value(self, name: str, type: ColumnType) -> Element:

@@ -16,8 +16,8 @@ from dbtools.column_types import Family
 from dbtools.dialects.checks import Check, read_checks
 from dbtools.dialects.postgresql import catalog_queries
 from dbtools.dialects.postgresql.joins import Joins, read_joins
+from dbtools.dialects.postgresql.posture import read_posture
 from dbtools.dialects.postgresql.types import DeclaredType, DeclaredTypes
-from dbtools.errors import listing
 
 OLDEST = 13  #: the first version that is supported
 
@@ -50,15 +50,28 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
         found = await connection.fetch(catalog_queries.RELATIONS)
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
         facts = await _read_facts(connection, [row for row in relations if row["reachable"]])
+        unreadable = await _read_unreadable(connection, relations)
+        posture = await read_posture(connection, [row["number"] for row in relations])
     tables = _tables(facts)
     return Catalog(
         tables=tuple(sorted(tables, key=lambda table: _place(table, default_schema))),
         default_schema=default_schema,
-        warnings=(
-            *_warnings(relations, tables),
-            *selection.idle([(row["schema"], row["name"]) for row in found]),
-        ),
+        warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
+        posture=posture,
+        unreadable=unreadable,
     )
+
+
+async def _read_unreadable(
+    connection: "asyncpg.Connection[Record]", relations: Sequence[Record]
+) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """Return the columns of *relations* that may not be selected; everyone may read their names."""
+    beyond = [row["number"] for row in relations if not row["reachable"]]
+    closed = [row["number"] for row in relations if not (row["reachable"] and row["readable"])]
+    if not closed:
+        return {}
+    rows = await connection.fetch(catalog_queries.UNREADABLE, closed, beyond)
+    return {(row["schema"], row["name"]): tuple(row["columns"]) for row in rows}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,13 +121,6 @@ async def _read_types(connection: "asyncpg.Connection[Record]", columns: Sequenc
 
 def _place(table: Table, default_schema: str) -> tuple[bool, str, str]:
     return table.schema != default_schema, table.schema, table.name
-
-
-def _warnings(relations: Iterable[Record], tables: Iterable[Table]) -> tuple[str, ...]:
-    found = {(table.schema, table.name) for table in tables}
-    closed = {(row["schema"], row["name"]) for row in relations if not (row["reachable"] and row["readable"])}
-    names = [f"{schema}.{name}" for schema, name in sorted(closed - found)]
-    return (f"The login may not select from {listing(names)}.",) if names else ()
 
 
 def _tables(facts: _Facts) -> list[Table]:

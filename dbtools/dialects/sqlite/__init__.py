@@ -1,14 +1,17 @@
 """SQLite: reads the catalog of a file through the standard library's driver."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import closing
 
 from dbtools.catalog import Catalog, Selection
 from dbtools.dialects.sqlite.introspection import read_catalog
 from dbtools.dialects.sqlite.location import connect, location_of
+from dbtools.errors import ConfigurationError, Refused
 from dbtools.parameters import Lexis
+from dbtools.policy import Role
 
-__all__ = ["introspect", "lexis"]
+__all__ = ["grants", "introspect", "lexis"]
 
 lexis = Lexis(
     nested_comments=False,
@@ -21,11 +24,21 @@ lexis = Lexis(
 )
 
 
-async def introspect(url: str, selection: Selection) -> Catalog:
+async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
     """Return what the database file at *url* holds."""
+    if session:
+        raise Refused("A database file has no roles and no settings of its own.")
     return await asyncio.to_thread(_introspect, url, selection)
 
 
 def _introspect(url: str, selection: Selection) -> Catalog:
     with closing(connect(location_of(url))) as connection:
         return read_catalog(connection, selection)
+
+
+async def grants(url: str, catalog: Catalog, role: Role, login: str) -> str:
+    """Raise ConfigurationError: a file knows no logins."""
+    raise ConfigurationError(
+        "A SQLite database has no logins: whoever may read the file may read all of it.",
+        hint="dbtools opens it for reading only, and roles narrow what its callers see.",
+    )

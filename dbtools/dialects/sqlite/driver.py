@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from dbtools.catalog import Table
 from dbtools.dialects.driver import Fetched, Plan
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.selects import compile_select, driver_values
-from dbtools.dialects.sqlite.giant import GiantJob, giant_plan
+from dbtools.dialects.sqlite.giant import GiantJob, filtering_plan, giant_plan
 from dbtools.dialects.sqlite.grammar import SqliteGrammar, list_parameter, parameter
 from dbtools.dialects.sqlite.guard import secure
 from dbtools.dialects.sqlite.job import Job, Stopped
@@ -88,30 +88,26 @@ class SqliteDriver:
         *,
         limit: int,
         timeout: float,
+        session: Mapping[str, str],
     ) -> Fetched:
-        """Run *plan* in one hop, and in a second one where a cell is too large to be loaded."""
-        job = Job(
-            sql=plan.sql,
-            parameters=self.bound(plan, values, limit),
-            outputs=plan.outputs,
-            limit=limit,
-            timeout=timeout,
-        )
-        try:
-            return await _run(connection, job)
-        except sqlite3.DataError as exc:
-            giant = giant_plan(plan.shape) if _is_too_big(exc) else None
-            if giant is None:
-                raise
-        again = GiantJob(
-            sql=giant.sql,
-            parameters=self.bound(giant, values, limit),
-            outputs=plan.outputs,
-            limit=limit,
-            timeout=job.deadline - time.monotonic(),
-            table=plan.shape.table,
-        )
-        return await _run(connection, again)
+        """Run *plan* in one hop, and in further ones where a cell is too large to be loaded."""
+        ends = time.monotonic() + timeout
+        too_big: Exception = sqlite3.DataError()
+        for way, make in _ways(plan):
+            job = make(
+                sql=way.sql,
+                parameters=self.bound(way, values, limit),
+                outputs=plan.outputs,
+                limit=limit,
+                timeout=ends - time.monotonic(),
+            )
+            try:
+                return await _run(connection, job)
+            except sqlite3.DataError as exc:
+                if not _is_too_big(exc):
+                    raise
+                too_big = exc
+        raise too_big
 
     def translate(self, error: Exception) -> CallError:
         """Return what *error* means to a caller."""
@@ -126,6 +122,17 @@ class SqliteDriver:
     def is_stale(self, error: Exception) -> bool:
         """Return False: SQLite prepares stale statements again by itself."""
         return False
+
+
+def _ways(plan: Plan) -> Iterator[tuple[Plan, Callable[..., Job]]]:
+    """Yield the ways to run *plan*, each for when a cell was too large for the one before."""
+    yield plan, Job
+    filtering = filtering_plan(plan.shape)
+    if filtering is not None:
+        yield filtering, Job
+    giant = giant_plan(plan.shape)
+    if giant is not None:
+        yield giant, partial(GiantJob, table=plan.shape.table)
 
 
 async def _connect(where: Location) -> aiosqlite.Connection:

@@ -16,7 +16,8 @@ from sqlalchemy.sql import quoted_name
 from dbtools.catalog import Column, Table
 from dbtools.column_types import ColumnType, Family
 from dbtools.dialects.driver import Plan
-from dbtools.dialects.selects import Element, compile_select, source
+from dbtools.dialects.selects import compile_select
+from dbtools.dialects.sources import Element, source
 from dbtools.dialects.sqlite.grammar import SqliteGrammar
 from dbtools.dialects.sqlite.job import Job, cut
 from dbtools.results import Cut
@@ -26,7 +27,13 @@ PIECE = 2**20  #: bytes that are read at once
 LARGE = "('text', 'blob')"  #: storage classes of what is read piece by piece
 
 
-class GiantGrammar(SqliteGrammar):
+class FilteringGrammar(SqliteGrammar):
+    """The Grammar of SQLite for statements that load no cell of a hidden row, but for their filter."""
+
+    barrier = True
+
+
+class GiantGrammar(FilteringGrammar):
     """The Grammar of SQLite for statements that load no text and no blob."""
 
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
@@ -34,6 +41,13 @@ class GiantGrammar(SqliteGrammar):
         kind = sa.func.typeof(column)
         small = kind.op("not in", is_comparison=True)(sa.literal_column(LARGE))
         return sa.case((small, column)), kind
+
+
+@lru_cache(maxsize=100)
+def filtering_plan(shape: Select) -> Plan | None:
+    """Return how *shape* is read without loading hidden rows, or None where nothing is filtered."""
+    plan = compile_select(shape, FilteringGrammar())
+    return plan if plan.sql != compile_select(shape, SqliteGrammar()).sql else None
 
 
 def giant_plan(shape: Select) -> Plan | None:

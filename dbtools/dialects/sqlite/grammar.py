@@ -11,7 +11,8 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.column_types import MOMENTS, NUMERIC, ColumnType, Family
-from dbtools.dialects.selects import CLAIM, ESCAPE, Element, Truth
+from dbtools.dialects.selects import CLAIM, ESCAPE, Truth
+from dbtools.dialects.sources import Element
 from dbtools.dialects.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
 
@@ -35,6 +36,7 @@ class SqliteGrammar:
     """The Grammar of SQLite."""
 
     dialect: sa.Dialect = aiosqlite_dialect()
+    barrier = False
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the bare parameter: SQLite's values carry their type with them."""

@@ -1,0 +1,27 @@
+"""The command line: a group, and one module for the commands that belong together."""
+
+import click
+
+from dbtools import __version__
+from dbtools.cli.calling import call, explain, tools
+from dbtools.cli.checking import check, schema
+from dbtools.cli.grants import grants
+from dbtools.cli.log import log
+from dbtools.cli.serving import serve
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nExample:\n  dbtools serve sample.db",
+)
+@click.version_option(__version__, prog_name="dbtools")
+def main() -> None:
+    """Give language models safe, typed, fast access to a SQL database.
+
+    TARGET is a database file, a database URL or a configuration file that ends in .toml; without one it is
+    ./dbtools.toml.
+    """
+
+
+for command in (serve, tools, call, explain, check, schema, grants, log):
+    main.add_command(command)

@@ -1,0 +1,131 @@
+"""`dbtools tools`, `call` and `explain`: what a role has, what a call answers, and why."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from dbtools.cli.options import (
+    ExampleCommand,
+    arguments_of,
+    caller_of,
+    claim_option,
+    complaints,
+    is_target,
+    json_option,
+    role_option,
+    settings_for,
+    with_toolbox,
+)
+
+if TYPE_CHECKING:
+    from dbtools.config import Settings
+    from dbtools.policy import Caller
+    from dbtools.results import Answer
+    from dbtools.toolbox import Toolbox
+
+
+@click.command(cls=ExampleCommand, example="dbtools tools sample.db --tokens")
+@click.argument("target", required=False)
+@role_option
+@claim_option
+@click.option("--tokens", is_flag=True, help="Split the tokens into description, input and output schema.")
+@json_option
+def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, as_json: bool) -> None:
+    """Show the tools that a role sees of TARGET, and what they cost in tokens (bytes / 4).
+
+    Claims change what rows are seen, never which tools.
+    """
+    with complaints():
+        caller_of(role, claim)
+        settings = settings_for(target, role)
+        view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role))
+        if as_json:
+            from dbtools.presentation import tools_json
+
+            click.echo(tools_json(view.definitions))
+        else:
+            from dbtools.presentation import print_tools
+
+            print_tools(view, split=tokens, budget=settings.tools.budget)
+
+
+@click.command(
+    cls=ExampleCommand, example="dbtools call sample.db list_customers limit=3 'order_by=name desc'"
+)
+@click.argument("words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']")
+@role_option
+@claim_option
+@json_option
+def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: bool) -> None:
+    """Call TOOL once and print its answer. A value that parses as JSON is JSON, else a string."""
+    with complaints():
+        target, tool, arguments = _call_of(words)
+        settings = settings_for(target, role)
+        caller = caller_of(role, claim)
+        answer = with_toolbox(
+            settings, lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments)
+        )
+        from dbtools.presentation import answer_json, print_answer
+
+        if as_json:
+            click.echo(answer_json(answer))
+        else:
+            print_answer(answer)
+
+
+def _call_of(words: tuple[str, ...]) -> tuple[str | None, str, dict[str, object]]:
+    """Read [TARGET] TOOL [arguments]."""
+    target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
+    if not words:
+        raise click.UsageError("TOOL is missing. `dbtools tools` shows what there is.")
+    if target is None and len(words) > 1 and "=" not in words[1] and "{" not in words[1]:
+        raise click.UsageError(f"There is no file {words[0]!r}, and {words[1]!r} is not key=value.")
+    return target, words[0], arguments_of(words[1:])
+
+
+async def _called(
+    settings: "Settings", toolbox: "Toolbox", caller: "Caller", tool: str, arguments: Mapping[str, object]
+) -> "Answer":
+    """Call *tool* as the server would, and write it down where that is a file."""
+    from dbtools.server import open_log
+    from dbtools.server.calls import Calls, Request
+    from dbtools.server.quotas import Quotas
+
+    log = open_log(settings.log) if settings.log.file else None
+    quotas = Quotas(settings.limits.storage)
+    try:
+        request = Request(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
+        return await Calls(toolbox, quotas, log).call(request)
+    finally:
+        quotas.close()
+        if log is not None:
+            log.close()
+
+
+@click.command(
+    cls=ExampleCommand,
+    example="dbtools explain dbtools.toml --role support --claim region=north list_customers limit=3",
+)
+@click.argument("words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']")
+@role_option
+@claim_option
+@json_option
+def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: bool) -> None:
+    """Say whether a role may call TOOL, which rule decides it, and with which SQL; nothing is run."""
+    with complaints():
+        target, tool, arguments = _call_of(words)
+        settings = settings_for(target, role)
+        caller = caller_of(role, claim)
+        from dbtools.explanation import explain as explained
+        from dbtools.presentation import explanation_json, print_explanation
+
+        found = with_toolbox(
+            settings,
+            lambda toolbox, database: explained(toolbox, database, caller, tool, arguments),
+        )
+
+        if as_json:
+            click.echo(explanation_json(found))
+        else:
+            print_explanation(found)

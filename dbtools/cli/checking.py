@@ -1,0 +1,55 @@
+"""`dbtools check` and `schema`: a configuration held against the database, and what may stand in one."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dbtools.cli.options import REFUSED, ExampleCommand, complaints, json_option, with_toolbox
+
+if TYPE_CHECKING:
+    from dbtools.config import Settings
+    from dbtools.database import Database
+    from dbtools.policy import Finding
+
+
+@click.command(cls=ExampleCommand, example="dbtools check dbtools.toml")
+@click.argument("target", required=False)
+@json_option
+def check(target: str | None, as_json: bool) -> None:
+    """Hold the configuration TARGET against the live database: exit status 1 where something is wrong."""
+    with complaints():
+        from dbtools.config import settings_of
+        from dbtools.presentation import findings_json
+
+        settings = settings_of(target, Path.cwd())
+        findings = with_toolbox(settings, lambda _, database: _review(settings, database))
+        if as_json:
+            click.echo(findings_json(findings))
+        else:
+            click.echo("\n".join(map(str, findings)) or "All is well.")
+        if any(finding.level == "error" for finding in findings):
+            sys.exit(REFUSED)
+
+
+async def _review(settings: "Settings", database: "Database") -> "tuple[Finding, ...]":
+    from dbtools.config import read_catalog, review
+
+    catalog = await read_catalog(settings, database)
+    # What is no terminal is read by programs.
+    if not sys.stderr.isatty():
+        return await review(settings, catalog, database, lambda done, of, name: None)
+    from dbtools.presentation import progress
+
+    with progress("Checking") as report:
+        return await review(settings, catalog, database, report)
+
+
+@click.command(cls=ExampleCommand, example="dbtools schema > dbtools.schema.json")
+def schema() -> None:
+    """Print the JSON Schema of dbtools.toml, for editors."""
+    from dbtools.config import Settings
+
+    click.echo(json.dumps(Settings.model_json_schema(), indent=2))

@@ -1,0 +1,38 @@
+"""`dbtools grants`: the login that a role needs, as a script for the database's own client."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dbtools.cli.options import ExampleCommand, complaints, role_option, settings_for, with_toolbox
+
+if TYPE_CHECKING:
+    from dbtools.config import Settings
+    from dbtools.database import Database
+
+
+@click.command(cls=ExampleCommand, example="dbtools grants dbtools.toml --role support > support.sql")
+@click.argument("target", required=False)
+@role_option
+@click.option("--login", metavar="NAME", help="The name of the login.  [default: dbtools_ROLE]")
+def grants(target: str | None, role: str, login: str | None) -> None:
+    """Print the SQL that makes a login which can read what a role reads of TARGET, and nothing else.
+
+    Nothing is changed: run the script yourself, as somebody who may create logins.
+    """
+    with complaints():
+        settings = settings_for(target, role)
+        name = f"dbtools_{role}" if login is None else login
+        click.echo(
+            with_toolbox(settings, lambda _, database: _script(settings, database, role, name)), nl=False
+        )
+
+
+async def _script(settings: "Settings", database: "Database", role: str, login: str) -> str:
+    from dbtools.config import grants_of, read_catalog
+
+    catalog = await read_catalog(settings, database)
+    script, findings = await grants_of(settings, catalog, database, role, login)
+    for finding in findings:
+        click.echo(f"dbtools: {finding}", err=True)
+    return script

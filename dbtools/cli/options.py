@@ -1,0 +1,172 @@
+"""What the commands share: options, how words become arguments, and how complaints end a command."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from dbtools.config import Settings
+    from dbtools.database import Database
+    from dbtools.policy import Caller
+    from dbtools.toolbox import Toolbox
+
+REFUSED, WRONG, INTERRUPTED = 1, 2, 130  #: exit status
+DEFAULT_ROLE = "default"
+CLAIMS = "DBTOOLS_CLAIMS"
+DEBUG = "DBTOOLS_DEBUG"  #: the variable that lets tracebacks through
+
+
+def is_target(word: str) -> bool:
+    """Return whether *word* names what is served: an existing file, a URL, or a `.toml` file."""
+    if "://" in word or word.endswith(".toml"):
+        return True
+    from dbtools.config import is_file
+
+    return is_file(Path(word))
+
+
+class ExampleCommand(click.Command):
+    """A command whose help ends with an example."""
+
+    def __init__(self, *arguments: Any, example: str, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.epilog = f"\b\nExample:\n  {example}"
+
+
+role_option = click.option(
+    "--role",
+    envvar="DBTOOLS_ROLE",
+    default=DEFAULT_ROLE,
+    show_default=True,
+    help="Whose view of the database.",
+)
+claim_option = click.option(
+    "--claim",
+    "claim",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What is known of the caller, for row filters; DBTOOLS_CLAIMS is a JSON object of them.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def arguments_of(words: Sequence[str]) -> dict[str, object]:
+    """Read `key=value` words, or one JSON object."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return _json_object(words[0])
+    arguments: dict[str, object] = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not key:
+            raise click.UsageError(f"{word!r} is not key=value. All arguments at once are one JSON object.")
+        arguments[key] = _json_or_text(value)
+    return arguments
+
+
+def caller_of(role: str, claims: Sequence[str]) -> "Caller":
+    """Return who calls: *role*, with the claims of the environment and of NAME=VALUE words."""
+    from dbtools.policy import Caller
+
+    return Caller(role=role, claims=_claims(claims))
+
+
+def _claims(words: Sequence[str]) -> dict[str, object]:
+    """Return the claims of the environment, and of `NAME=VALUE` *words*, which count for more."""
+    written = os.environ.get(CLAIMS, "")
+    try:
+        claims = json.loads(written) if written else {}
+    except (ValueError, RecursionError):
+        claims = None
+    if not isinstance(claims, dict) or any(isinstance(each, dict | list) for each in claims.values()):
+        raise click.UsageError(f"{CLAIMS} is not a JSON object of texts, numbers and booleans.")
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"--claim: {word!r} is not NAME=VALUE.")
+        claims[name] = value
+    return claims
+
+
+def _json_object(text: str) -> dict[str, object]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise click.UsageError("The arguments are not a JSON object.") from exc
+    if not isinstance(value, dict):
+        raise click.UsageError("The arguments are not a JSON object.")
+    return value
+
+
+def _json_or_text(text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def settings_for(target: str | None, role: str) -> "Settings":
+    """Return the settings that *target* names, which must have *role*."""
+    from dbtools.config import roles_of, settings_of
+    from dbtools.errors import ConfigurationError, listing
+
+    settings = settings_of(target, Path.cwd())
+    roles = [each.name for each in roles_of(settings)]
+    if role not in roles:
+        raise ConfigurationError(f"There is no role {role!r}.", hint=f"Roles: {listing(roles)}.")
+    return settings
+
+
+def with_toolbox(settings: "Settings", use: "Callable[[Toolbox, Database], Any]") -> Any:
+    """Return what *use* makes of the toolbox that *settings* describe and its database, and close it."""
+    from dbtools.config import open_toolbox
+
+    async def use_and_close() -> Any:
+        toolbox, database = open_toolbox(settings)
+        try:
+            return await use(toolbox, database)
+        finally:
+            await database.close()
+
+    return run(use_and_close)
+
+
+def run(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run an async *function* to its end."""
+    import anyio
+
+    return anyio.run(function, *arguments)
+
+
+@contextmanager
+def complaints() -> Iterator[None]:
+    """End with one clear line on stderr and the exit status that belongs to the error."""
+    from dbtools import errors
+
+    try:
+        yield
+    except errors.DbtoolsError as exc:
+        refused = isinstance(exc, errors.CallError) and not isinstance(
+            exc, errors.DatabaseUnavailable | errors.UnknownTable
+        )
+        click.echo(f"dbtools: {exc}", err=True)
+        sys.exit(REFUSED if refused else WRONG)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except click.ClickException:
+        raise
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(0)
+    except Exception as exc:
+        if os.environ.get(DEBUG):
+            raise
+        click.echo(f"dbtools: internal error: {type(exc).__name__}. {DEBUG}=1 shows where.", err=True)
+        sys.exit(WRONG)

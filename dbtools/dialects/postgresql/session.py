@@ -1,0 +1,53 @@
+"""What PostgreSQL is told of a caller: its role, and settings that its own policies may read.
+
+A second wall behind row filters, not a first one: whoever could run SQL of their own could set both back.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import asyncpg
+
+from dbtools import errors
+from dbtools.dialects.postgresql.location import SETTINGS
+
+ROLE = "role"  #: the setting that SET ROLE sets
+#: What dbtools itself relies on, beside what it sets for each connection.
+RESERVED = {
+    *SETTINGS,
+    "client_encoding",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "search_path",  # the conditions of rules were understood with the login's
+    "session_authorization",
+    "statement_timeout",
+    "transaction_deferrable",
+    "transaction_isolation",
+    "transaction_read_only",
+}
+#: The role comes last: it may not be allowed to set what the login may.
+SET = """
+select pg_catalog.set_config(s.name, s.value, $3)
+from (
+    select *
+    from rows from (
+        pg_catalog.unnest($1::pg_catalog.text[]),
+        pg_catalog.unnest($2::pg_catalog.text[])
+    ) as u (name, value)
+    order by u.name = 'role'
+    offset 0
+) as s
+"""
+
+
+async def apply(connection: Any, session: Mapping[str, str], *, local: bool) -> None:
+    """Set *session* on *connection*, for its transaction alone where it is *local*; or raise Refused."""
+    reserved = sorted(RESERVED.intersection(map(str.lower, session)))
+    if reserved:
+        raise errors.Refused(f"dbtools sets {reserved[0]} itself.")
+    try:
+        await connection.fetch(SET, list(session), list(session.values()), local)
+    except asyncpg.PostgresError as exc:
+        if (exc.sqlstate or "").startswith(("08", "57")):
+            raise
+        raise errors.Refused(f"{exc.args[0]}.") from exc

@@ -1,0 +1,141 @@
+"""What goes around every call: it is admitted before, and written down after."""
+
+import time
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dbtools import errors
+from dbtools.call_log import CallLog, Entry, Outcome
+from dbtools.policy import Caller
+from dbtools.results import Answer, Media
+from dbtools.server.quotas import Quotas
+from dbtools.toolbox import Toolbox
+from dbtools.tools.completion import Completed
+
+OUTCOMES: Mapping[type[BaseException], Outcome] = {
+    errors.Denied: Outcome.DENIED,
+    errors.TooManyCalls: Outcome.DENIED,
+    errors.TimedOut: Outcome.TIMEOUT,
+}
+INTERNAL = "internal"  #: the code of errors that are none of ours
+LONGEST_NAME = 100  #: characters of a client's name, or of a tool's that there is not
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One call as it came."""
+
+    caller: Caller
+    tool: str  #: or the method, of requests that call none
+    arguments: Mapping[str, object]
+    protocol: str | None = None  #: version
+    client: str | None = None  #: name
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What became of a call, as far as it is known."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    truncated: bool | None = None
+    outcome: Outcome = Outcome.OK
+    code: str | None = None
+
+    def answered(self, answer: Answer) -> None:
+        """Take down the *answer*."""
+        self.rows, self.truncated, self.bytes = answer.rows, answer.truncated, _size(answer.text)
+
+    def read(self, media: Media) -> None:
+        """Take down what was read of one row."""
+        self.rows, self.truncated, self.bytes = 1, False, len(media.content)
+
+    def completed(self, found: Completed) -> None:
+        """Take down how many values were offered."""
+        self.rows, self.truncated = len(found.values), found.more
+        self.bytes = sum(map(_size, found.values))
+
+    def failed(self, error: BaseException) -> None:
+        """Take down the *error*."""
+        if not isinstance(error, Exception):
+            self.outcome = self.code = Outcome.CANCELLED
+            return
+        self.outcome = OUTCOMES.get(type(error), Outcome.ERROR)
+        self.code = error.code if isinstance(error, errors.DbtoolsError) else INTERNAL
+
+
+class Calls:
+    """Admits calls, and writes down what became of them, refused ones too."""
+
+    def __init__(self, toolbox: Toolbox, quotas: Quotas, log: CallLog | None) -> None:
+        self._toolbox = toolbox
+        self._quotas = quotas
+        self._log = log  #: None: nothing is written down
+
+    async def call(self, request: Request) -> Answer:
+        """Return the answer of a tool, or raise what Toolbox.call does, or TooManyCalls."""
+        async with self._around(request) as tally:
+            answer = await self._toolbox.call(request.caller, request.tool, request.arguments)
+            tally.answered(answer)
+        return answer
+
+    async def read(self, request: Request, uri: str) -> Media:
+        """Return what is at *uri*, or raise what Toolbox.read does, or TooManyCalls."""
+        async with self._around(request) as tally:
+            media = await self._toolbox.read(request.caller, uri)
+            tally.read(media)
+        return media
+
+    async def complete(
+        self, request: Request, template: str, name: str, value: str, given: Mapping[str, str]
+    ) -> Completed:
+        """Return what Toolbox.complete does, or raise TooManyCalls."""
+        async with self._around(request) as tally:
+            found = await self._toolbox.complete(request.caller, template, name, value, given)
+            tally.completed(found)
+        return found
+
+    @asynccontextmanager
+    async def _around(self, request: Request) -> AsyncIterator[Tally]:
+        tally = Tally()
+        came, began = datetime.now(UTC), time.perf_counter()
+        vocabulary: frozenset[str] = frozenset()
+        try:
+            view = await self._toolbox.view(request.caller.role)
+            vocabulary = view.vocabulary
+            async with self._quotas.admitted(request.caller, view.role.limits):
+                yield tally
+        except BaseException as exc:
+            tally.failed(exc)
+            raise
+        finally:
+            if self._log is not None:
+                duration = time.perf_counter() - began
+                self._log.record(_entry(request, tally, came, duration, vocabulary))
+
+
+def _entry(
+    request: Request, tally: Tally, came: datetime, duration: float, vocabulary: Collection[str]
+) -> Entry:
+    return Entry(
+        time=came,
+        identity=request.caller.identity,
+        role=request.caller.role,
+        tool=request.tool[:LONGEST_NAME],
+        arguments=request.arguments,
+        vocabulary=vocabulary,
+        rows=tally.rows,
+        bytes=tally.bytes,
+        truncated=tally.truncated,
+        duration=duration,
+        outcome=tally.outcome,
+        code=tally.code,
+        protocol=request.protocol,
+        client=request.client,
+    )
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

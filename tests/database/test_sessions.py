@@ -1,0 +1,221 @@
+"""`set_role` and `settings`: what a database with GRANTs and policies of its own is told of a caller."""
+
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from dbtools import errors
+from dbtools.config import load, open_toolbox
+from dbtools.policy import Caller
+from dbtools.toolbox import Toolbox
+from tests.database.shop import rows_of
+from tests.postgresql_server import PostgresqlServer
+from tests.protocol.test_command_line import run
+
+DDL = """
+create table note (id integer primary key, author text not null, body text, pay integer);
+insert into note values (1, 'ann', 'one', 10), (2, 'bob', 'two', 20), (3, 'ann', 'three', 30);
+create table ledger (id integer primary key, note_id integer references note (id));
+insert into ledger values (1, 1);
+create view endless as select count(*) as total from generate_series(1, 1000000000000);
+alter table note enable row level security;
+create policy own on note using (author = current_setting('app.author', true));
+"""
+ROLES = """
+[roles.writer]
+set_role = "{reader}"
+settings = {{ "app.author" = ":claims.author", "app.from" = "dbtools" }}
+tables."*" = true
+[roles.writer.limits]
+timeout = "300ms"
+[roles.boss]
+tables."*" = true
+"""
+
+
+@pytest.fixture
+def reader(postgresql_server: PostgresqlServer) -> Iterator[str]:
+    """Give the name of a role that may be granted something."""
+    name = f"reader_{secrets.token_hex(4)}"
+    postgresql_server.execute(f"create role {name}", url=postgresql_server.url)
+    yield name
+    postgresql_server.execute(f"drop role {name}", url=postgresql_server.url)
+
+
+@pytest.fixture
+def url(
+    postgresql_server: PostgresqlServer,
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+    reader: str,
+) -> Iterator[str]:
+    """Give the URL of a database of notes, of which *reader* may see some columns of its own rows."""
+    with postgresql_database(DDL) as url:
+        grants = f"grant select (id, author, body) on note to {reader}; grant select on endless to {reader}"
+        postgresql_server.execute(grants, url=url)
+        yield url
+
+
+@asynccontextmanager
+async def _opened(folder: Path, url: str, roles: str) -> AsyncIterator[Toolbox]:
+    toolbox, database = open_toolbox(load(_written(folder, url, roles)))
+    try:
+        yield toolbox
+    finally:
+        await database.close()
+
+
+def _written(folder: Path, url: str, roles: str) -> Path:
+    path = folder / "dbtools.toml"
+    path.write_text(f'[database]\nurl = "{url}"\n{roles}')
+    return path
+
+
+def _writer(**claims: object) -> Caller:
+    return Caller(role="writer", claims=claims)
+
+
+BOSS = Caller(role="boss")
+
+
+async def _rows(toolbox: Toolbox, caller: Caller) -> list[list[object]]:
+    return rows_of((await toolbox.call(caller, "list_note", {})).structured)
+
+
+async def test_policies_of_the_database_see_the_claims(url: str, reader: str, tmp_path: Path) -> None:
+    async with _opened(tmp_path, url, ROLES.format(reader=reader)) as toolbox:
+        assert await _rows(toolbox, _writer(author="ann")) == [[1, "ann", "one"], [3, "ann", "three"]]
+        assert await _rows(toolbox, _writer(author="bob")) == [[2, "bob", "two"]]
+        assert await _rows(toolbox, _writer(author="nobody")) == []
+
+
+@pytest.mark.parametrize("claims", [{}, {"author": None}, {"Author": "ann"}])
+async def test_missing_claim_denies(
+    claims: Mapping[str, object], url: str, reader: str, tmp_path: Path
+) -> None:
+    async with _opened(tmp_path, url, ROLES.format(reader=reader)) as toolbox:
+        with pytest.raises(errors.Denied):
+            await _rows(toolbox, _writer(**claims))
+
+
+async def test_claim_is_a_value_and_nothing_else(url: str, reader: str, tmp_path: Path) -> None:
+    attacks = ["ann', true), set_config('role', 'none", "$1", "ann\\'", "'; reset role; --", ":claims.x"]
+    async with _opened(tmp_path, url, ROLES.format(reader=reader)) as toolbox:
+        for attack in attacks:
+            assert await _rows(toolbox, _writer(author=attack)) == []
+
+
+async def test_what_the_role_of_the_database_may_not_read_is_not_there(
+    url: str, reader: str, tmp_path: Path
+) -> None:
+    async with _opened(tmp_path, url, ROLES.format(reader=reader)) as toolbox:
+        described = await toolbox.call(_writer(author="ann"), "describe_tables", {"detail": "full"})
+        tools = (await toolbox.view("writer")).tools
+        all_tools = (await toolbox.view("boss")).tools
+
+    assert "ledger" not in described.text
+    assert "pay" not in described.text
+    assert "list_ledger" not in tools
+    assert "list_ledger" in all_tools
+
+
+async def test_next_call_of_another_role_is_told_nothing(url: str, reader: str, tmp_path: Path) -> None:
+    whole = [[1, "ann", "one", 10], [2, "bob", "two", 20], [3, "ann", "three", 30]]
+    async with _opened(tmp_path, url, ROLES.format(reader=reader)) as toolbox:
+        await _rows(toolbox, _writer(author="ann"))
+        assert await _rows(toolbox, BOSS) == whole
+        with pytest.raises(errors.TimedOut):
+            await toolbox.call(_writer(author="ann"), "list_endless", {})
+        assert await _rows(toolbox, BOSS) == whole
+        with anyio.move_on_after(0.1):
+            await toolbox.call(_writer(author="ann"), "list_endless", {})
+        assert await _rows(toolbox, BOSS) == whole
+        with pytest.raises(errors.NoRow):
+            await toolbox.call(_writer(author="bob"), "get_note", {"id": 1})
+        assert await _rows(toolbox, BOSS) == whole
+
+
+async def test_callers_at_the_same_time_are_not_mistaken(url: str, reader: str, tmp_path: Path) -> None:
+    seen: dict[int, list[list[object]]] = {}
+
+    async def call(toolbox: Toolbox, number: int) -> None:
+        seen[number] = await _rows(toolbox, _writer(author=("ann", "bob")[number % 2]))
+
+    async with (
+        _opened(tmp_path, url, ROLES.format(reader=reader)) as toolbox,
+        anyio.create_task_group() as group,
+    ):
+        for number in range(40):
+            group.start_soon(call, toolbox, number)
+
+    assert {number: {row[1] for row in rows} for number, rows in seen.items()} == {
+        number: {("ann", "bob")[number % 2]} for number in range(40)
+    }
+
+
+async def test_role_of_the_database_that_goes_away_ends_calls_and_not_the_server(
+    url: str, reader: str, tmp_path: Path, postgresql_server: PostgresqlServer
+) -> None:
+    async with _opened(tmp_path, url, ROLES.format(reader=reader)) as toolbox:
+        await _rows(toolbox, _writer(author="ann"))
+        postgresql_server.execute(f"alter role {reader} rename to {reader}_gone", url=url)
+        try:
+            with pytest.raises(errors.Refused) as refused:
+                await _rows(toolbox, _writer(author="ann"))
+            assert len(await _rows(toolbox, BOSS)) == 3
+        finally:
+            postgresql_server.execute(f"alter role {reader}_gone rename to {reader}", url=url)
+
+    assert reader not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "line", "says"),
+    [
+        pytest.param('set_role = "nobody at all"', 4, '"nobody at all" does not exist', id="unknown role"),
+        pytest.param('settings = { work_mem = "much" }', 4, "work_mem", id="bad value"),
+        pytest.param('settings = { nonsense = "x" }', 4, "nonsense", id="unknown setting"),
+        pytest.param('settings = { Statement_Timeout = "0" }', 4, "sets statement_timeout itself", id="ours"),
+        pytest.param('settings = { role = "postgres" }', 4, "write set_role", id="role"),
+        pytest.param('settings = { transaction_read_only = "off" }', 4, "itself", id="read only"),
+    ],
+)
+def test_session_that_cannot_be_is_found_with_its_line_and_serves_nothing(
+    section: str, line: int, says: str, url: str, tmp_path: Path
+) -> None:
+    roles = f'[roles.r]\n{section}\ntables."*" = true\n[roles.boss]\ntables."*" = true\n'
+    path = _written(tmp_path, url, roles)
+    result = run("check", str(path), "--json")
+
+    (found,) = (each for each in json.loads(result.stdout)["findings"] if each["level"] == "error")
+    assert (found["code"], found["line"]) == ("bad_session", line)
+    assert says in found["message"]
+    assert result.exit_code == 1
+    assert "list_note" not in run("tools", str(path), "--role", "r").stdout
+    assert "list_note" in run("tools", str(path), "--role", "boss").stdout
+
+
+def test_file_has_no_roles_and_settings(sqlite_database: Callable[[str], Path], tmp_path: Path) -> None:
+    target = sqlite_database("create table note (id integer primary key);")
+    path = _written(tmp_path, str(target), '[roles.r]\nset_role = "x"\ntables."*" = true\n')
+    result = run("check", str(path), "--json")
+
+    found = json.loads(result.stdout)["findings"]
+    assert next((each["code"], each["line"]) for each in found) == ("bad_session", 4)
+    assert "list_note" not in run("tools", str(path), "--role", "r").stdout
+
+
+def test_explanation_says_what_the_database_is_told(url: str, reader: str, tmp_path: Path) -> None:
+    path = _written(tmp_path, url, ROLES.format(reader=reader))
+    words = ("explain", str(path), "--role", "writer", "--json")
+    told = json.loads(run(*words, "--claim", "author=ann", "get_note", "id=1").stdout)
+    denied = json.loads(run(*words, "get_note", "id=1").stdout)
+
+    assert told["allowed"] is True
+    assert f"role = {reader}" in told["reason"]
+    assert "app.author = ann" in told["reason"]
+    assert denied["allowed"] is False
