@@ -47,6 +47,10 @@ class Source:
     file: str = ""
     line: int | None = None
 
+    def __str__(self) -> str:
+        """Return the place as it stands before a complaint: nothing where no file is."""
+        return f"{self.file}:{self.line or 1}: " if self.file else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -59,8 +63,7 @@ class Finding:
 
     def __str__(self) -> str:
         """Return the finding as one line, its place in front."""
-        place = f"{self.source.file}:{self.source.line or 1}: " if self.source.file else ""
-        return f"{place}{self.level}: {self.message}"
+        return f"{self.source}{self.level}: {self.message}"
 
 
 @dataclass(frozen=True, kw_only=True)

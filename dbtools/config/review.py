@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from dbtools.catalog import Catalog
+from dbtools.catalog import Catalog, Table
 from dbtools.config.login import posture_findings
 from dbtools.config.roles import Held, held, roles_of
 from dbtools.config.sections import Settings
@@ -43,14 +43,26 @@ def _of_role(held: Held) -> Iterator[Finding]:
         yield Finding(code="sees_nothing", message=message, level="warning", source=role.source)
     for table in seen.tables:
         whole = catalog.table(table.schema, table.name)
-        if whole is not None and whole.keys and not table.keys:
-            label = seen.label(table)
-            message = (
-                f"role {role.name}: no key of {label} is seen unmasked: no get_T, and pages are counted off."
-            )
-            rule = role.rule_of(catalog, whole)
-            source = rule.source if rule else role.source
-            yield Finding(code="hidden_key", message=message, level="warning", source=source)
+        rule = role.rule_of(catalog, whole) if whole else None
+        if whole is None or rule is None:
+            continue
+        message = _of_keys(whole, table)
+        if message:
+            told = f"role {role.name}, tables.{rule.pattern}: {message}"
+            yield Finding(code="hidden_key", message=told, level="warning", source=rule.source)
+
+
+def _of_keys(whole: Table, seen: Table) -> str:
+    """Return what follows where a key of *whole* is not seen as it is, or nothing."""
+    if len(seen.keys) == len(whole.keys):
+        return ""
+    if not seen.keys:
+        return f"no key of {seen.name} is seen unmasked: no get_T, and pages are counted off."
+    lost = next(key for key in whole.keys if key not in seen.keys)
+    return (
+        f"the key {', '.join(lost.columns)} of {seen.name} is not seen unmasked; "
+        f"get_T takes {', '.join(seen.keys[0].columns)}."
+    )
 
 
 def _idle_masks(role: Role) -> Iterator[Finding]:

@@ -1,12 +1,17 @@
 """`dbtools check` and `dbtools explain`: what is wrong with a configuration, and why a call is allowed."""
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import IO
 
+import anyio
 import pytest
 
+from tests.protocol.client import ROOT
 from tests.protocol.test_command_line import run
 
 DDL = """
@@ -142,3 +147,82 @@ def test_call_is_answered_as_the_claims_say(configured: Callable[[str], Path]) -
 
     assert answers == [[[1, 7, "a…@example.com", 1]], [[2, 8, "b…@example.com", 1]], []]
     assert (denied.exit_code, denied.stdout) == (1, "")
+
+
+KEYS = """
+[roles.a]
+tables.customer = { exclude = ["id"] }
+tables.region = { mask = { id = "null" } }
+[roles.b]
+tables.customer = { columns = ["id", "email"], mask = { name = "redact" } }
+"""
+
+
+def test_check_tells_of_masks_on_keys_and_of_masks_of_what_is_not_seen(
+    configured: Callable[[str], Path],
+) -> None:
+    found = json.loads(run("check", str(configured(KEYS)), "--json").stdout)["findings"]
+
+    assert [(each["code"], each["line"]) for each in found if each["code"] != "posture"] == [
+        ("hidden_key", 5),
+        ("hidden_key", 6),
+        ("idle_mask", 8),
+    ]
+
+
+BROKEN = """
+[policy]
+[roles.a]
+tables.customer = { where = "tenant = 'x" }
+tables.region = true
+[roles.b]
+inherits = ["c"]
+tables."*" = true
+[roles.d]
+tables.customer = { mask = { email = "hash" } }
+tables.region = { where = "name = :name" }
+"""
+
+
+def test_what_is_right_is_served_beside_what_is_wrong(configured: Callable[[str], Path]) -> None:
+    path = str(configured(BROKEN))
+    result = run("check", path, "--json")
+    found = [each for each in json.loads(result.stdout)["findings"] if each["level"] == "error"]
+    tools = {role: run("tools", path, "--role", role).stdout for role in "abd"}
+
+    assert result.exit_code == 1
+    assert [(each["code"], each["line"]) for each in found] == [
+        ("bad_filter", 6),
+        ("unknown_role", 9),
+        ("no_hash_key", 12),
+        ("bad_filter", 13),
+    ]
+    assert "list_region" in tools["a"]
+    assert [role for role in "abd" if "customer" in tools[role]] == []
+    assert [role for role in "bd" if "region" in tools[role]] == []
+
+
+async def test_check_shows_its_progress_on_a_terminal(configured: Callable[[str], Path]) -> None:
+    roles = "".join(f'[roles.role{number}]\ntables."*" = true\n' for number in range(30))
+    ours, theirs = os.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "dbtools", "check", str(configured(roles)), "--json"]
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        process = await anyio.open_process(command, cwd=ROOT, stderr=theirs, env=environment)
+        os.close(theirs)
+        seen = await anyio.to_thread.run_sync(_all_of, terminal)
+        assert process.stdout is not None
+        told = b"".join([chunk async for chunk in process.stdout])
+        assert await process.wait() == 0
+
+    assert b"Checking" in seen
+    assert "findings" in json.loads(told)
+
+
+def _all_of(terminal: IO[bytes]) -> bytes:
+    """Read until nobody has the other end open, which the kernel tells as an error."""
+    seen = b""
+    with suppress(OSError):
+        while chunk := terminal.read(4096):
+            seen += chunk
+    return seen

@@ -268,18 +268,20 @@ def test_descriptions_replace_comments() -> None:
         "sale": TableSection(columns={"day": "of the sale"}),
     }
 
-    product, sale = described(SHOP, sections).tables
+    product, sale = described(SHOP, Settings(tables=sections)).tables
     comments = {column.name: column.comment for column in product.columns}
 
     assert (product.comment, sale.comment) == ("What we sell", "")
     assert (comments["name"], comments["id"], comments["price"]) == ("in German", "", "")
     assert [column.comment for column in sale.columns] == ["of the sale", ""]
     assert product.keys == PRODUCT.keys
-    assert described(SHOP, {}) == SHOP
+    assert described(SHOP, Settings()) == SHOP
 
 
 def test_comment_stays_where_nothing_replaces_it() -> None:
-    product, _ = described(SHOP, {"product": TableSection(columns={"price": "in euros"})}).tables
+    product, _ = described(
+        SHOP, Settings(tables={"product": TableSection(columns={"price": "in euros"})})
+    ).tables
     comments = {column.name: column.comment for column in product.columns}
 
     assert product.comment == PRODUCT.comment
@@ -300,5 +302,5 @@ def test_description_of_what_is_not_there_is_refused(
     twins = [table(ID, schema=schema, name="twin") for schema in ("x", "y")]
 
     with pytest.raises(ConfigurationError) as raised:
-        described(Catalog(tables=(*SHOP.tables, *twins)), sections)
+        described(Catalog(tables=(*SHOP.tables, *twins)), Settings(tables=sections))
     assert [said for said in says if said not in str(raised.value)] == []
