@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dbtools import errors
-from dbtools.catalog import Catalog, RowFilter, Table
+from dbtools.catalog import Catalog, RowFilter
 from dbtools.column_types import Mask, quoted
+from dbtools.config.descriptions import described
 from dbtools.config.sections import GrantSection, Settings
 from dbtools.database import Database
 from dbtools.dialects import dialect_of
@@ -186,27 +187,11 @@ async def held(settings: Settings, role: Role, catalog: Catalog, database: Datab
 
 
 async def _seen(settings: Settings, role: Role, catalog: Catalog, database: Database) -> Catalog:
-    """Return what the database shows to the session of *role*, described as *catalog* is."""
+    """Return what the database shows to the session of *role*; or raise Refused."""
     if not role.session:
         return catalog
     known = {setting.name: setting.value for setting in role.session if setting.claim is None}
-    seen = await database.introspect(settings.selection(), known)
-    whole = {(table.schema, table.name): table for table in catalog.tables}
-    tables = (_as_described(table, whole.get((table.schema, table.name))) for table in seen.tables)
-    return replace(seen, tables=tuple(tables))
-
-
-def _as_described(table: Table, whole: Table | None) -> Table:
-    """Return *table* with the comments of *whole*."""
-    if whole is None:
-        return table
-    columns = tuple(
-        replace(column, comment=whole.column_by_name[column.name].comment)
-        if column.name in whole.column_by_name
-        else column
-        for column in table.columns
-    )
-    return replace(table, comment=whole.comment, columns=columns)
+    return described(await database.introspect(settings.selection(), known), settings)
 
 
 async def _with_filter(

@@ -314,6 +314,7 @@ tables.regions = {{ columns = ["id"], where = {where} }}
             {"public.regions": {"id"}, "public.customers": {"mood"}},
             id="claim of a type",
         ),
+        pytest.param("types.is_seen(id::text)", {"public.regions": {"id"}}, id="function of a schema"),
         pytest.param(
             "exists (select from pg_class, information_schema.tables)",
             {"public.regions": {"id"}},
