@@ -143,6 +143,8 @@ def find_measure(names: Names, function: Function, column: str, argument: str) -
     place = names.find(column, f"{argument}.column")
     if isinstance(place, Distant) and not all(step.target.aggregated for step in place.path):
         raise errors.Denied(f"{argument}.column: {place.name} may not be aggregated.")
+    if place.type.mask is not None:
+        raise errors.BadOperator(f"{argument}: {place.name} is masked: it can be shown, and nothing else.")
     offered = list(functions_of(place.type))
     if function not in offered:
         raise errors.BadArgument(

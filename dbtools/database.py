@@ -46,11 +46,16 @@ class Database:
                     self._driver = driver
         return self._driver
 
-    async def casts(self, table: Table, condition: Fragment) -> tuple[str, ...]:
-        """Return the types of the claims in *condition* on the rows of *table*, or raise Refused."""
+    async def casts(
+        self, table: Table, condition: Fragment, session: Mapping[str, str] = NO_SESSION
+    ) -> tuple[str, ...]:
+        """Return the types of the claims in *condition* on the rows of *table*, or raise Refused.
+
+        *session* are the settings of the database under which the condition is evaluated.
+        """
         driver = await self.driver()
         async with self.connection() as connection:
-            return await driver.casts(connection, table, condition)
+            return await driver.casts(connection, table, condition, session)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[object]:

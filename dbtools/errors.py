@@ -145,6 +145,7 @@ class Refused(CallError):
     """The database refused the statement."""
 
     code = "refused"
+    offset: int | None = None  #: characters of an operator's SQL before what is wrong, where that is known
 
 
 class DatabaseUnavailable(CallError):

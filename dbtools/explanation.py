@@ -44,23 +44,39 @@ async def explain(
     view = await toolbox.view(caller.role)
     tool = view.tools.get(name)
     if tool is None:
-        reason = f"The role {caller.role} has no tool {name}."
+        problems = [each for each in view.warnings if f" role {caller.role}," in each]
+        reason = " ".join([f"The role {caller.role} has no tool {name}.", *problems])
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
     decided = _source(view, tool.table)
     try:
         statement = tool.bind(arguments).statement
         if statement is None:
             return Explanation(allowed=True, reason="It tells of tables and reads no rows.", rule=decided)
+        statement = replace(statement, claims=caller.claims, session=view.role.session)
+        for table in statement.shape.tables:
+            missing = _missing(table, caller)
+            if missing:
+                reason = f"The rows of {table.name} are filtered by the claim {missing}, which is missing."
+                return Explanation(allowed=False, reason=reason, rule=_source(view, table))
         decided = _source(view, statement.shape.table)
-        session = view.role.session
-        statement = replace(statement, claims=caller.claims, session=session)
         told = session_of(statement)
         sql, parameters = await _written(database, statement)
     except errors.CallError as exc:
-        return Explanation(allowed=False, reason=str(exc), rule=decided)
-    return Explanation(
-        allowed=True, reason=_reason(statement, told), rule=decided, sql=sql, parameters=parameters
-    )
+        return Explanation(allowed=False, reason=str(exc), rule=_named(view, arguments) or decided)
+    reason = _reason(statement, told)
+    return Explanation(allowed=True, reason=reason, rule=decided, sql=sql, parameters=parameters)
+
+
+def _named(view: View, arguments: Mapping[str, object]) -> Source | None:
+    """Return where the rule for the table that *arguments* name is written."""
+    found = view.catalog.named(str(arguments.get("table", "")))
+    return _source(view, found[0]) if len(found) == 1 else None
+
+
+def _missing(table: Table, caller: Caller) -> str | None:
+    """Return a claim that the filter of *table* asks for and *caller* lacks."""
+    asked = table.filter.condition.parameters if table.filter else ()
+    return next((each.claim for each in asked if caller.claims.get(str(each.claim)) is None), None)
 
 
 def _source(view: View, table: Table | None) -> Source:
@@ -76,14 +92,15 @@ async def _written(database: Database, statement: Statement) -> tuple[str, Seque
 
 
 def _reason(statement: Statement, session: Mapping[str, str]) -> str:
-    table = statement.shape.table
+    first, *joined = map(_seen, statement.shape.tables)
+    told = [f"the database is told {_pairs(session)}"] if session else []
+    return f"{'; '.join([first, *joined, *told])}."
+
+
+def _seen(table: Table) -> str:
     masked = [column.name for column in table.columns if column.type.mask is not None]
-    parts = [
-        "rows are filtered" if table.filter is not None else "all rows are seen",
-        f"masked: {', '.join(masked)}" if masked else "",
-        f"the database is told {_pairs(session)}" if session else "",
-    ]
-    return f"{table.name} may be read; {'; '.join(filter(None, parts))}."
+    rows = "rows are filtered" if table.filter is not None else "no row is filtered out"
+    return f"{table.name} may be read, {rows}" + (f", masked: {', '.join(masked)}" if masked else "")
 
 
 def _pairs(session: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Key, RowFilter, Table
+from dbtools.cells import visible
 from dbtools.column_types import ColumnType, Family, Mask, quoted
 from dbtools.errors import listing, nearest
 
@@ -63,7 +64,8 @@ class Finding:
 
     def __str__(self) -> str:
         """Return the finding as one line, its place in front."""
-        return f"{self.source}{self.level}: {self.message}"
+        # Names are anybody's: none begins a line of its own.
+        return f"{self.source}{self.level}: {visible(' '.join(self.message.splitlines()))}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,7 @@ class Rule:
         return bool(set("*?[") & set(self.pattern))
 
 
+UNKNOWN_TABLE = "unknown_table"
 WILDCARD = re.compile(r"[*?]|\[[^\]]*\]")
 MOST_PRECISE = 1_000_000  #: of a name that is no pattern
 #: What is shown of such a column is the same for all cells, and so no cell is read.
@@ -150,7 +153,7 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
     """Return *role* without the rules that cannot be meant, and what is wrong with them.
 
     A table whose rule names what there is not is withheld: it may be the name of a column to be hidden. Where
-    a denial means no table, the tables that patterns grant are withheld: one of them may be meant.
+    a rule that denies or narrows means no table, those that patterns grant are withheld: one may be meant.
     """
     findings: list[Finding] = []
     rules: list[Rule] = []
@@ -158,7 +161,7 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
     for rule in role.rules or ():
         problems = list(_problems(catalog, role, rule))
         findings += problems or _unread(catalog, role, rule)
-        misses |= bool(problems) and rule.grant is None
+        misses |= rule.grant != Grant() and any(each.code == UNKNOWN_TABLE for each in problems)
         rules.append(replace(rule, grant=None) if problems else rule)
     if misses:
         rules = [replace(rule, grant=None) if rule.is_pattern else rule for rule in rules]
@@ -173,13 +176,14 @@ def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
     if not tables and rule.pattern != "*":
         labels = map(whole.label, whole.tables)
         message = f"{where}: there is no such table. {nearest(rule.pattern, labels)}"
-        yield Finding(code="unknown_table", message=message.rstrip(), source=rule.source)
+        yield Finding(code=UNKNOWN_TABLE, message=message.rstrip(), source=rule.source)
     if len(tables) > 1 and not rule.is_pattern:
         message = f"{where}: this is the name of {listing(map(whole.label, tables))}. Write one of them."
         yield Finding(code="ambiguous_table", message=message, source=rule.source)
     if rule.grant is None:
         return
     named = (*(rule.grant.columns or ()), *rule.grant.exclude, *rule.grant.masks)
+    yield from _twins(whole, tables, named, where, rule.source)
     for name in dict.fromkeys(named) if tables else ():
         # Of a pattern's tables not every one need have it.
         if not any(name in table.column_by_name for table in tables):
@@ -188,6 +192,19 @@ def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
             has = f"{whole.label(tables[0])} has no column" if one else "no table that it means has a column"
             message = f"{where}: {has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
             yield Finding(code="unknown_column", message=message, source=rule.source)
+
+
+def _twins(
+    catalog: Catalog, tables: Sequence[Table], named: Sequence[str], where: str, source: Source
+) -> Iterator[Finding]:
+    """Yield columns that differ from a name only in the case of letters, which may well be meant."""
+    folded = {name.lower(): name for name in named}
+    for table in tables:
+        for column in table.column_by_name:
+            name = folded.get(column.lower(), column)
+            if name != column and name not in table.column_by_name and len(tables) > 1:
+                message = f"{where}: {quoted(name)} is written {quoted(column)} in {catalog.label(table)}."
+                yield Finding(code="unknown_column", message=message, source=source)
 
 
 def _unread(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:

@@ -47,6 +47,11 @@ class Direction(StrEnum):
     DESC = "desc"
 
 
+def place_of(term: Term) -> Column | Distant | None:
+    """Return what *term* is made of, None of a count of rows."""
+    return term.place if isinstance(term, Bucketed | Measure) else term
+
+
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """One column of the answer."""
@@ -97,6 +102,16 @@ class Select:
     order: tuple[Order, ...] = ()
     after: tuple[After, ...] = ()
     skip: bool = False  #: whether the parameter `skip` leaves out the first rows
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that are read, its own first."""
+        terms: list[Term] = [output.term for output in self.outputs]
+        terms += [condition.term for condition in self.comparisons]
+        terms += [step.term for step in self.order]
+        terms += self.groups
+        paths = [place.path for term in terms if isinstance(place := place_of(term), Distant)]
+        return tuple(dict.fromkeys((self.table, *(step.target for path in paths for step in path))))
 
     @property
     def computes(self) -> bool:

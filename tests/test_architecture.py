@@ -24,7 +24,7 @@ PACKAGE = "dbtools"
 #: Ground first. A part imports from lower floors, from its neighbours on its own, and from itself.
 FLOORS = (
     {"__init__"},
-    {"errors", "dates", "positions"},
+    {"errors", "dates", "durations", "positions"},
     {"column_types", "parameters"},
     {"catalog", "cells", "masks"},
     {"policy", "queries", "links", "paths"},

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, StrEnum, auto
 from itertools import islice
+from urllib.parse import unquote
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.cells import plain
-from dbtools.column_types import SAFE_INTEGER, Operator
+from dbtools.column_types import Operator
 from dbtools.statement import Direction, Match
 from dbtools.tools.describe_tables import Detail
 
 CUT = "…"
 LONGEST_TEXT = 500  #: characters of a value
 LONGEST_NAME = 200  #: characters of a name, and of what is said of the caller
+TOOL = re.compile(r"[a-z0-9_]{1,64}|[a-z]+/[a-z]+")  #: what may be a tool, or the method of a request
+MOST = 100_000  #: as a limit; a number beyond may be a value
 MOST_ITEMS = 50  #: of one array or object
 MOST_PARTS = 1_000  #: of all arguments, more or less
 DEEPEST = 8  #: levels of arguments
@@ -33,6 +36,7 @@ ARGUMENTS = {*CLAUSES, *NAMING, *NAMING_IN_CLAUSES} | {
 DIRECTIONS, FUNCTIONS = {str(each) for each in Direction}, {str(each) for each in Function}
 WORDS = {str(word) for words in (Operator, Function, Bucket, Match, Direction, Detail) for word in words}
 #: A name as callers write it: in double quotes anything, else up to a dot, a colon or a quote.
+ADDRESS = re.compile(r"dbtools://(?:row|cell)/(?P<table>[^/]{1,200})/")  #: of a row, up to its key
 NAME = re.compile(r'"((?:[^"]|"")+)"|([^.:"]+)')
 
 
@@ -72,7 +76,7 @@ class Entry:
             "time": self.time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "identity": _shortened(self.identity, LONGEST_NAME),
             "role": _shortened(self.role, LONGEST_NAME),
-            "tool": _shortened(self.tool, LONGEST_NAME),
+            "tool": self._tool(arguments=arguments),
             "arguments": _Copy(vocabulary).of(self.arguments, _Place.TOP),
             "rows": self.rows,
             "bytes": self.bytes,
@@ -83,6 +87,12 @@ class Entry:
             "protocol": _shortened(self.protocol, LONGEST_NAME),
             "client": _shortened(self.client, LONGEST_NAME),
         }
+
+    def _tool(self, *, arguments: bool) -> str | None:
+        """Return the name of the tool, unless a caller has put something else in its place."""
+        if arguments or TOOL.fullmatch(self.tool):
+            return _shortened(self.tool, LONGEST_NAME)
+        return CUT
 
 
 def _shortened(text: str | None, most: int) -> str | None:
@@ -104,6 +114,7 @@ class _Place(Enum):
     CLAUSE = auto()
     NAME = auto()
     LIMIT = auto()
+    ADDRESS = auto()
     VALUE = auto()
 
     def below(self, name: object) -> "_Place":
@@ -112,6 +123,8 @@ class _Place(Enum):
             return _Place.CLAUSE
         if self is _Place.TOP and name == "limit":
             return _Place.LIMIT
+        if self is _Place.TOP and name == "uri":
+            return _Place.ADDRESS
         if self is _Place.VALUE or self is _Place.LIMIT:
             return _Place.VALUE
         names = NAMING if self is _Place.TOP else NAMING_IN_CLAUSES
@@ -161,8 +174,10 @@ class _Copy:
                 return plain(value)
             case str() if place is _Place.NAME and len(value) <= LONGEST_TEXT and self._is_name(value):
                 return value
+            case str() if place is _Place.ADDRESS and (match := ADDRESS.match(value)):
+                return match[0] + CUT if unquote(match["table"]) in (self._vocabulary or ()) else CUT
             case int() if place is _Place.LIMIT and not isinstance(value, bool):
-                return value if abs(value) <= SAFE_INTEGER else CUT
+                return value if abs(value) <= MOST else CUT
             case _:
                 return CUT
 

@@ -37,9 +37,9 @@ def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, a
     Claims change what rows are seen, never which tools.
     """
     with complaints():
-        caller_of(role, claim)
         settings = settings_for(target, role)
-        view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role))
+        caller_of(settings, role, claim)
+        view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
         if as_json:
             from dbtools.presentation import tools_json
 
@@ -62,9 +62,9 @@ def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: boo
     with complaints():
         target, tool, arguments = _call_of(words)
         settings = settings_for(target, role)
-        caller = caller_of(role, claim)
+        caller = caller_of(settings, role, claim)
         answer = with_toolbox(
-            settings, lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments)
+            settings, lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments), role
         )
         from dbtools.presentation import answer_json, print_answer
 
@@ -116,13 +116,14 @@ def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: 
     with complaints():
         target, tool, arguments = _call_of(words)
         settings = settings_for(target, role)
-        caller = caller_of(role, claim)
+        caller = caller_of(settings, role, claim)
         from dbtools.explanation import explain as explained
         from dbtools.presentation import explanation_json, print_explanation
 
         found = with_toolbox(
             settings,
             lambda toolbox, database: explained(toolbox, database, caller, tool, arguments),
+            role,
         )
 
         if as_json:

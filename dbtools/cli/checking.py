@@ -36,15 +36,17 @@ def check(target: str | None, as_json: bool) -> None:
 
 async def _review(settings: "Settings", database: "Database") -> "tuple[Finding, ...]":
     from dbtools.config import read_catalog, review
+    from dbtools.server import review_server
 
     catalog = await read_catalog(settings, database)
+    served = await review_server(settings)
     # What is no terminal is read by programs.
     if not sys.stderr.isatty():
-        return await review(settings, catalog, database, lambda done, of, name: None)
+        return (*await review(settings, catalog, database, lambda done, of, name: None), *served)
     from dbtools.presentation import progress
 
     with progress("Checking") as report:
-        return await review(settings, catalog, database, report)
+        return (*await review(settings, catalog, database, report), *served)
 
 
 @click.command(cls=ExampleCommand, example="dbtools schema > dbtools.schema.json")

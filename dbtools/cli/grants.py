@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 @click.argument("target", required=False)
 @role_option
 @click.option("--login", metavar="NAME", help="The name of the login.  [default: dbtools_ROLE]")
-def grants(target: str | None, role: str, login: str | None) -> None:
+@click.option("--url", help="The database by a login that sees all of it, where that of TARGET does not.")
+def grants(target: str | None, role: str, login: str | None, url: str | None) -> None:
     """Print the SQL that makes a login which can read what a role reads of TARGET, and nothing else.
 
     Nothing is changed: run the script yourself, as somebody who may create logins.
     """
     with complaints():
         settings = settings_for(target, role)
+        if url is not None:
+            settings = settings.at(url)
         name = f"dbtools_{role}" if login is None else login
         click.echo(
             with_toolbox(settings, lambda _, database: _script(settings, database, role, name)), nl=False

@@ -25,6 +25,8 @@ PAUSE = 0.2  #: seconds until the file is looked at again
 TOGETHER = 200  #: calls that are aligned
 WIDE = 1_000  #: columns of an output that is no terminal
 WIDEST = 40  #: characters of a column
+#: What a terminal obeys or reorders, and JSON has an escape for.
+UNSHOWN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -67,7 +69,7 @@ def log(
     roles: tuple[str, ...],
     outcomes: tuple[str, ...],
 ) -> None:
-    """Show the calls in the log file that the configuration TARGET names, the oldest first."""
+    """Show the calls in the log file that the configuration TARGET names, as they ended."""
     with complaints():
         reader = _reader(target, as_json)
 
@@ -116,7 +118,8 @@ def _print_lines(found: "Iterable[Stored | None]") -> None:
         if each is None:
             _pause()
         else:
-            click.echo(each.line)
+            line = each.line.decode("utf-8", "replace")
+            click.echo(UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line))
 
 
 def _print_table(found: "Iterable[Stored | None]") -> None:

@@ -69,11 +69,12 @@ def arguments_of(words: Sequence[str]) -> dict[str, object]:
     return arguments
 
 
-def caller_of(role: str, claims: Sequence[str]) -> "Caller":
+def caller_of(settings: "Settings", role: str, claims: Sequence[str]) -> "Caller":
     """Return who calls: *role*, with the claims of the environment and of NAME=VALUE words."""
+    from dbtools.config import typed_claims
     from dbtools.policy import Caller
 
-    return Caller(role=role, claims=_claims(claims))
+    return Caller(role=role, claims=typed_claims(settings, _claims(claims)))
 
 
 def _claims(words: Sequence[str]) -> dict[str, object]:
@@ -123,12 +124,14 @@ def settings_for(target: str | None, role: str) -> "Settings":
     return settings
 
 
-def with_toolbox(settings: "Settings", use: "Callable[[Toolbox, Database], Any]") -> Any:
-    """Return what *use* makes of the toolbox that *settings* describe and its database, and close it."""
+def with_toolbox(
+    settings: "Settings", use: "Callable[[Toolbox, Database], Any]", role: str | None = None
+) -> Any:
+    """Return what *use* makes of the toolbox of *settings*, for *role* or for all, and of its database."""
     from dbtools.config import open_toolbox
 
     async def use_and_close() -> Any:
-        toolbox, database = open_toolbox(settings)
+        toolbox, database = open_toolbox(settings, role)
         try:
             return await use(toolbox, database)
         finally:

@@ -38,7 +38,7 @@ def serve(target: str | None, role: str, claim: tuple[str, ...]) -> None:
         settings = settings_for(target, role)
         from dbtools.server import serve_stdio
 
-        run(serve_stdio, settings, caller_of(role, claim), _announcement(target))
+        run(serve_stdio, settings, caller_of(settings, role, claim), _announcement(target))
 
 
 def _open_closed_descriptors() -> None:

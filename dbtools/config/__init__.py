@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from dbtools.catalog import Catalog
+from dbtools.config.claims import typed_claims
 from dbtools.config.descriptions import described
 from dbtools.config.files import is_file, load, settings_of
 from dbtools.config.login import check_strictness, grants_of, posture_findings, unreadable_tables
@@ -38,6 +39,7 @@ __all__ = [
     "review",
     "roles_of",
     "settings_of",
+    "typed_claims",
 ]
 
 
@@ -50,8 +52,11 @@ async def read_catalog(settings: Settings, database: Database) -> Catalog:
     return replace(catalog, warnings=(*unreadable_tables(catalog), *catalog.warnings))
 
 
-def open_toolbox(settings: Settings) -> tuple[Toolbox, Database]:
-    """Return the toolbox that *settings* describe, and the database behind it, which is to be closed."""
+def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, Database]:
+    """Return the toolbox that *settings* describe, and the database behind it, which is to be closed.
+
+    It is for all roles, or for the role *only*.
+    """
     database = Database(settings.database.url)
 
     async def introspect() -> Catalog:
@@ -60,7 +65,8 @@ def open_toolbox(settings: Settings) -> tuple[Toolbox, Database]:
         return catalog
 
     async def settle(catalog: Catalog) -> Settled:
-        found = [await held(settings, role, catalog, database) for role in roles_of(settings)]
+        wanted = (role for role in roles_of(settings) if only in (None, role.name))
+        found = [await held(settings, role, catalog, database) for role in wanted]
         findings = (finding for each in found for finding in each.findings)
         return Settled(
             roles=[each.served for each in found],

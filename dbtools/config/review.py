@@ -10,6 +10,7 @@ from dbtools.database import Database
 from dbtools.errors import listing
 from dbtools.policy import Finding, Role, restrict
 
+SHORTEST_KEY = 16  #: characters of a secret
 Progress = Callable[[int, int, str], None]  #: how many of how many roles are done, and the next
 
 
@@ -23,6 +24,10 @@ async def review(
         for warning in catalog.warnings
     ]
     findings += posture_findings(settings, catalog)
+    if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
+        message = f"[policy] hash_key: with less than {SHORTEST_KEY} characters it can be guessed."
+        source = settings.source("policy", "hash_key")
+        findings.append(Finding(code="weak_hash_key", message=message, level="warning", source=source))
     roles = roles_of(settings)
     for done, role in enumerate(roles):
         progress(done, len(roles), role.name)

@@ -1,13 +1,14 @@
 """The roles that a configuration describes: sections in, Roles out, held against the database."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dbtools import errors
 from dbtools.catalog import Catalog, RowFilter
 from dbtools.column_types import Mask, quoted
+from dbtools.config.claims import declared_casts, untyped
 from dbtools.config.descriptions import described
 from dbtools.config.sections import GrantSection, Settings
 from dbtools.database import Database
@@ -27,6 +28,7 @@ from dbtools.policy import (
 )
 
 CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
+LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 
 
 def roles_of(settings: Settings) -> tuple[Role, ...]:
@@ -35,6 +37,11 @@ def roles_of(settings: Settings) -> tuple[Role, ...]:
     What cannot be meant is withheld, and is among the problems of its role.
     """
     limits = Limits(**settings.limits.model_dump(exclude={"storage"}))
+    if "roles" in settings.model_fields_set and not settings.roles:
+        raise errors.ConfigurationError(
+            f"{settings.source('roles')}[roles] has no role, so that nobody may see anything.",
+            hint="Without [roles] there is one role that sees all.",
+        )
     if not settings.roles:
         return (Role(limits=limits),)
     return tuple(_role(settings, name, limits) for name in settings.roles)
@@ -45,20 +52,31 @@ def _role(settings: Settings, name: str, limits: Limits) -> Role:
     # A role may set lower limits, never higher ones.
     lowered = {key: _least(value, getattr(limits, key)) for key, value in wanted.items()}
     role = Role(name=name, limits=replace(limits, **lowered), rules=(), source=settings.source("roles", name))
+    problems = list(_higher_limits(settings, name, wanted, lowered))
     try:
-        lineage = tuple(dict.fromkeys(_lineage(settings, name, ())))
+        # Whom several inherit from comes behind all of them.
+        lineage = tuple(dict.fromkeys(reversed([*_lineage(settings, name, ())])))[::-1]
         session = {one.name: one for each in reversed(lineage) for one in _session(settings, each)}
     except _Refused as exc:
         # What it does not inherit may be a denial: then it sees nothing.
-        return replace(role, problems=(exc.finding,))
+        return replace(role, problems=(*problems, exc.finding))
     rules: list[Rule] = []
-    problems: list[Finding] = []
     for each in lineage:
         for pattern in settings.roles[each].tables:
             rule, found = _rule(settings, each, pattern)
             rules.append(rule)
             problems += found
     return replace(role, rules=tuple(rules), session=tuple(session.values()), problems=tuple(problems))
+
+
+def _higher_limits(
+    settings: Settings, role: str, wanted: Mapping[str, float], lowered: Mapping[str, float]
+) -> Iterator[Finding]:
+    for key, value in wanted.items():
+        if value != lowered[key]:
+            message = f"role {role}, limits.{key}: [limits] allows {lowered[key]:g} at the most."
+            source = settings.source("roles", role, "limits", key)
+            yield Finding(code="higher_limit", message=message, level="warning", source=source)
 
 
 def _least(wanted: Any, limit: Any) -> Any:
@@ -136,6 +154,12 @@ def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
         if name.lower() == SET_ROLE:
             raise _Refused("bad_session", f"role {role}, settings.{name}: write set_role instead.", source)
         claim = CLAIM.fullmatch(value)
+        if claim is None and LIKE_CLAIM.search(value):
+            problem = "a claim is all of a value, or none of it, and is written :claims.name"
+            raise _Refused("bad_session", f"role {role}, settings.{name}: {problem}.", source)
+        if claim is not None and "." not in name:
+            problem = "only a setting with a dot in its name, such as app.user, may have a claim"
+            raise _Refused("bad_session", f"role {role}, settings.{name}: {problem}.", source)
         yield SessionSetting(
             name=name,
             value="" if claim else value,
@@ -178,7 +202,7 @@ async def held(settings: Settings, role: Role, catalog: Catalog, database: Datab
     findings = (*role.problems, *findings)
     rules: list[Rule] = []
     for rule in served.rules or ():
-        rule, found = await _with_filter(served, rule, seen, database)
+        rule, found = await _with_filter(settings, served, rule, seen, database)
         rules.append(rule)
         findings += found
     if served.rules is not None:
@@ -190,12 +214,16 @@ async def _seen(settings: Settings, role: Role, catalog: Catalog, database: Data
     """Return what the database shows to the session of *role*; or raise Refused."""
     if not role.session:
         return catalog
-    known = {setting.name: setting.value for setting in role.session if setting.claim is None}
-    return described(await database.introspect(settings.selection(), known), settings)
+    return described(await database.introspect(settings.selection(), tried(role)), settings)
+
+
+def tried(role: Role) -> Mapping[str, str]:
+    """Return the settings of *role* as they are tried: claims are not known yet, that they can be set is."""
+    return {setting.name: setting.value for setting in role.session}
 
 
 async def _with_filter(
-    role: Role, rule: Rule, catalog: Catalog, database: Database
+    settings: Settings, role: Role, rule: Rule, catalog: Catalog, database: Database
 ) -> tuple[Rule, tuple[Finding, ...]]:
     """Return *rule* with the types that the database gives its filter's claims, if it understands it."""
     grant = rule.grant
@@ -207,9 +235,11 @@ async def _with_filter(
     casts: set[tuple[str, ...]] = set()
     for table in tables:
         try:
-            casts.add(await database.casts(table, grant.filter.condition))
+            casts.add(await database.casts(table, grant.filter.condition, tried(role)))
         except errors.Refused as exc:
-            message = f"role {role.name}, tables.{rule.pattern}.where: {exc.message}"
+            message = (
+                f"role {role.name}, tables.{rule.pattern}.where, of {catalog.label(table)}: {exc.message}"
+            )
             finding = Finding(code="bad_filter", message=message, source=rule.source)
             return replace(rule, grant=None), (finding,)
     if len(casts) > 1:
@@ -217,5 +247,17 @@ async def _with_filter(
             f"role {role.name}, tables.{rule.pattern}.where: its claims have another type in each table."
         )
         return replace(rule, grant=None), (Finding(code="bad_filter", message=message, source=rule.source),)
-    filter = replace(grant.filter, casts=casts.pop())
+    known = casts.pop()
+    if not known and grant.filter.condition.parameters:
+        condition = grant.filter.condition
+        for claim in untyped(settings, condition, dialect_of(settings.database.url).lexis):
+            message = (
+                f"role {role.name}, tables.{rule.pattern}.where: it compares by size, and the database gives "
+                f'the claim {claim} no type: declare it under [policy.claims], such as {claim} = "integer".'
+            )
+            return replace(rule, grant=None), (
+                Finding(code="untyped_claim", message=message, source=rule.source),
+            )
+        known = declared_casts(settings, condition)
+    filter = replace(grant.filter, casts=known)
     return replace(rule, grant=replace(grant, filter=filter)), ()

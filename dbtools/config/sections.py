@@ -1,30 +1,23 @@
 """The sections of dbtools.toml as frozen values; every key has its meaning beside it."""
 
-import re
-from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictBool
 
 from dbtools.catalog import Selection
 from dbtools.column_types import Mask
+from dbtools.durations import seconds_of
 from dbtools.policy import Source
 from dbtools.positions import line_of
+from dbtools.queries.values import ParameterType
 from dbtools.results import Rows, Style, Text
 from dbtools.toolbox import Manner
 from dbtools.tools import Listing, Surface
 
-UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
-
 
 def _seconds(value: object) -> object:
     """Read "10s", "500ms" or "2m" as seconds."""
-    if not isinstance(value, str):
-        return _number(value)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", value.strip())
-    if match is None:
-        raise ValueError('wants a duration such as "10s", "500ms" or "2m"')
-    return float(match[1]) * UNITS[match[2]]
+    return seconds_of(value) if isinstance(value, str) else _number(value)
 
 
 def _number(value: object) -> object:
@@ -34,6 +27,14 @@ def _number(value: object) -> object:
     return value
 
 
+def _storage(value: object) -> object:
+    if isinstance(value, str) and value != "memory" and not value.startswith(("redis://", "rediss://")):
+        # Not the address itself: it may hold a password.
+        raise ValueError('wants "memory" or "redis://HOST:PORT"')
+    return value
+
+
+Storage = Annotated[str, BeforeValidator(_storage)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Duration = Annotated[
     float,
@@ -78,8 +79,9 @@ class LimitsSection(Section):
     concurrent_calls: Whole | None = Field(
         default=None, ge=1, description="of one caller at the same time; none: any number"
     )
-    storage: str = Field(
-        default="", description="where calls are counted: memory, or redis://… for several servers"
+    storage: Storage = Field(
+        default="memory",
+        description="where calls are counted: memory, or redis://… for several servers",
     )
 
 
@@ -148,6 +150,9 @@ class PolicySection(Section):
     """[policy]: what all roles share."""
 
     hash_key: str = Field(default="", description="secret of the mask hash, such as ${DBTOOLS_HASH_KEY}")
+    claims: dict[str, ParameterType] = Field(
+        default={}, description="types of claims: a caller whose claim is no such value is denied"
+    )
 
 
 class LogSection(Section):
@@ -193,6 +198,10 @@ class Settings(Section):
         """Return these settings as those that are written in *file* as *text*."""
         self._file, self._text = file, text
         return self
+
+    def at(self, url: str) -> "Settings":
+        """Return these settings for the database at *url*."""
+        return self.model_copy(update={"database": self.database.model_copy(update={"url": url})})
 
     def source(self, *path: str) -> Source:
         """Return where the key *path* is written."""

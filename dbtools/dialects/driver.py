@@ -1,14 +1,15 @@
 """What a dialect must do to run statements: the seam between `database`, `execution` and the drivers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from dbtools.catalog import Table
 from dbtools.column_types import ColumnType
+from dbtools.dialects.inspected import Declared, Inspected
 from dbtools.errors import CallError
-from dbtools.parameters import Fragment
+from dbtools.parameters import Fragment, Parameter
 from dbtools.statement import Output, Select
 
 CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
@@ -63,11 +64,23 @@ class Driver(Protocol):
     def open_pool(self, url: str) -> Pool:
         """Return a pool of connections to the database at *url*; the first call opens the first."""
 
-    async def casts(self, connection: object, table: Table, condition: Fragment) -> tuple[str, ...]:
+    async def casts(
+        self, connection: object, table: Table, condition: Fragment, session: Mapping[str, str]
+    ) -> tuple[str, ...]:
         """Return the types that the database gives the parameters of *condition*, in their order.
 
         Where it knows none, since its values have types of their own, there are none. Raise Refused, with the
-        database's own words, which are for operators, where it does not understand the condition.
+        database's own words, which are for operators, where it does not understand the condition, or does not
+        let whoever has the settings *session* read what is in it.
+        """
+
+    async def inspect(
+        self, connection: object, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]
+    ) -> Inspected:
+        """Return what the database says of the query in *pieces*, whose parameters are *declared*.
+
+        A claim is not declared: it is what the database takes it for, else a text. Raise Refused, with the
+        database's own words and their `offset` in the query, where it does not work, or does not only read.
         """
 
     def compile(self, shape: Select) -> Plan:

@@ -1,6 +1,7 @@
 """The one place where a table is read: narrowed by its row filter, without what a mask does not show."""
 
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any, Protocol
@@ -75,12 +76,14 @@ class Written(sa.ColumnElement[bool]):
         self.pieces = tuple(pieces)
 
 
-#: What stands for a piece of text while SQLAlchemy looks for marks of its own: the text's bytes in hex.
-STAND_IN = re.compile("\x01([0-9a-f]*)\x01")
+#: What stands for a piece of text while SQLAlchemy looks for marks of its own: the text's bytes in hex. The
+#: names of tables and columns are anybody's: none can know the mark.
+MARK = secrets.token_hex(16)
+STAND_IN = re.compile(f"<{MARK}([0-9a-f]*)>")
 
 
 def _stand_in(text: str) -> str:
-    return f"\x01{text.encode().hex()}\x01"
+    return f"<{MARK}{text.encode().hex()}>"
 
 
 def unveiled(sql: str) -> str:

@@ -10,6 +10,7 @@ import anyio
 from dbtools import errors
 from dbtools.call_log import CallLog, FileSink, StderrSink
 from dbtools.config import LogSection, Settings, open_toolbox
+from dbtools.policy import Finding
 from dbtools.server.calls import Calls
 from dbtools.server.descriptors import private_descriptors
 from dbtools.server.quotas import Quotas
@@ -40,7 +41,7 @@ async def serve_stdio(settings: Settings, caller: "Caller", announce: "Callable[
     The catalog is read while the SDK is imported, which takes longer; a catalog that cannot be read ends the
     server, so that the one who started it sees why.
     """
-    toolbox, database = open_toolbox(settings)
+    toolbox, database = open_toolbox(settings, caller.role)
     quotas = Quotas(settings.limits.storage)
     log = open_log(settings.log)
     signals: list[int] = []
@@ -48,8 +49,8 @@ async def serve_stdio(settings: Settings, caller: "Caller", announce: "Callable[
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_signal, group.cancel_scope, signals)
             group.start_soon(_prepare, toolbox, caller.role, announce)
-            if settings.limits.storage:
-                group.start_soon(quotas.open)
+            if settings.limits.storage != "memory":
+                group.start_soon(quotas.check)
             listed = anyio.Event()
             group.start_soon(_warm, database, listed)
             # What the SDK and the drivers print as they are imported is no message either.
@@ -80,6 +81,25 @@ def _import_protocol() -> "tuple[ModuleType, Callable[..., Awaitable[None]]]":
     from dbtools.server.stdio import serve
 
     return protocol, serve
+
+
+async def review_server(settings: Settings) -> tuple[Finding, ...]:
+    """Return what keeps the server from counting calls, or from writing them down."""
+    found: list[Finding] = []
+    quotas = Quotas(settings.limits.storage)
+    try:
+        if settings.limits.storage != "memory":
+            await quotas.check()
+    except errors.ConfigurationError as exc:
+        source = settings.source("limits", "storage")
+        found.append(Finding(code="bad_storage", message=str(exc), source=source))
+    finally:
+        quotas.close()
+    try:
+        open_log(settings.log)
+    except errors.ConfigurationError as exc:
+        found.append(Finding(code="bad_log", message=str(exc), source=settings.source("log", "file")))
+    return tuple(found)
 
 
 def open_log(section: LogSection) -> CallLog:

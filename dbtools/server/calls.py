@@ -20,7 +20,6 @@ OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.TimedOut: Outcome.TIMEOUT,
 }
 INTERNAL = "internal"  #: the code of errors that are none of ours
-LONGEST_NAME = 100  #: characters of a client's name, or of a tool's that there is not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +122,7 @@ def _entry(
         time=came,
         identity=request.caller.identity,
         role=request.caller.role,
-        tool=request.tool[:LONGEST_NAME],
+        tool=request.tool,
         arguments=request.arguments,
         vocabulary=vocabulary,
         rows=tally.rows,

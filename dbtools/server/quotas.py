@@ -1,11 +1,13 @@
 """How many calls a caller may make: per minute, counted in memory or in Redis, and at the same time."""
 
+import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import ceil
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import anyio
 
@@ -13,12 +15,15 @@ from dbtools import errors
 from dbtools.policy import Caller, Limits
 
 if TYPE_CHECKING:
+    from limits.aio.storage import RedisStorage
     from limits.aio.strategies import RateLimiter
 
 Key = tuple[str, str]  #: role and identity
-MEMORY = "memory://"
+MEMORY = ("", "memory", "memory://")
+MOST = 1_000_000  #: calls a minute, of what only tries whether they can be counted
 CONNECTIONS = 8  #: to a storage
 NAMESPACE = "dbtools"  #: of the counters in a storage that others use as well
+logger = logging.getLogger("dbtools")
 PATIENCE = 2.0  #: seconds that a storage has to answer
 
 
@@ -30,9 +35,10 @@ class Quotas:
     """
 
     def __init__(self, storage: str = "") -> None:
-        self._storage = storage or MEMORY
+        self._storage = storage
         self._limiter: RateLimiter | None = None
         self._connections: Any = None
+        self._failing = False
         self._opening = anyio.Lock()
         self._running: Counter[Key] = Counter()
 
@@ -63,27 +69,41 @@ class Quotas:
                 await anyio.to_thread.run_sync(self._import)
 
     def _import(self) -> None:
+        from limits.aio.storage import MemoryStorage
         from limits.aio.strategies import MovingWindowRateLimiter
+
+        storage = MemoryStorage() if self._storage in MEMORY else self._redis()
+        self._limiter = MovingWindowRateLimiter(storage)
+
+    def _redis(self) -> "RedisStorage":
+        from limits.aio.storage import RedisStorage
         from limits.errors import ConfigurationError
-        from limits.storage import storage_from_string
 
-        options: dict[str, Any] = {}
         try:
-            if self._storage != MEMORY:
-                from coredis import BlockingConnectionPool
+            from coredis import BlockingConnectionPool
 
-                self._connections = BlockingConnectionPool.from_url(
-                    self._storage, max_connections=CONNECTIONS
-                )
-                options = {"connection_pool": self._connections}
-            storage = storage_from_string(f"async+{self._storage}", wrap_exceptions=True, **options)
+            pool = BlockingConnectionPool.from_url(self._storage, max_connections=CONNECTIONS)
+            # The pool knows where; limits itself reads no address without a port.
+            options: dict[str, Any] = {"connection_pool": pool}
+            storage = RedisStorage("async+redis://pool:0", wrap_exceptions=True, **options)
         except (ConfigurationError, ImportError, ValueError) as exc:
             # Not the address itself: it may hold a password.
             raise errors.ConfigurationError(
                 "[limits] storage: calls cannot be counted there.",
                 hint="It wants redis://HOST:PORT, and dbtools[redis] installed.",
             ) from exc
-        self._limiter = MovingWindowRateLimiter(storage)
+        self._connections = pool
+        return storage
+
+    async def check(self) -> None:
+        """Raise ConfigurationError where calls cannot be counted at the storage."""
+        try:
+            await self._count(("", ""), MOST)
+        except errors.Busy as exc:
+            cause = exc.__cause__ or exc
+            raise errors.ConfigurationError(
+                f"[limits] storage: calls cannot be counted there: {_reason(cause)}."
+            ) from exc
 
     def close(self) -> None:
         """Close the connections to the storage."""
@@ -102,16 +122,27 @@ class Quotas:
         rate = RateLimitItemPerMinute(most, namespace=NAMESPACE)
         try:
             with anyio.fail_after(PATIENCE):
-                if await limiter.hit(rate, *key):
+                hit = await limiter.hit(rate, *(quote(part, safe="") for part in key))
+                self._failing = False
+                if hit:
                     return
-                window = await limiter.get_window_stats(rate, *key)
+                window = await limiter.get_window_stats(rate, *(quote(part, safe="") for part in key))
         except (StorageError, OSError, TimeoutError) as exc:
+            if not self._failing:
+                logger.error("calls cannot be counted: %s; those with a rate limit are refused", _reason(exc))
+            self._failing = True
             # Never without its limit: who may call how often is not known now.
             raise errors.Busy("Calls cannot be counted at the moment.", hint="Retry in 5 seconds.") from exc
         raise errors.TooManyCalls(
             f"The rate limit is reached: {most} calls a minute.",
             hint=f"Retry in {_seconds_until(window.reset_time)} seconds.",
         )
+
+
+def _reason(error: BaseException) -> str:
+    """Return what kind of error it was, in no words of the storage: they may hold its address."""
+    cause = error.args[0] if error.args and isinstance(error.args[0], BaseException) else error
+    return type(cause).__name__
 
 
 def _counted(calls: int) -> str:

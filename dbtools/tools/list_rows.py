@@ -312,13 +312,16 @@ def _definition(setting: Setting, names: Names, name: str) -> ToolDefinition:
 def input_schema(setting: Setting, names: Names) -> Mapping[str, object]:
     """Return the schema of `list_T`'s arguments: the model's, with a table's columns, paths and operators."""
     column = {"type": "string", "enum": list(names.listed)}
-    taken = {operator for place in names.listed.values() for operator in place.type.operators}
+    # What is masked can be shown, and nothing else.
+    plain = {name: place for name, place in names.listed.items() if place.type.mask is None}
+    compared = {"type": "string", "enum": list(plain or names.listed)}
+    taken = {operator for place in plain.values() for operator in place.type.operators}
     operators = [str(each) for each in Operator if each in taken]
     operator: dict[str, object] = {"type": "string", "enum": operators}
     if Operator.EQ in taken:
         operator["default"] = str(Operator.EQ)
     schema = schema_of(ListArguments)
-    schema = narrowed_schema(schema, ("properties", "where", "items", "properties", "column"), column)
+    schema = narrowed_schema(schema, ("properties", "where", "items", "properties", "column"), compared)
     schema = narrowed_schema(schema, ("properties", "where", "items", "properties", "op"), operator)
     schema = narrowed_schema(schema, ("properties", "columns", "items"), column)
     return limited_schema(setting, schema)

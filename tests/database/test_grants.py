@@ -1,6 +1,7 @@
 """`dbtools grants`: the script makes a login that reads what a role reads, and nothing else."""
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -41,7 +42,7 @@ insert into permits values (1, 'eve', 'why not');
 """
 ROLES = """
 [policy]
-hash_key = "k"
+hash_key = "a key of more than sixteen characters"
 [tables.secret]
 description = "never shown"
 [roles.support]
@@ -403,7 +404,6 @@ def test_script_refuses_a_login_that_can_do_more(shop: Shop, power: str) -> None
 def test_login_may_become_the_role_that_its_statements_run_as(shop: Shop) -> None:
     reader = f"{shop.login}_reader"
     roles = ROLES.replace("[roles.support]\n", f'[roles.support]\nset_role = "{reader}"\n')
-    shop.execute(f"create role {reader}")
     try:
         script = shop.script(roles)
         shop.execute(script)
@@ -426,6 +426,30 @@ def test_login_may_become_the_role_that_its_statements_run_as(shop: Shop) -> Non
     assert alone == {} or shop.server.version < 16
     assert (result.exit_code, json.loads(result.stdout)["row_count"]) == (0, 1)
     assert [line for line in checked.stdout.splitlines() if "role support" in line or "error" in line] == []
+
+
+def test_role_that_is_there_already_keeps_what_it_was_granted(shop: Shop) -> None:
+    reader = f"{shop.login}_reader"
+    roles = ROLES.replace("[roles.support]\n", f'[roles.support]\nset_role = "{reader}"\n')
+    shop.execute(f"create role {reader}; grant select (id) on regions to {reader}")
+    try:
+        script = shop.script(roles)
+        shop.execute(script)
+        become = shop.selectable(after=f"set role {reader}")
+    finally:
+        shop.execute(f"drop owned by {reader}; drop role {reader}")
+
+    assert become == {"public.regions": {"id"}}
+    assert f'-- grant select ("id", "name") on table "public"."regions" to "{reader}";' in re.sub(
+        r"--\s+grant", "-- grant", script
+    )
+
+
+def test_script_refuses_a_login_that_owns_something(shop: Shop) -> None:
+    shop.execute(f"create role {shop.login} login; alter table secret owner to {shop.login}")
+
+    with pytest.raises(asyncpg.RaiseError):
+        shop.execute(shop.script(ROLES))
 
 
 def test_names_are_taken_for_names_whatever_they_hold(shop: Shop) -> None:

@@ -12,7 +12,7 @@ from anyio.from_thread import BlockingPortal
 
 from dbtools import errors, policy
 from dbtools.column_types import Mask
-from dbtools.config import DatabaseSection, Settings, open_toolbox
+from dbtools.config import DatabaseSection, Settings, open_toolbox, typed_claims
 from dbtools.config.sections import GrantSection, PolicySection, RoleSection
 from dbtools.database import Database
 from dbtools.dialects.postgresql.grammar import (
@@ -21,6 +21,7 @@ from dbtools.dialects.postgresql.grammar import (
 )
 from dbtools.dialects.selects import driver_values
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
+from dbtools.queries.values import ParameterType
 from dbtools.toolbox import Toolbox
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, rows_of
@@ -128,6 +129,13 @@ async def _told(answer: Any) -> Outcome:
         return (exc.code, str(exc))
 
 
+TYPES = {
+    "region": ParameterType.TEXT,
+    "least": ParameterType.INTEGER,
+    "level": ParameterType.INTEGER,
+}
+
+
 @contextmanager
 def calling_as(
     shop: Shop,
@@ -137,16 +145,18 @@ def calling_as(
     roles: Mapping[str, RoleSection] | None = None,
     inherits: Sequence[str] = (),
     hash_key: str = KEY,
+    declared: Mapping[str, ParameterType] = TYPES,
 ) -> Iterator[Caller]:
     """Give somebody with *grants* on the database of *shop*."""
     settings = Settings(
         database=DatabaseSection(url=shop.url),
         roles={**(roles or {}), ROLE: RoleSection(tables=dict(grants), inherits=tuple(inherits))},
-        policy=PolicySection(hash_key=hash_key),
+        policy=PolicySection(hash_key=hash_key, claims=dict(declared)),
     )
     toolbox, database = open_toolbox(settings)
     try:
-        yield Caller(toolbox=toolbox, database=database, portal=shop.portal, claims=claims or {})
+        known = typed_claims(settings, claims or {})
+        yield Caller(toolbox=toolbox, database=database, portal=shop.portal, claims=known)
     finally:
         shop.portal.call(database.close)
 
@@ -692,6 +702,39 @@ def test_claim_that_is_too_low_opens_nothing(where: str, level: object, shop: Sh
         assert caller.rows("list_patients", columns=["id"]) == []
 
 
+BY_SIZE = ["abs(height) <= :claims.level", "height <= :claims.level", "not height > :claims.level"]
+
+
+@pytest.mark.parametrize("where", BY_SIZE)
+@pytest.mark.parametrize("level", ["high", "", "1.5", True, "one", "99999999999999999999", None, " "])
+def test_claim_that_is_no_value_of_its_type_denies(where: str, level: object, shop: Shop) -> None:
+    with calling_as(shop, {"patients": GrantSection(where=where)}, {"level": level}) as caller:
+        assert caller.outcome(calling("list_patients"))[0] == errors.Denied.code
+
+
+@pytest.mark.parametrize("where", BY_SIZE)
+@pytest.mark.parametrize("level", ["160", "0160", "+160", 160])
+def test_claim_is_the_same_however_it_is_written(where: str, level: object, shop: Shop) -> None:
+    with calling_as(shop, {"patients": GrantSection(where=where)}, {"level": level}) as caller:
+        heights = [each for (each,) in caller.rows("list_patients", columns=["height"])]
+
+    assert heights
+    assert all(isinstance(each, int) and each <= 160 for each in heights)
+
+
+@pytest.mark.parametrize("where", [*BY_SIZE, "name between 'a' and :claims.level", "name != :claims.level"])
+def test_comparison_by_size_wants_a_type_where_the_database_knows_none(
+    where: str, shop: Shop, dialect: str
+) -> None:
+    grants: Grants = {"patients": GrantSection(where=where), "visits": True}
+    with calling_as(shop, grants, {"level": "1"}, declared={}) as caller:
+        withheld = "list_patients" not in caller.tools()
+        problems = " ".join(caller.problems())
+
+    assert withheld == (dialect == "sqlite")
+    assert ("[policy.claims]" in problems) == withheld
+
+
 @pytest.mark.parametrize(
     "claim",
     [
@@ -1087,3 +1130,69 @@ def test_hidden_rows_are_not_nearest_values_of_a_visible_path(shop: Shop) -> Non
 
     assert page["rows"] == []
     assert page["note"] == "patient.name has only these values: 'Ann', 'Cid', 'Eve'."
+
+
+STOLEN = "CANARY-stolen"
+
+
+def _hostile_name(reads: str) -> str:
+    """Return a name that would be SQL if what stands for a condition could be imitated."""
+    return f"\x01{reads.encode().hex()}\x01"
+
+
+HOSTILE = {
+    "sqlite": _hostile_name('id"||(select v from hidden)||t."id'),
+    "postgresql": _hostile_name('id"||(table s)||t."'),
+}
+
+
+def test_name_of_a_column_is_never_sql(serve: Serve, dialect: str) -> None:
+    name, short = HOSTILE[dialect], {"sqlite": "hidden", "postgresql": "s"}[dialect]
+    ddl = f"""
+    create table open (id integer primary key, "{name}" text);
+    insert into open values (1, 'plain');
+    create table {short} (v text);
+    insert into {short} values ('{STOLEN}');
+    """
+    with open_shops(serve, {dialect: ddl}) as shops, calling_as(shops(dialect), {"open": True}) as caller:
+        told = repr(caller.outcome(calling("list_open"))) + repr(caller.outcome(calling("get_open", id=1)))
+
+    assert "plain" in told
+    assert STOLEN not in told
+
+
+@pytest.mark.parametrize(
+    "grant",
+    [
+        GrantSection(exclude=("email",)),
+        GrantSection(columns=("id",)),
+        GrantSection(where="1 = 0"),
+        GrantSection(mask={"email": Mask.NULL}),
+        GrantSection(aggregate=False),
+        False,
+    ],
+    ids=["exclude", "columns", "where", "mask", "aggregate", "false"],
+)
+def test_rule_that_narrows_what_is_not_there_opens_nothing(grant: GrantSection | bool, shop: Shop) -> None:
+    with calling_as(shop, {"*": True, "patiens": grant, "visits": True}) as caller:
+        tools = caller.tools()
+
+    assert "list_patients" not in tools
+    assert "list_visits" in tools
+
+
+def test_rule_that_only_shows_a_table_that_is_not_there_withholds_none(shop: Shop) -> None:
+    with calling_as(shop, {"*": True, "patiens": True}) as caller:
+        assert "list_patients" in caller.tools()
+
+
+TWO_CASES = 'create table a (id integer, ssn text); create table b (id integer, "SSN" text);'
+
+
+def test_column_of_a_pattern_is_meant_in_any_case(serve: Serve, dialect: str) -> None:
+    with (
+        open_shops(serve, {dialect: TWO_CASES}) as shops,
+        calling_as(shops(dialect), {"*": GrantSection(exclude=("ssn",))}) as caller,
+    ):
+        assert [each for each in caller.tools() if each.startswith("list_") and each[5:] in "ab"] == []
+        assert "'SSN' in b" in " ".join(caller.problems())

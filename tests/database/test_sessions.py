@@ -219,3 +219,43 @@ def test_explanation_says_what_the_database_is_told(url: str, reader: str, tmp_p
     assert f"role = {reader}" in told["reason"]
     assert "app.author = ann" in told["reason"]
     assert denied["allowed"] is False
+
+
+async def test_condition_means_the_same_whatever_role_a_statement_runs_as(
+    url: str, reader: str, tmp_path: Path, postgresql_server: PostgresqlServer
+) -> None:
+    """The schema of the role's own name would be first on the default search path."""
+    twin = f"""
+    create table allowed (author text); insert into allowed values ('ann');
+    create schema {reader}; create table {reader}.allowed (author text);
+    insert into {reader}.allowed values ('ann'), ('bob');
+    grant usage on schema {reader} to {reader};
+    grant select on allowed, {reader}.allowed to {reader};
+    alter table note disable row level security;
+    """
+    postgresql_server.execute(twin, url=url)
+    roles = f"""
+    [roles.writer]
+    set_role = "{reader}"
+    tables.note = {{ where = "exists (select from allowed a where a.author = note.author)" }}
+    """
+    async with _opened(tmp_path, url, roles) as toolbox:
+        assert {row[1] for row in await _rows(toolbox, _writer())} == {"ann"}
+
+
+def test_condition_on_what_the_role_may_not_read_is_found(url: str, reader: str, tmp_path: Path) -> None:
+    where = "exists (select 1 from ledger l where l.note_id = note.id)"
+    roles = f'[roles.r]\nset_role = "{reader}"\ntables.note = {{ where = "{where}" }}\n'
+    result = run("check", str(_written(tmp_path, url, roles)), "--json")
+
+    found = [each for each in json.loads(result.stdout)["findings"] if each["level"] == "error"]
+    assert [(each["code"], each["line"]) for each in found] == [("bad_filter", 5)]
+    assert "permission denied for table ledger" in found[0]["message"]
+
+
+@pytest.mark.parametrize("claim", ["one", "1.5", "", True, 10**30])
+async def test_claim_of_another_type_denies(claim: object, url: str, tmp_path: Path) -> None:
+    async with _opened(tmp_path, url, '[roles.r]\ntables.note = { where = "id = :claims.id" }\n') as toolbox:
+        caller = Caller(role="r", claims={"id": claim})
+        with pytest.raises(errors.Denied):
+            await toolbox.call(caller, "list_note", {})

@@ -121,7 +121,7 @@ def test_allowed_call_is_explained_by_its_rule_and_its_statement(configured: Cal
         pytest.param(("--claim", "tenant=7", "get_nothing", "id=1"), 4, id="no table"),
         pytest.param(("get_customer", "id=1"), 6, id="claim missing"),
         pytest.param(("--claim", "tenant=7", "list_customer", "columns=name"), 6, id="hidden column"),
-        pytest.param(("aggregate_rows", "table=region", 'measures={"function": "count"}'), 4, id="aggregate"),
+        pytest.param(("aggregate_rows", "table=region", 'measures={"function": "count"}'), 7, id="aggregate"),
     ],
 )
 def test_denied_call_is_explained_without_a_statement(
@@ -226,3 +226,31 @@ def _all_of(terminal: IO[bytes]) -> bytes:
         while chunk := terminal.read(4096):
             seen += chunk
     return seen
+
+
+JOINED = """
+[roles.support]
+tables.customer = true
+tables.region = { where = "name = :claims.region", mask = { id = "redact" } }
+tables.secret = true
+"""
+JOINED_TWO = JOINED.replace(', mask = { id = "redact" }', "")
+
+
+def test_table_at_the_end_of_a_path_is_explained_too(configured: Callable[[str], Path]) -> None:
+    path = configured(JOINED_TWO)
+    words = ("list_customer", 'columns=["region.name"]')
+    denied = _explained(path, *words)
+    allowed = _explained(path, "--claim", "region=north", *words)
+
+    assert (denied["allowed"], denied["rule"]) == (False, {"file": "policy.toml", "line": 6})
+    assert "claim region" in str(denied["reason"])
+    assert allowed["allowed"] is True
+    assert "region may be read, rows are filtered" in str(allowed["reason"])
+
+
+def test_what_is_withheld_is_explained_by_what_is_wrong(configured: Callable[[str], Path]) -> None:
+    found = _explained(configured(WRONG.replace("roles.a", "roles.support")), "get_secret", "id=1")
+
+    assert found["allowed"] is False
+    assert "tables.secret.where" in str(found["reason"])

@@ -19,6 +19,7 @@ from dbtools.server.calls import Calls
 from dbtools.server.protocol import always, build_server
 from dbtools.server.quotas import Quotas
 from tests.protocol.client import HANDSHAKES, MODERN, connect, spawn
+from tests.protocol.test_command_line import run
 from tests.redis_server import NoRedisError, open_redis
 
 ANN, BOB = Caller(identity="ann"), Caller(identity="bob")
@@ -124,7 +125,7 @@ async def test_unknown_storage_ends_the_server_with_a_complaint(path: Path, tmp_
     async with spawn(configuration, tmp_path) as client:
         assert await client.status() == 2
 
-    assert client.log.read_text().startswith("dbtools: [limits] storage: ")
+    assert client.log.read_text().startswith("dbtools: dbtools.toml:4: limits.storage: ")
 
 
 async def test_calls_at_the_same_time_are_limited_and_free_their_place() -> None:
@@ -219,3 +220,46 @@ async def test_limits_of_a_role_hold_over_a_server(path: Path, tmp_path: Path) -
     assert rows == [1, 1]
     assert answers[2]["isError"] is True
     assert SECONDS.search(answers[2]["content"][0]["text"])
+
+
+async def test_names_with_slashes_are_counted_apart(storage: str) -> None:
+    one = Limits(calls_per_minute=1)
+    async with _quotas(storage) as quotas:
+        await _admit(quotas, Caller(role="x/y", identity="z"), one)
+        await _admit(quotas, Caller(role="x", identity="y/z"), one)
+
+
+async def test_operator_is_told_once_that_calls_cannot_be_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        async with _quotas(f"redis://:sekret@127.0.0.1:{nobody.getsockname()[1]}") as quotas:
+            for _ in range(3):
+                with pytest.raises(errors.Busy):
+                    await _admit(quotas, ANN, Limits(calls_per_minute=100))
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "calls cannot be counted: ConnectionError; those with a rate limit are refused"
+    ]
+    assert "sekret" not in caplog.text
+
+
+def test_check_finds_a_storage_and_a_log_that_cannot_be_used(path: Path, tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        configuration = tmp_path / "dbtools.toml"
+        configuration.write_text(
+            f"""\
+[database]
+url = "{path}"
+[limits]
+storage = "redis://:sekret@127.0.0.1:{nobody.getsockname()[1]}"
+[log]
+file = "missing/calls.jsonl"
+"""
+        )
+        result = run("check", str(configuration), "--json")
+
+    found = json.loads(result.stdout)["findings"]
+    assert result.exit_code == 1
+    assert [(each["code"], each["line"]) for each in found] == [("bad_storage", 4), ("bad_log", 6)]
+    assert "sekret" not in result.stdout

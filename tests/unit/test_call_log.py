@@ -78,7 +78,11 @@ def test_values_are_written_where_the_operator_wants_them() -> None:
         ),
         pytest.param({"key": {"name": "customers"}}, {"key": {"name": "…"}}, id="value that looks as a name"),
         pytest.param({"id": 5}, {"id": "…"}, id="typed key"),
-        pytest.param({"uri": "dbtools://row/customers/10"}, {"uri": "…"}, id="resource"),
+        pytest.param(
+            {"uri": "dbtools://row/customers/10"}, {"uri": "dbtools://row/customers/…"}, id="resource"
+        ),
+        pytest.param({"uri": "dbtools://row/elsewhere/10"}, {"uri": "…"}, id="resource of no table"),
+        pytest.param({"uri": "file:///customers/10"}, {"uri": "…"}, id="other address"),
         pytest.param({"salary": 1, "id": 2}, {"…": "…", "id": "…"}, id="unknown argument"),
         pytest.param({"search": "total", "cursor": "total"}, {"search": "…", "cursor": "…"}, id="texts"),
         pytest.param(
@@ -226,7 +230,7 @@ class Memory:
 
 
 def _record(log: CallLog, numbers: Iterable[int]) -> list[str]:
-    tools = [f"tool {number}" for number in numbers]
+    tools = [f"tool_{number}" for number in numbers]
     for tool in tools:
         log.record(replace(ENTRY, tool=tool))
     return tools
@@ -259,7 +263,7 @@ def test_call_after_the_close_is_written_as_well() -> None:
         log.close()
         log.close()
 
-    assert sink.tools() == ["tool 0", "tool 1", "tool 2"]
+    assert sink.tools() == ["tool_0", "tool_1", "tool_2"]
 
 
 class Echo(Memory):
@@ -282,7 +286,7 @@ def test_call_that_comes_while_the_log_is_closed_is_written_as_well() -> None:
 
     assert sink.tried.acquire(timeout=PATIENCE)
     assert sink.tried.acquire(timeout=PATIENCE)
-    assert sink.tools() == ["tool 0", "tool 1"]
+    assert sink.tools() == ["tool_0", "tool_1"]
 
 
 def test_threads_may_record_at_once_and_close() -> None:
@@ -302,7 +306,7 @@ def test_threads_may_record_at_once_and_close() -> None:
         thread.join()
     log.close()
 
-    assert sorted(sink.tools()) == sorted(f"tool {at + n}" for at in (0, 1_000, 2_000) for n in range(500))
+    assert sorted(sink.tools()) == sorted(f"tool_{at + n}" for at in (0, 1_000, 2_000) for n in range(500))
 
 
 def test_sink_that_is_stuck_holds_up_neither_calls_nor_the_end() -> None:

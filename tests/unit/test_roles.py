@@ -433,3 +433,51 @@ def test_finding_without_a_file_is_its_message() -> None:
     assert str(Finding(code="x", message="so it is", source=Source(file="f.toml"))) == (
         "f.toml:1: error: so it is"
     )
+
+
+def test_roles_without_a_role_are_refused(roles: Roles) -> None:
+    with pytest.raises(ConfigurationError, match=r"dbtools\.toml:3: \[roles\] has no role"):
+        roles("[roles]\n")
+
+
+def test_whom_two_parents_inherit_from_decides_after_both(roles: Roles) -> None:
+    text = """
+    [roles.base]
+    tables.orders = true
+    [roles.wide]
+    inherits = ["base"]
+    [roles.narrow]
+    inherits = ["base"]
+    tables.orders = false
+    [roles.child]
+    inherits = ["wide", "narrow"]
+    """
+    rules = roles(text)["child"].rules or ()
+
+    assert [rule.grant for rule in rules] == [None, Grant()]
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ('settings = { "app.x" = ":claim.region" }', "is written :claims.name"),
+        ('settings = { "app.x" = "region :claims.region" }', "all of a value"),
+        ('settings = { search_path = ":claims.region" }', "a dot in its name"),
+        ('settings = { Role = "admin" }', "write set_role"),
+    ],
+)
+def test_setting_that_cannot_be_meant_withholds_all(roles: Roles, section: str, says: str) -> None:
+    (role,) = roles(f'[roles.r]\n{section}\ntables."*" = true').values()
+
+    assert role.rules == ()
+    assert says in str(role.problems[0])
+    assert role.problems[0].source == _at(4)
+
+
+def test_limit_that_is_higher_than_that_of_all_is_told(roles: Roles) -> None:
+    (role,) = roles("[limits]\nmax_rows = 5\n[roles.r]\n[roles.r.limits]\nmax_rows = 50").values()
+
+    assert role.limits.max_rows == 5
+    assert [(each.code, each.level, each.source) for each in role.problems] == [
+        ("higher_limit", "warning", _at(7))
+    ]

@@ -1,22 +1,23 @@
 """Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from itertools import count
 from typing import Any
 
-import anyio
 import asyncpg
 
 from dbtools.aggregates import Measure
 from dbtools.catalog import Table
 from dbtools.column_types import Family
 from dbtools.dialects.driver import CELLS_HELD, Fetched, Plan
+from dbtools.dialects.inspected import Declared, Inspected
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.postgresql import location
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
+from dbtools.dialects.postgresql.inspection import inspect_query
 from dbtools.dialects.postgresql.session import apply
+from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, roll_back
+from dbtools.dialects.postgresql.types import sql_name
 from dbtools.dialects.selects import compile_select, driver_values
 from dbtools.errors import (
     BadValue,
@@ -29,18 +30,14 @@ from dbtools.errors import (
     TimedOut,
     Unreadable,
 )
-from dbtools.parameters import Fragment
+from dbtools.parameters import Fragment, Parameter
 from dbtools.results import Cut
 from dbtools.statement import Output, Select
 
 CONNECTIONS = 8
-PATIENCE = 2.0  #: seconds that a connection has to become clean before it is given up
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 
 MASKED_BYTES = 2**16  #: that a masked cell, which is read whole, is taken to have
-
-#: The internal one is what a call meets on a connection that the server is ending at that moment.
-DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
 class PostgresqlDriver:
@@ -57,19 +54,36 @@ class PostgresqlDriver:
             lambda: location.connect(url),
             size=CONNECTIONS,
             is_usable=lambda connection: not connection.is_closed(),
-            prepare=_set_codecs,
+            prepare=_prepare,
         )
 
-    async def casts(self, connection: Any, table: Table, condition: Fragment) -> tuple[str, ...]:
+    async def casts(
+        self, connection: Any, table: Table, condition: Fragment, session: Mapping[str, str]
+    ) -> tuple[str, ...]:
         """Return what the server takes each parameter of *condition* for."""
         numbers = count(1)
         written = condition.written(lambda _: f"${next(numbers)}")
         name = ".".join(_quoted(part) for part in (table.schema, table.name) if part)
+        sql = f"select 1 from {name} where ({written}\n)"
         try:
-            prepared = await connection.prepare(f"select 1 from {name} where ({written}\n)")
+            await connection.execute("begin read only")
+            if session:
+                await apply(connection, session, local=True)
+            prepared = await connection.prepare(sql)
+            # Only what is about to run looks at privileges, and nothing is run.
+            nulls = [None for _ in prepared.get_parameters()]
+            await connection.fetch(f"explain {sql}", *nulls)
         except asyncpg.PostgresError as exc:
             raise Refused(f"{exc.args[0]}.") from exc
-        return tuple(_cast(each) for each in prepared.get_parameters())
+        finally:
+            await roll_back(connection)
+        return tuple(sql_name(each) for each in prepared.get_parameters())
+
+    async def inspect(
+        self, connection: Any, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]
+    ) -> Inspected:
+        """Return what the server says of the query in *pieces*."""
+        return await inspect_query(connection, pieces, declared)
 
     def compile(self, shape: Select) -> Plan:
         """Return the SQL of *shape*."""
@@ -104,7 +118,7 @@ class PostgresqlDriver:
             clean = True
         finally:
             if not clean:
-                await _roll_back(connection)
+                await roll_back(connection)
         return Fetched(rows=_rows(records, plan.outputs), more=more)
 
     async def _set(self, connection: Any, session: Mapping[str, str]) -> None:
@@ -132,15 +146,25 @@ class PostgresqlDriver:
         return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
 
 
-def _cast(type: asyncpg.Type) -> str:
-    """Return the name of *type*, of which the driver writes the system's arrays as int4[], not as _int4."""
-    is_array = type.kind == "array" and type.schema == "pg_catalog" and type.name.endswith("[]")
-    name = f"{_quoted(type.name.removesuffix('[]'))}[]" if is_array else _quoted(type.name)
-    return f"{_quoted(type.schema)}.{name}"
-
-
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+#: As it was at the connect: "$user" in it would follow the role that a statement runs as, and with it the
+#: meaning of names in the conditions of rules.
+PIN_PATH = """
+select pg_catalog.set_config(
+    'search_path',
+    coalesce(pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place), ''),
+    false
+)
+from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
+"""
+
+
+async def _prepare(connection: Any) -> None:
+    await connection.execute(PIN_PATH)
+    await _set_codecs(connection)
 
 
 async def _set_codecs(connection: Any) -> None:
@@ -235,17 +259,6 @@ def _cut(record: asyncpg.Record, outputs: Sequence[Output], places: Sequence[int
         if cut is not None and length is not None and length > cut:
             cells[at] = Cut(start=cells[at], length=length)
     return tuple(cells)
-
-
-async def _roll_back(connection: Any) -> None:
-    """Make *connection* clean within a bounded time, or end it: it never serves another call dirty."""
-    with anyio.CancelScope(shield=True):
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await connection.execute("rollback")
-        except (TimeoutError, *DRIVER_ERRORS):
-            with suppress(OSError, asyncpg.InterfaceError):
-                connection.terminate()
 
 
 BAD_VALUE = BadValue("The database cannot read one of the values, or a view fails on its rows.")

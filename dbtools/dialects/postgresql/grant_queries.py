@@ -226,3 +226,6 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     )
 order by 2, 3, 4, 1
 """
+
+#: Whether there is a role with the name $1.
+IS_KNOWN = "select exists (select from pg_catalog.pg_roles where rolname = $1::pg_catalog.text)"

@@ -46,6 +46,7 @@ class Script:
     role: str  #: of the configuration
     login: str
     set_role: str | None  #: of the database, which the login becomes for each statement
+    is_known: bool  #: whether there is such a role already, which keeps the grants that it has
     version: int  #: of the server, the major one
     database: str
     search_path: tuple[str, ...] | None  #: where a new login would have another
@@ -83,7 +84,10 @@ class Script:
     def _login(self) -> list[str]:
         login = identifier(self.login)
         lines = [
-            *_comment("The login. One of this name that can do more is refused. It gets no password here."),
+            *_comment(
+                "The login. One of this name that owns something, or is a superuser or the like, is refused. "
+                "It gets no password here."
+            ),
             *_created(self.login, "login"),
             f"grant connect on database {identifier(self.database)} to {login};",
             f"alter role {login} set default_transaction_read_only = on;",
@@ -117,16 +121,21 @@ class Script:
             return []
         role, login = identifier(self.set_role), identifier(self.login)
         options = " with inherit false, set true" if self.version >= APART else ""
+        created = [] if self.is_known else _created(self.set_role, "nologin")
         return [
             *_comment("The role that the login becomes for each statement (set_role)."),
-            *_created(self.set_role, "nologin"),
+            *created,
             f"grant {role} to {login}{options};",
         ]
 
     def _reading(self) -> list[str]:
         # Even where it becomes another, the login itself looks up the names in row filters.
         users = ", ".join(map(identifier, dict.fromkeys((self.set_role or self.login, self.login))))
+        if self.is_known:
+            users = identifier(self.login)
         usage = [f"grant usage on schema {identifier(each)} to {users};" for each in self.needs.schemas]
+        if self.is_known:
+            return [*_comment("Names in row filters are looked up by the login."), *usage]
         return [
             *_comment("What the role reads: columns that it sees or hashes, and what its row filters read."),
             *usage,
@@ -143,6 +152,12 @@ class Script:
         if self.public:
             lines += _item("What everybody may do, this login may too. Unless somebody needs it:")
             lines += _statements(map(_revoked, self.public))
+        if self.set_role is not None and self.is_known:
+            lines += _item(
+                f"What {_plain(self.set_role)} may do: it is there already, and keeps what it was granted. "
+                "Of what the rules show, callers see what it may select. All of that would be:"
+            )
+            lines += _statements(map(self._grant, self.needs.grants))
         if self.needs.functions:
             lines += _item("Row filters call functions that not everybody may call:")
             lines += _statements(
@@ -164,15 +179,19 @@ def _created(name: str, kind: str) -> list[str]:
     body = BODY
     while body in name:
         body = f"${body[1:-1]}_$"
-    refusal = "'role % is there already, and can do more than read', " + literal
+    refusal = "'role % is there already, and owns something or can do more than read', " + literal
     return [
         f"do {body}",
         "begin",
         f"    if not exists (select from pg_catalog.pg_roles where rolname = {literal}) then",
         f"        create role {identifier(name)} {kind} {NOTHING_MORE};",
         "    elsif exists (",
-        f"        select from pg_catalog.pg_roles where rolname = {literal}",
-        "        and (rolsuper or rolcreatedb or rolcreaterole or rolreplication or rolbypassrls)",
+        f"        select from pg_catalog.pg_roles as r where rolname = {literal} and (",
+        "            rolsuper or rolcreatedb or rolcreaterole or rolreplication or rolbypassrls",
+        "            or exists (",
+        "                select from pg_catalog.pg_shdepend where refobjid = r.oid and deptype = 'o'",
+        "            )",
+        "        )",
         "    ) then",
         f"        raise exception {refusal};",
         "    end if;",

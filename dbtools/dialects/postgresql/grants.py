@@ -4,7 +4,6 @@ What row filters read is asked of the server: it parses a view of each, in a tra
 and keeps with the view which columns whoever selects from it must be allowed to read.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,23 +15,11 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Column, RowFilter, Table
 from dbtools.dialects.postgresql import grant_queries
 from dbtools.dialects.postgresql.grant_script import Grant, Needs, Script, identifier
+from dbtools.dialects.postgresql.kept_queries import NOT_TEMPORARY, WHOLE_ROW, reads_of
 from dbtools.policy import BLANK, Role, restrict
 
-SELECT = 2  #: the bit of the privilege
-WHOLE_ROW = 0  #: the number that stands for all columns
-BIT_OF_WHOLE_ROW = 7
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
 LONGEST_NAME = 63  #: bytes; the server cuts what is longer
-NOT_TEMPORARY = ("25006", "42501")  #: the states of a server or a login that makes no temporary views
-#: How the tree of a query tells what it reads of each table; before version 16 the table itself told it.
-READS = re.compile(
-    r"\{RTEPERMISSIONINFO :relid (\d+) :inh \w+"
-    r" :requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\)"
-)
-READS_BEFORE_16 = re.compile(
-    r":relid (\d+) (?:(?!:relid ).)*? :requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\)",
-    re.DOTALL,
-)
 
 
 @dataclass(kw_only=True)
@@ -60,10 +47,12 @@ async def write_script(
     surroundings = await connection.fetchrow(grant_queries.SURROUNDINGS)
     assert surroundings is not None
     path = surroundings["search_path"]
+    set_role = _set_role(role, login)
     return Script(
         role=role.name,
         login=login,
-        set_role=_set_role(role, login),
+        set_role=set_role,
+        is_known=await connection.fetchval(grant_queries.IS_KNOWN, set_role),
         version=connection.get_server_version().major,
         database=surroundings["database"],
         search_path=None if path is None else tuple(path),
@@ -164,11 +153,10 @@ async def _add_filter(
 
 async def _add_views(connection: "asyncpg.Connection[Record]", reads: _Reads, views: Sequence[int]) -> None:
     """Add what somebody must be allowed to read for the queries of *views* to run."""
-    pattern = READS if connection.get_server_version().major >= 16 else READS_BEFORE_16
+    version = connection.get_server_version().major
     for row in await connection.fetch(grant_queries.QUERIES, views):
-        for relation, privileges, columns in pattern.findall(row["query"]):
-            if int(privileges) & SELECT:
-                reads.add(int(relation), (int(bit) - BIT_OF_WHOLE_ROW for bit in columns.split()))
+        for relation, columns in reads_of(row["query"], version):
+            reads.add(relation, columns)
     for row in await connection.fetch(grant_queries.OBJECTS, views):
         reads.schemas.add(row["schema"])
         if row["closed_function"]:

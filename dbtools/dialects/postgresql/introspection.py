@@ -51,7 +51,7 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
         facts = await _read_facts(connection, [row for row in relations if row["reachable"]])
         unreadable = await _read_unreadable(connection, relations)
-        posture = await read_posture(connection, [row["number"] for row in relations])
+        posture = await read_posture(connection)
     tables = _tables(facts)
     return Catalog(
         tables=tuple(sorted(tables, key=lambda table: _place(table, default_schema))),

@@ -3,7 +3,7 @@
 A role that the login is a member of counts as well: SET ROLE lets it become that one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import asyncpg
 from asyncpg import Record
@@ -12,8 +12,9 @@ from dbtools.errors import listing
 
 MOST_NAMES = 5  #: that one sentence has
 
-#: Facts with the names they are about, and the roles they hold for. Privileges are read from the lists
-#: themselves, all tables $1 at once: the functions that tell of one privilege would be asked for each role.
+#: Facts with the names they are about, and the roles they hold for, of all that is in the database, served
+#: or not. Privileges are read from the lists themselves, all at once: the functions that tell of one
+#: privilege would be asked for each role.
 FACTS = """
 with identities as materialized (
     select r.*
@@ -23,19 +24,25 @@ with identities as materialized (
 relations as materialized (
     select
         c.oid,
+        c.relkind as kind,
         n.nspname || '.' || c.relname as name,
         c.relowner as owner,
         c.relacl as privileges
     from pg_catalog.pg_class as c
     join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-    where c.oid = any($1::pg_catalog.oid[])
+    where c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
+        and not pg_catalog.starts_with(n.nspname::text, 'pg_')
+        and n.nspname <> 'information_schema'
 ),
 granted (fact, name, role) as (
     select 'write', r.name, p.grantee
     from relations as r
     cross join lateral pg_catalog.aclexplode(r.privileges) as p
-    where p.privilege_type in ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE')
-        and p.grantee <> r.owner
+    where p.grantee <> r.owner
+        and (
+            p.privilege_type in ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE')
+            or (r.kind = 'S' and p.privilege_type = 'USAGE')
+        )
     union all
     select 'write', r.name, p.grantee
     from relations as r
@@ -88,7 +95,10 @@ facts (fact, name, role) as (
                     'pg_write_server_files',
                     'pg_execute_server_program',
                     'pg_read_all_data',
-                    'pg_write_all_data'
+                    'pg_write_all_data',
+                    'pg_signal_backend',
+                    'pg_maintain',
+                    'pg_create_subscription'
                 )
             )
     ) as f (fact, holds)
@@ -108,7 +118,7 @@ SENTENCES: Mapping[str, str] = {
     "superuser": "The login{roles} is a superuser: it may do anything, whatever dbtools forbids.",
     "bypass": "The login{roles} bypasses row security.",
     "own": "The login{roles} owns {names}, and so may write, change and drop them.",
-    "write": "The login{roles} may insert, update, delete or truncate in {names}.",
+    "write": "The login{roles} may write to {names}.",
     "create": "The login{roles} may create objects in schema {names}.",
     "create schemas": "The login{roles} may create schemas in the database.",
     "member": "The login is a member of {names}.",
@@ -118,9 +128,9 @@ SENTENCES: Mapping[str, str] = {
 }
 
 
-async def read_posture(connection: "asyncpg.Connection[Record]", relations: Sequence[int]) -> tuple[str, ...]:
-    """Return what the login of *connection* can do beyond reading, of tables only with *relations*."""
-    rows = await connection.fetch(FACTS, relations)
+async def read_posture(connection: "asyncpg.Connection[Record]") -> tuple[str, ...]:
+    """Return what the login of *connection* can do beyond reading."""
+    rows = await connection.fetch(FACTS)
     found = {row["fact"]: _sentence(row) for row in rows}
     told = tuple(found[fact] for fact in SENTENCES if fact in found)
     return told[:1] if "superuser" in found else told

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import asyncpg
 from asyncpg import Record
 
 from dbtools.column_types import ColumnType, Family
@@ -141,6 +142,17 @@ class DeclaredTypes:
         subtype = row["subtype"]
         large = subtype is None or self._declared((subtype, UNLIMITED), depth + 1).type.large
         return ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row), large=large)
+
+
+def sql_name(type: asyncpg.Type) -> str:
+    """Return the name of *type* in SQL: the driver writes arrays as int4[], not as _int4."""
+    is_array = type.kind == "array" and type.name.endswith("[]")
+    name = f"{_quoted(type.name.removesuffix('[]'))}[]" if is_array else _quoted(type.name)
+    return f"{_quoted(type.schema)}.{name}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _checks(expressions: Iterable[str], base: str) -> Iterator[Check]:

@@ -3,20 +3,23 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import aiosqlite
 import anyio
 
 from dbtools.catalog import Table
 from dbtools.dialects.driver import Fetched, Plan
+from dbtools.dialects.inspected import Declared, Inspected
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.selects import compile_select, driver_values
 from dbtools.dialects.sqlite.giant import GiantJob, filtering_plan, giant_plan
 from dbtools.dialects.sqlite.grammar import SqliteGrammar, list_parameter, parameter
 from dbtools.dialects.sqlite.guard import secure
+from dbtools.dialects.sqlite.inspection import inspect_query
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
 from dbtools.errors import (
@@ -36,6 +39,7 @@ CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connection is given up
 
 T = TypeVar("T")
+LOCATIONS: WeakKeyDictionary[aiosqlite.Connection, Location] = WeakKeyDictionary()
 GIVEN_UP: set[aiosqlite.Connection] = set()  #: their threads are still busy with what was stopped
 
 
@@ -57,7 +61,9 @@ class SqliteDriver:
             "sqlite+aiosqlite://", lambda: _connect(where), size=CONNECTIONS, is_usable=_is_usable
         )
 
-    async def casts(self, connection: Any, table: Table, condition: Fragment) -> tuple[str, ...]:
+    async def casts(
+        self, connection: Any, table: Table, condition: Fragment, session: Mapping[str, str]
+    ) -> tuple[str, ...]:
         """Return nothing, once SQLite has understood *condition*."""
         name = '"' + table.name.replace('"', '""') + '"'
         written = condition.written(lambda _: "?")
@@ -71,6 +77,12 @@ class SqliteDriver:
         except sqlite3.Error as exc:
             raise Refused(f"{exc}.") from exc
         return ()
+
+    async def inspect(
+        self, connection: Any, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]
+    ) -> Inspected:
+        """Return what SQLite says of the query in *pieces*, on a connection that is opened for it."""
+        return await asyncio.to_thread(inspect_query, LOCATIONS[connection], pieces, declared)
 
     def compile(self, shape: Select) -> Plan:
         """Return the SQL of *shape*."""
@@ -142,6 +154,7 @@ async def _connect(where: Location) -> aiosqlite.Connection:
     try:
         opened = await connection
         await on_thread(opened, secure)
+        LOCATIONS[opened] = where
     except sqlite3.Error as exc:
         raise unavailable(where, exc) from exc
     return opened

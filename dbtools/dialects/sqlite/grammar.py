@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
@@ -28,6 +29,12 @@ FORMATS: Mapping[Bucket, str] = {
     Bucket.MONTH: "%Y-%m",
     Bucket.DAY: "%Y-%m-%d",
     Bucket.HOUR: "%H",
+}
+CLAIM_CASTS: Mapping[str, Any] = {
+    "integer": sa.INTEGER,
+    "real": sa.REAL,
+    "numeric": sa.NUMERIC,
+    "text": sa.TEXT,
 }
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 
@@ -70,8 +77,9 @@ class SqliteGrammar:
         raise AssertionError(name)
 
     def claim(self, name: str, cast: str) -> Element:
-        """Return the bare parameter: a column that it is compared with lends it its affinity."""
-        return sa.bindparam(name)
+        """Return the bare parameter, to which a column lends its affinity, or cast to what is declared."""
+        bare: Element = sa.bindparam(name)
+        return sa.cast(bare, CLAIM_CASTS[cast]()) if cast else bare
 
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
         """Read the bare column: cells are cut as they are fetched, one at a time."""

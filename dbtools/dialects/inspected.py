@@ -1,0 +1,61 @@
+"""What a database says of a query before it is ever called, as values."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dbtools.catalog import Column
+from dbtools.column_types import ColumnType, quoted
+from dbtools.errors import Refused
+
+NOT_READING = "This is not one statement that only reads: a query is a SELECT, with or without a WITH."
+
+
+class Read(NamedTuple):
+    """A column that a query reads."""
+
+    schema: str  #: none where the database has no schemas
+    table: str  #: or the view that the query names: what that reads itself is not told
+    column: str  #: none where rows are read and no column of the table's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """What the file of a query declares of a parameter."""
+
+    type: str  #: integer number decimal text boolean date time timestamp uuid json
+    array: bool
+
+    def __str__(self) -> str:
+        """Return the type as it is written."""
+        return f"{self.type}[]" if self.array else self.type
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspected:
+    """What a database says of one query."""
+
+    columns: tuple[Column, ...]  #: with name, type and nullable, and nothing else
+    parameters: Mapping[str, ColumnType]  #: that the database takes them for; of lists, their arrays
+    casts: Mapping[str, str]  #: the SQL names of these types, where the database wants them
+    reads: frozenset[Read] | None  #: at least what is read; None where the database does not tell
+    functions: tuple[str, ...]  #: that are not the system's: what they read is not told
+    exact: bool  #: whether every cell of each column surely has its type
+
+
+def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:
+    """Return the error of a query that does not work, with where in its text that shows."""
+    refused = Refused(message, hint=hint)
+    refused.offset = offset
+    return refused
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise Refused where there are no columns, or two by one name: an answer could not tell them apart."""
+    number = Counter(names)
+    if not number:
+        raise refusal("The query has no columns.")
+    for name, times in number.items():
+        if times > 1:
+            raise refusal(f"{times} columns are named {quoted(name)}.", hint="Name each with AS.")

@@ -1,0 +1,344 @@
+"""What PostgreSQL says of a query before it is ever called. A connection and pieces in, an Inspected out.
+
+The server parses the query where its grammar lets nothing but a SELECT stand, and keeps a temporary view of
+it that is rolled back: with the view it keeps which columns are read, which functions are called, and the
+types with their lengths and domains. Of a view that the query names only the view's own columns are told.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import asyncpg
+from asyncpg import Record
+
+from dbtools.catalog import Column
+from dbtools.column_types import ColumnType, Family
+from dbtools.dialects.inspected import Declared, Inspected, Read, check_names, refusal
+from dbtools.dialects.lists import ListForms, with_lists
+from dbtools.dialects.postgresql import catalog_queries, lexis
+from dbtools.dialects.postgresql.acting import is_acting
+from dbtools.dialects.postgresql.kept_queries import (
+    WHOLE_ROW,
+    functions_of,
+    origins_of,
+    reads_of,
+)
+from dbtools.dialects.postgresql.prepared_queries import (
+    PASSING,
+    Piece,
+    PreparedQuery,
+    Query,
+    prepare_query,
+    refused,
+)
+from dbtools.dialects.postgresql.transactions import rolled_back
+from dbtools.dialects.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber
+from dbtools.parameters import Kind, Token, tokenize
+
+LIST_FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
+VIEW = "dbtools_inspected"
+PATIENCE = "set local statement_timeout = 2000; set local jit = off"
+#: A login may have been told to read only.
+WRITING = f"begin read write; {PATIENCE}"
+READING = f"begin read only; {PATIENCE}"
+#: Types that no column of a view can have.
+PSEUDO = {"record", "record[]", "_record", "void", "cstring", "anyarray", "unknown", "trigger"}
+#: The classes of errors that an execution with nulls for parameters shows of the query, not of the nulls.
+CERTAIN = ("42", "0A", "25")
+
+#: The families of which a parameter may be that is declared so: whatever it holds, they hold too.
+FITTING: Mapping[str, frozenset[Family]] = {
+    "integer": frozenset({Family.INTEGER, Family.NUMBER, Family.DECIMAL}),
+    "number": frozenset({Family.NUMBER, Family.DECIMAL}),
+    "decimal": frozenset({Family.DECIMAL, Family.NUMBER}),
+    "text": frozenset({Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}),
+    "boolean": frozenset({Family.BOOLEAN}),
+    "date": frozenset({Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ}),
+    "time": frozenset({Family.TIME}),
+    "timestamp": frozenset({Family.TIMESTAMP, Family.TIMESTAMPTZ}),
+    "uuid": frozenset({Family.UUID}),
+    "json": frozenset({Family.JSON}),
+}
+#: The same of types that have no family of their own.
+FITTING_TYPES = {
+    *(("integer", "pg_catalog.oid"), ("integer", "pg_catalog.money"), ("number", "pg_catalog.money")),
+    *(("decimal", "pg_catalog.money"), ("time", "pg_catalog.timetz")),
+}
+
+KEPT = """
+select
+    r.ev_action::pg_catalog.text as tree,
+    array(
+        select a.attname::pg_catalog.text
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = c.oid
+            and a.attnum > 0
+        order by a.attnum
+    ) as names,
+    array(
+        select a.atttypid
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = c.oid
+            and a.attnum > 0
+        order by a.attnum
+    ) as types,
+    array(
+        select a.atttypmod
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = c.oid
+            and a.attnum > 0
+        order by a.attnum
+    ) as modifiers
+from pg_catalog.pg_class as c
+join pg_catalog.pg_rewrite as r on r.ev_class = c.oid
+where c.relnamespace = pg_catalog.pg_my_temp_schema()
+    and c.relname = $1::pg_catalog.text
+    and r.ev_type = '1'
+"""
+
+#: The columns of the tables $1, and whether each surely has no nulls: those that inherit a table may have.
+READ_COLUMNS = """
+select
+    c.oid as relation,
+    n.nspname::text as schema,
+    c.relname::text as name,
+    a.attnum as number,
+    a.attname::text as column,
+    a.attnotnull
+    and (c.relkind = 'p' or c.relkind = 'r' and not c.relhassubclass)
+    and not exists (
+        select
+        from pg_catalog.pg_constraint as k
+        where k.conrelid = c.oid
+            and k.contype = 'n'
+            and a.attnum = any(k.conkey)
+            and not k.convalidated
+    ) as filled
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+left join pg_catalog.pg_attribute as a
+    on a.attrelid = c.oid
+    and a.attnum > 0
+    and not a.attisdropped
+where c.oid = any($1::pg_catalog.oid[])
+"""
+
+#: The functions $1, and whether they came with the system or with an extension.
+CALLED = """
+select
+    n.nspname::text as schema,
+    f.proname::text as name,
+    n.nspname in ('pg_catalog', 'information_schema') as native,
+    n.nspname = 'pg_catalog' or exists (
+        select
+        from pg_catalog.pg_depend as d
+        where d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass
+            and d.objid = f.oid
+            and d.deptype = 'e'
+    ) as known
+from pg_catalog.pg_proc as f
+join pg_catalog.pg_namespace as n on n.oid = f.pronamespace
+where f.oid = any($1::pg_catalog.oid[])
+order by n.nspname, f.proname
+"""
+
+
+async def inspect_query(
+    connection: Any, pieces: Sequence[Piece], declared: Mapping[str, Declared]
+) -> Inspected:
+    """Return what the server says of the query in *pieces*, or raise Refused where it does not only read."""
+    arrays = {name for name, each in declared.items() if each.array}
+    query = Query(
+        source=tuple(pieces),
+        pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS),
+        declared=declared,
+    )
+    prepared = await prepare_query(connection, query)
+    if prepared.columns is not None:
+        check_names(each.name for each in prepared.columns)
+    inspection = _Inspection(connection=connection, query=query, prepared=prepared)
+    inspected = await inspection.of_view()
+    if inspected is None:
+        inspected = await inspection.without_view()
+    await _try(connection, query, prepared)
+    return inspected
+
+
+async def _try(connection: Any, query: Query, prepared: PreparedQuery) -> None:
+    """Begin the query with nulls, which looks at privileges and locks, and end it before the first row."""
+    nulls = [None for _ in prepared.statement.get_parameters()]
+    try:
+        async with rolled_back(connection, READING):
+            await prepared.statement.fetch(*nulls)
+    except asyncpg.PostgresError as exc:
+        if (exc.sqlstate or "").startswith(CERTAIN):
+            raise refused(exc, query.cast(prepared.casts)) from exc
+        if (exc.sqlstate or "").startswith(PASSING):
+            raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Inspection:
+    """The questions about one query."""
+
+    connection: Any
+    query: Query
+    prepared: PreparedQuery
+
+    async def of_view(self) -> Inspected | None:
+        """Return what a temporary view of the query tells; None where the login may not have one."""
+        try:
+            async with rolled_back(self.connection, WRITING):
+                await self.connection.execute(self._view())
+                kept = await self.connection.fetchrow(KEPT, VIEW)
+                return None if kept is None else await self._told(kept)
+        except asyncpg.PostgresError as exc:
+            if (exc.sqlstate or "").startswith(PASSING):
+                raise
+            print("VIEWERR", exc); return None
+
+    async def without_view(self) -> Inspected:
+        """Return what can be told without: the types, but not their lengths and domains."""
+        columns = self.prepared.columns
+        if columns is None:
+            message = "The type of a column is told by a temporary view, which this login may not create."
+            raise refusal(message, hint="Show rows and ranges as texts, such as to_json(a) or a::text.")
+        for word in self._calls():
+            if is_acting(_name(word)):
+                raise _acts(_name(word), word.offset)
+        async with rolled_back(self.connection, READING):
+            numbers = [(each.type.oid, UNLIMITED) for each in columns]
+            types = await self._types(numbers)
+        named = [(each.name, number) for each, number in zip(columns, numbers, strict=True)]
+        return self._inspected(types, named, filled=(), reads=None, functions=())
+
+    def _view(self) -> str:
+        query = self.query.with_nulls(self.prepared.casts)
+        columns = self.prepared.columns
+        if columns is None:
+            return f"create temporary view {VIEW} as select * from ({query}\n) as q"
+        names = [f"c{at}" for at in range(len(columns))]
+        listed = ", ".join(names)
+        shown = ", ".join(
+            f"{name} is null" if _is_pseudo(each.type) else name
+            for name, each in zip(names, columns, strict=True)
+        )
+        return f"create temporary view {VIEW} ({listed}) as select {shown} from ({query}\n) as q ({listed})"
+
+    async def _told(self, kept: Record) -> Inspected:
+        """Return what the view *kept* tells."""
+        tree = kept["tree"]
+        functions = await self._functions(tree)
+        version = self.connection.get_server_version().major
+        read = list(reads_of(tree, version))
+        rows = await self.connection.fetch(READ_COLUMNS, [relation for relation, _ in read])
+        filled = {(row["relation"], row["number"]) for row in rows if row["filled"]}
+        named = self._columns(kept)
+        origins = origins_of(tree, len(named))
+        return self._inspected(
+            await self._types([number for _, number in named]),
+            named,
+            filled=[at for at, origin in enumerate(origins) if origin in filled],
+            reads=frozenset(_reads(read, rows)),
+            functions=functions,
+        )
+
+    def _columns(self, kept: Record) -> Sequence[tuple[str, TypeNumber]]:
+        """Return the names and types of the columns: not from the view where it has others."""
+        numbers = list(zip(kept["types"], kept["modifiers"], strict=True))
+        columns = self.prepared.columns
+        if columns is None:
+            return list(zip(kept["names"], numbers, strict=True))
+        return [
+            (each.name, (each.type.oid, UNLIMITED) if _is_pseudo(each.type) else number)
+            for each, number in zip(columns, numbers, strict=True)
+        ]
+
+    async def _functions(self, tree: str) -> tuple[str, ...]:
+        """Return the functions that the query calls and that are not the system's, or raise Refused."""
+        rows = await self.connection.fetch(CALLED, sorted(functions_of(tree)))
+        for row in rows:
+            if row["known"] and is_acting(row["name"]):
+                places = [word.offset for word in self._calls() if _name(word) == row["name"]]
+                raise _acts(row["name"], places[0] if places else None)
+        names = (f"{row['schema']}.{row['name']}" for row in rows if not row["native"])
+        return tuple(dict.fromkeys(names))
+
+    def _calls(self) -> Iterator[Token]:
+        """Yield the words of the query that a parenthesis follows, placed in the operator's text."""
+        text = "".join(map(str, self.query.source))
+        tokens = [each for each in tokenize(text, lexis) if each.kind not in (Kind.BLANK, Kind.COMMENT)]
+        for word, mark in pairwise(tokens):
+            if mark.text == "(" and word.kind in (Kind.CODE, Kind.QUOTED):
+                yield word
+
+    async def _types(self, numbers: Sequence[TypeNumber]) -> DeclaredTypes:
+        parameters = [(type.oid, UNLIMITED) for type in self.prepared.types.values()]
+        wanted = sorted({*numbers, *parameters})
+        types, modifiers = [type for type, _ in wanted], [modifier for _, modifier in wanted]
+        return DeclaredTypes(await self.connection.fetch(catalog_queries.TYPES, types, modifiers))
+
+    def _inspected(
+        self,
+        types: DeclaredTypes,
+        columns: Sequence[tuple[str, TypeNumber]],
+        *,
+        filled: Collection[int],
+        reads: frozenset[Read] | None,
+        functions: tuple[str, ...],
+    ) -> Inspected:
+        parameters = {name: types[each.oid, UNLIMITED].type for name, each in self.prepared.types.items()}
+        for name, type in parameters.items():
+            self._check(name, type)
+        return Inspected(
+            columns=tuple(
+                Column(name=name, type=types[number].type, nullable=at not in filled)
+                for at, (name, number) in enumerate(columns)
+            ),
+            parameters=parameters,
+            casts={name: type.cast for name, type in parameters.items()},
+            reads=reads,
+            functions=functions,
+            exact=True,
+        )
+
+    def _check(self, name: str, type: ColumnType) -> None:
+        """Raise Refused where the parameter *name* is declared something that its *type* may not hold."""
+        declared = self.query.declared.get(name)
+        if declared is not None and not _fits(declared, type):
+            raise refusal(
+                f":{name} is declared {declared}, and the database takes it for {type.name}.",
+                hint=f"Declare it so, or write a cast, such as :{name}::{type.name}.",
+                offset=self.query.offset_of(name),
+            )
+
+
+def _fits(declared: Declared, type: ColumnType) -> bool:
+    if declared.array:
+        return type.element is not None and _fits(Declared(type=declared.type, array=False), type.element)
+    return type.family in FITTING[declared.type] or (declared.type, type.cast) in FITTING_TYPES
+
+
+def _is_pseudo(type: asyncpg.Type) -> bool:
+    return type.schema == "pg_catalog" and type.name in PSEUDO
+
+
+def _reads(read: Sequence[tuple[int, Sequence[int]]], rows: Sequence[Record]) -> Iterator[Read]:
+    """Yield the names of what is *read*; the system's own columns of a table are no columns of it."""
+    columns = {(row["relation"], row["number"]): row["column"] for row in rows}
+    tables = {row["relation"]: (row["schema"], row["name"]) for row in rows}
+    for relation, numbers in read:
+        if WHOLE_ROW in numbers:
+            numbers = [number for table, number in columns if table == relation]
+        names = {columns.get((relation, number)) or "" for number in numbers} - {""} or {""}
+        yield from (Read(*tables[relation], name) for name in names)
+
+
+def _name(word: Token) -> str:
+    return word.text[1:-1].replace('""', '"') if word.kind is Kind.QUOTED else word.text.lower()
+
+
+def _acts(name: str, offset: int | None) -> Exception:
+    return refusal(f"The query calls {name}, which does more than read.", offset=offset)

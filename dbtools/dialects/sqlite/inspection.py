@@ -1,0 +1,256 @@
+"""What SQLite says of a query before it is ever called. A location and pieces of SQL in, an Inspected out.
+
+The authorizer is told what is read while the query is explained where the grammar lets nothing but a SELECT
+stand; a temporary view has the types. Both are done on a connection of their own, which ends with the answer;
+the file is opened for reading only. Of a view that the query names only the view's own columns are told.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from dbtools.catalog import Column
+from dbtools.column_types import ColumnType, Family
+from dbtools.dialects.inspected import NOT_READING, Declared, Inspected, Read, check_names, refusal
+from dbtools.dialects.lists import ListForms, with_lists
+from dbtools.dialects.sqlite import lexis
+from dbtools.dialects.sqlite.ddl import fold
+from dbtools.dialects.sqlite.guard import authorize, secure
+from dbtools.dialects.sqlite.location import Location, connect
+from dbtools.dialects.sqlite.types import column_type
+from dbtools.parameters import Kind, Parameter, tokenize
+
+LIST_FORMS = ListForms(
+    among="in (select value from json_each(",
+    not_among="not in (select value from json_each(",
+    closing="))",
+)
+VIEW = "dbtools_inspected"
+NO_COLUMNS = {"", "ROWID"}  #: names that stand for the row
+NAMES: Mapping[str, str] = {"number": "real"}  #: of declared types, where they differ
+SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
+#: Tables that are joined so are read without a word to the authorizer (3.40).
+SILENT_JOINS = {"using", "natural"}
+COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
+RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
+NULL = re.compile(r"\(null/\*(:[^*]+)\*/\)")  #: what stands for a parameter in the view
+TEXT = Declared(type="text", array=False)
+
+RELATIONS = """
+select name, type, sql
+from main.sqlite_schema
+where type in ('table', 'view')
+"""
+ROOTS = """
+select rootpage, tbl_name
+from main.sqlite_schema
+where rootpage > 0
+"""
+STRICT = """
+select strict
+from pragma_table_list(?1)
+where schema = 'main'
+"""
+COLUMNS = """
+select name
+from pragma_table_xinfo(?1, 'main')
+"""
+
+Piece = str | Parameter
+
+
+def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
+    """Return what SQLite says of the query in *pieces*, or raise Refused where it does not only read."""
+    arrays = {name for name, each in declared.items() if each.array}
+    query = _Query(source=pieces, pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS))
+    with closing(connect(location)) as connection:
+        secure(connection)
+        connection.text_factory = _decoded
+        seen = _explain(connection, query)
+        # What follows is the temporary view alone, of a query that only reads.
+        connection.set_authorizer(None)
+        connection.executescript("pragma query_only = off; pragma temp_store = memory")
+        columns = tuple(_columns(connection, query, seen))
+        reads = frozenset(_reads(connection, query, seen))
+    return Inspected(
+        columns=columns,
+        parameters={name: _parameter_type(declared.get(name, TEXT)) for name in query.numbers},
+        casts={},
+        reads=reads,
+        functions=(),
+        exact=not any(column.type.lenient for column in columns),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Query:
+    """A query in the pieces that the operator wrote, and as many as SQLite reads them."""
+
+    source: Sequence[Piece]
+    pieces: Sequence[Piece]
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The parameters by name, numbered from 1."""
+        names = dict.fromkeys(piece.name for piece in self.pieces if isinstance(piece, Parameter))
+        return {name: number for number, name in enumerate(names, 1)}
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words outside of quotes, folded."""
+        return _words(self._text)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The words, and whatever is in quotes, all folded: what the query names is among them."""
+        quoted = (each.text for each in tokenize(self._text, lexis) if each.kind is Kind.QUOTED)
+        return self.words | {fold(_unquoted(text)) for text in quoted}
+
+    @property
+    def _text(self) -> str:
+        return "".join(map(str, self.source))
+
+    def alone(self) -> str:
+        """Return the query with numbered parameters."""
+        return self._written(lambda name: f"?{self.numbers[name]}")
+
+    def shown(self) -> str:
+        """Return a statement that can only be a SELECT, with numbered parameters."""
+        return f"select * from ({self.alone()}\n)"
+
+    def with_nulls(self) -> str:
+        """Return the same statement with nulls for parameters."""
+        return f"select * from ({self._written(lambda name: f'(null/*:{name}*/)')}\n)"
+
+    def _written(self, place: Callable[[str], str]) -> str:
+        return "".join(each if isinstance(each, str) else place(each.name) for each in self.pieces)
+
+
+def _words(sql: str) -> frozenset[str]:
+    return frozenset(fold(each.text) for each in tokenize(sql, lexis) if each.kind is Kind.CODE)
+
+
+def _unquoted(text: str) -> str:
+    mark = text[-1]
+    return text[1:-1] if mark == "]" else text[1:-1].replace(mark * 2, mark)
+
+
+@dataclass(kw_only=True)
+class _Seen:
+    """What SQLite has read of, by its own account, while it explained a query."""
+
+    reads: set[tuple[str, str]] = field(
+        default_factory=set
+    )  #: tables and views with columns, also below views
+    roots: set[int] = field(default_factory=set)  #: the first pages of tables and indexes
+
+    def note(
+        self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+    ) -> int:
+        """Note what is read, and allow no more than a call may do."""
+        if action == sqlite3.SQLITE_READ and first is not None:
+            self.reads.add((first, second or ""))
+        return authorize(action, first, second, database, trigger)
+
+    def tables(self, connection: sqlite3.Connection) -> set[str]:
+        """Return all that is read, also without a word to the authorizer."""
+        opened = {name for root, name in connection.execute(ROOTS) if root in self.roots}
+        return opened | {table for table, _ in self.reads}
+
+
+def _explain(connection: sqlite3.Connection, query: _Query) -> _Seen:
+    seen = _Seen()
+    connection.set_authorizer(seen.note)
+    nulls = [None] * len(query.numbers)
+    try:
+        rows = connection.execute(f"explain {query.shown()}", nulls).fetchall()
+    except (sqlite3.Error, sqlite3.Warning) as exc:
+        if _is_passing(exc):
+            raise
+        raise _refused(connection, query, exc) from exc
+    seen.roots.update(root for _, code, _, root, database, *_ in rows if code == "OpenRead" and database == 0)
+    return seen
+
+
+def _is_passing(error: Exception) -> bool:
+    """Return whether *error* is of the file or of the moment, and not of the statement."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    return name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
+
+
+def _refused(connection: sqlite3.Connection, query: _Query, error: Exception) -> Exception:
+    """Return the error of a query that does not work, in the words for the query as it stands alone."""
+    if _is_denied(error):
+        return refusal(f"{error}.")
+    try:
+        connection.execute(f"explain {query.alone()}", [None] * len(query.numbers)).close()
+    except (sqlite3.Error, sqlite3.Warning) as exc:
+        return refusal(NOT_READING if _is_denied(exc) else f"{str(exc).rstrip('.')}.")
+    return refusal(NOT_READING)
+
+
+def _is_denied(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
+
+
+def _columns(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iterator[Column]:
+    """Yield the columns with the types that SQLite hands through: an expression has none."""
+    connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
+    rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
+    # The name of an expression is its text.
+    names = [NULL.sub(r"\1", name) for _, name, *_ in rows]
+    _check_names(names)
+    strict = _is_strict(connection, query, seen)
+    for name, (_, _, declared, *_) in zip(names, rows, strict=True):
+        yield Column(name=name, type=column_type(declared, strict=strict))
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Raise Refused where names differ in their case alone: SQLite has then renamed all but the first."""
+    folded = [fold(name) for name in names]
+    renamed = [RENAMED.fullmatch(name) for name in folded]
+    pairs = zip(folded, renamed, strict=True)
+    check_names(match[1] if match and match[1] in folded else name for name, match in pairs)
+
+
+def _is_strict(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> bool:
+    """Return whether what has a type surely holds it: all is from STRICT tables, and handed through."""
+    definitions = {name: (kind, sql) for name, kind, sql in connection.execute(RELATIONS)}
+    words = set(query.words)
+    for name in seen.tables(connection):
+        kind, sql = definitions.get(name, ("", ""))
+        if kind == "view":
+            words |= _words(sql)
+        elif kind == "table" and connection.execute(STRICT, (name,)).fetchone() != (1,):
+            return False
+    return not words & COMPOUNDS
+
+
+def _reads(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iterator[Read]:
+    """Yield what is read of the tables and views that the query may name itself."""
+    known = {name for name, *_ in connection.execute(RELATIONS)} | SCHEMA_TABLES
+    names = query.names | (SCHEMA_TABLES if query.names & SCHEMA_TABLES else set())
+    named = {name for name in known if fold(name) in names}
+    columns = {name: {column for table, column in seen.reads if table == name} for name in named}
+    silent = named if query.words & SILENT_JOINS else set()
+    for name in silent - SCHEMA_TABLES:
+        shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
+        natural = "natural" in query.words
+        columns[name] |= {column for column in shared if natural or fold(column) in query.names}
+    for name in silent | (named & seen.tables(connection)):
+        yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
+
+
+def _parameter_type(declared: Declared) -> ColumnType:
+    """Return what introspection makes of a column that is declared so."""
+    type = column_type(NAMES.get(declared.type, declared.type), strict=False)
+    if not declared.array:
+        return type
+    return ColumnType(family=Family.ARRAY, name=f"{type.name}[]", element=type, large=True)
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode(errors="replace")

@@ -1,0 +1,18 @@
+"""Query files: SQL that operators permit. Text in, Queries and Findings out."""
+
+from dbtools.queries.bodies import Body, Clause, Fixed
+from dbtools.queries.declarations import QueryParameter
+from dbtools.queries.headers import Returns
+from dbtools.queries.reading import Query, read_queries
+from dbtools.queries.values import ParameterType
+
+__all__ = [
+    "Body",
+    "Clause",
+    "Fixed",
+    "ParameterType",
+    "Query",
+    "QueryParameter",
+    "Returns",
+    "read_queries",
+]

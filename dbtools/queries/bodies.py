@@ -1,0 +1,231 @@
+"""The SQL of a query with its optional clauses `/*? … ?*/`. Text in, a Body out, which writes its variants.
+
+A clause is there while all of its parameters that may be absent are present. To the database, and to whoever
+runs the file by hand, it is a comment, so the marks may be taken for a blank.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dbtools.parameters import Fragment, Kind, Lexis, Parameter, SqlError, Token, scan, tokenize
+
+OPENING, CLOSING = "/*?", "?*/"
+MOST_CLAUSES = 8
+BLANKS = " \t\n\r\f\v"
+Pieces = tuple[str | Parameter, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """SQL that every variant has."""
+
+    pieces: Pieces
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clause:
+    """SQL that only some variants have."""
+
+    pieces: Pieces
+    needs: tuple[str, ...]  #: the parameters without which it is left out: those that may be absent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """One statement in parts, some of which are optional."""
+
+    parts: tuple[Fixed | Clause, ...]
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """The optional parts."""
+        return tuple(part for part in self.parts if isinstance(part, Clause))
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters and claims, those of clauses too, each once, in the order of their first places."""
+        pieces = (piece for part in self.parts for piece in part.pieces)
+        return tuple(dict.fromkeys(piece for piece in pieces if isinstance(piece, Parameter)))
+
+    def written(self, present: Collection[str]) -> Fragment:
+        """Return the variant for the parameters *present*; equal variants are equal, and can be hashed."""
+        kept = (
+            part.pieces for part in self.parts if isinstance(part, Fixed) or set(part.needs).issubset(present)
+        )
+        return Fragment(pieces=_merged(piece for pieces in kept for piece in pieces))
+
+    def variants(self) -> tuple[frozenset[str], ...]:
+        """Return the sets of parameters to check: none, those of all clauses, and those of each alone."""
+        alone = [frozenset(clause.needs) for clause in self.clauses]
+        return tuple(dict.fromkeys((frozenset[str](), frozenset[str]().union(*alone), *alone)))
+
+
+def _merged(pieces: Iterable[str | Parameter]) -> Pieces:
+    """Return *pieces* with texts that follow each other as one."""
+    merged: list[str | Parameter] = []
+    for piece in pieces:
+        if isinstance(piece, str) and merged and isinstance(last := merged[-1], str):
+            merged[-1] = last + piece
+        else:
+            merged.append(piece)
+    return tuple(merged)
+
+
+def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
+    """Return the statement in *sql*, in which the parameters *always* are never absent, or raise SqlError."""
+    tokens = _statement(sql, lexis)
+    clauses = [token for token in tokens if is_clause(token)]
+    if len(clauses) > MOST_CLAUSES:
+        problem = f"there are {len(clauses)} optional clauses, and {MOST_CLAUSES} may be"
+        raise SqlError(problem, sql=sql, offset=clauses[MOST_CLAUSES].offset)
+    parts = tuple(_parts(tokens, sql, lexis, always))
+    body = Body(parts=tuple(part for part in parts if part.pieces))
+    # The clauses as blanks, so that every place is where it was.
+    bare = scan("".join(_blank(token.text) if is_clause(token) else token.text for token in tokens), lexis)
+    if bare.empty:
+        problem = "there is no SQL without the optional clauses" if clauses else "there is no SQL"
+        raise SqlError(problem, sql=sql, offset=tokens[0].offset if tokens else 0)
+    for present in body.variants():
+        variant = body.written(present)
+        if not _is_read_as_written(variant, lexis):
+            problem = "the SQL before and after the clause does not hold together"
+            raise SqlError(problem, sql=sql, offset=clauses[0].offset if clauses else 0)
+    return body
+
+
+def is_clause(token: Token) -> bool:
+    """Return whether *token* is an optional clause."""
+    return token.kind is Kind.COMMENT and token.text.startswith(OPENING)
+
+
+def _blank(text: str) -> str:
+    return "".join(each if each in BLANKS else " " for each in text)
+
+
+def _is_read_as_written(variant: Fragment, lexis: Lexis) -> bool:
+    try:
+        return scan(variant.text, lexis) == variant
+    except SqlError:
+        return False
+
+
+def _statement(sql: str, lexis: Lexis) -> Sequence[Token]:
+    """Return the tokens of *sql* without the semicolon, and blanks and comments at its ends."""
+    tokens = list(_marked(sql, lexis))
+    kinds = [token.kind for token in tokens]
+    end = kinds.index(Kind.SEMICOLON) if Kind.SEMICOLON in kinds else len(tokens)
+    for token in tokens[end:]:
+        if is_clause(token):
+            raise SqlError("the clause stands after the end of the statement", sql=sql, offset=token.offset)
+        if token.kind not in (Kind.SEMICOLON, Kind.BLANK, Kind.COMMENT):
+            raise SqlError("there is a second statement", sql=sql, offset=token.offset)
+    while end and tokens[end - 1].kind in (Kind.BLANK, Kind.COMMENT) and not is_clause(tokens[end - 1]):
+        end -= 1
+    return tokens[:end]
+
+
+def _marked(sql: str, lexis: Lexis) -> Iterator[Token]:
+    """Yield the tokens of *sql*, or raise SqlError, also where the marks of a clause are wrong."""
+    try:
+        for token in tokenize(sql, lexis):
+            if token.kind is Kind.COMMENT and (problem := _mark_problem(token, lexis)):
+                raise SqlError(problem, sql=sql, offset=token.offset)
+            yield token
+    except SqlError as exc:
+        if exc.problem == "/* is not closed" and sql.startswith(OPENING, exc.offset):
+            problem = f"{OPENING} is not closed: an optional clause ends with {CLOSING}"
+            raise SqlError(problem, sql=sql, offset=exc.offset) from exc
+        raise
+
+
+def _mark_problem(token: Token, lexis: Lexis) -> str:
+    """Return what is wrong with the marks of a comment; nothing if it is a whole clause, or none at all."""
+    comment = token.text
+    if comment.startswith("--"):
+        return ""
+    if comment.startswith(OPENING):
+        if not comment.endswith(CLOSING) or len(comment) < len(OPENING) + len(CLOSING):
+            return f"an optional clause ends with {CLOSING}, and this one with */"
+        return "a clause stands in another" if _holds_clause(inside(token)[0], lexis) else ""
+    if comment.endswith(CLOSING) or comment[2:].lstrip().startswith("?"):
+        return f"an optional clause is written {OPENING} … {CLOSING}, without a blank in the marks"
+    return ""
+
+
+def _holds_clause(sql: str, lexis: Lexis) -> bool:
+    try:
+        return any(is_clause(token) for token in tokenize(sql, lexis))
+    except SqlError as exc:
+        return sql.startswith(OPENING, exc.offset)
+
+
+def _parts(
+    tokens: Sequence[Token], sql: str, lexis: Lexis, always: Collection[str]
+) -> Iterator[Fixed | Clause]:
+    fixed: list[Token] = []
+    for token in tokens:
+        if not is_clause(token):
+            fixed.append(token)
+            continue
+        # A blank for the mark, where it alone keeps two words apart.
+        apart = [] if not fixed or fixed[-1].kind is Kind.BLANK else [" "]
+        yield Fixed(pieces=_merged([*map(_piece, fixed), *apart]))
+        yield _clause(token, sql, lexis, always)
+        fixed = []
+    yield Fixed(pieces=_merged(map(_piece, fixed)))
+
+
+def _piece(token: Token) -> str | Parameter:
+    return Parameter(token.text[1:]) if token.kind is Kind.PARAMETER else token.text
+
+
+def _clause(token: Token, sql: str, lexis: Lexis, always: Collection[str]) -> Clause:
+    text, start = inside(token)
+    try:
+        fragment = scan(text, lexis)
+        problem, offset = _clause_problem(tuple(tokenize(text, lexis)), fragment, always), -len(OPENING)
+    except SqlError as exc:
+        problem, offset = exc.problem, exc.offset
+    if problem:
+        raise SqlError(problem, sql=sql, offset=start + offset)
+    names = [parameter.name for parameter in fragment.parameters]
+    end = token.offset + len(token.text)
+    touches = text[-1] not in BLANKS and end < len(sql) and sql[end] not in BLANKS
+    return Clause(
+        pieces=_merged([*fragment.pieces, *([" "] if touches else [])]),
+        needs=tuple(name for name in names if name not in always),
+    )
+
+
+def inside(clause: Token) -> tuple[str, int]:
+    """Return the SQL in *clause*, and where it begins."""
+    return clause.text[len(OPENING) : -len(CLOSING)], clause.offset + len(OPENING)
+
+
+def _clause_problem(tokens: Sequence[Token], fragment: Fragment, always: Collection[str]) -> str:
+    """Return what is wrong with a clause of *tokens*, nothing if all is well."""
+    claims = [parameter for parameter in fragment.parameters if parameter.claim is not None]
+    if fragment.ending:
+        return "a semicolon stands in the clause"
+    if claims:
+        return f"{claims[0]} stands in a clause: a claim may not make one come and go"
+    if not fragment.parameters:
+        return "the clause has no parameter with which it would come and go"
+    if all(parameter.name in always for parameter in fragment.parameters):
+        names = " and ".join(map(str, fragment.parameters))
+        return f"the clause is never left out: {names} would want ? after the type, and no default"
+    if tokens[-1].kind is Kind.COMMENT and tokens[-1].text.startswith("--"):
+        return f"the clause ends in a comment that goes on after it: put {CLOSING} on the next line"
+    return ""
+
+
+def places_of(sql: str, lexis: Lexis) -> dict[Parameter, int]:
+    """Return where in *sql*, which `read_body` takes, each parameter first stands, in clauses too."""
+    places: dict[Parameter, int] = {}
+    for token in tokenize(sql, lexis):
+        text, start = inside(token) if is_clause(token) else (token.text, token.offset)
+        for each in tokenize(text, lexis) if is_clause(token) else [token]:
+            offset = start + each.offset if is_clause(token) else start
+            if each.kind is Kind.PARAMETER:
+                places.setdefault(Parameter(each.text[1:]), offset)
+    return places

@@ -1,0 +1,255 @@
+"""What a query declares. `NAME: TYPE[?] [options] [= default]  text` in, a QueryParameter out."""
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dbtools.column_types import quoted
+from dbtools.errors import listing, nearest
+from dbtools.parameters import CLAIMS
+from dbtools.policy import Source
+from dbtools.queries.values import ROWS, ParameterType, Point, items_of, value_of
+
+FORM = "-- param NAME: TYPE  text"
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+DECLARED = re.compile(rf"({NAME.pattern}):[ \t]*")
+TYPE = re.compile(r"(?P<name>[A-Za-z]\w*)(?P<array>\[\])?(?P<optional>\?)?(?!\S)")
+QUOTED = r"'(?:[^']|'')*+'(?!')"
+CHOICE = rf"{QUOTED}|[^\s,'()]+"
+OPTION = re.compile(
+    rf" (?:(?P<pattern>pattern) (?P<regex>{QUOTED})"
+    rf"|in ?\((?P<in>\s*(?:{CHOICE})\s*(?:,\s*(?:{CHOICE})\s*)*+)\)"
+    rf"|(?P<bound>min|max) (?P<limit>{QUOTED}|[^\s']\S*+)"
+    rf"|= ?(?P<default>{QUOTED}|[^\s']\S*+))(?!\S)"
+)
+#: What follows the options: an end, or blanks and a text.
+REST = re.compile(r"[ \t]*$|(?:[ \t]{2,}|\t)(?P<text>.*)", re.DOTALL)
+#: A text that begins like this is an option whose writer put two blanks before it.
+STRAY = re.compile(r"(?P<option>=|in ?\(|pattern '|(?:min|max) ['+-]?\d)")
+WANTED: Mapping[str, str] = {
+    "in": "in (a, 'b c')",
+    "min": "min 1",
+    "max": "max 9",
+    "pattern": "pattern '^[A-Z]+$'",
+    "=": "= value, or = 'a value' in quotes, as the last before the text",
+}
+#: What other systems call the types.
+ALIASES: Mapping[str, ParameterType] = {
+    **dict.fromkeys(("int", "bigint", "smallint", "int4", "int8"), ParameterType.INTEGER),
+    **dict.fromkeys(("float", "double", "real", "float8"), ParameterType.NUMBER),
+    "numeric": ParameterType.DECIMAL,
+    **dict.fromkeys(("string", "str", "varchar", "char"), ParameterType.TEXT),
+    "bool": ParameterType.BOOLEAN,
+    **dict.fromkeys(("datetime", "timestamptz"), ParameterType.TIMESTAMP),
+    "jsonb": ParameterType.JSON,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryParameter:
+    """An argument of a query, as its header declares it; all values are texts as they are written."""
+
+    name: str
+    type: ParameterType
+    array: bool = False
+    optional: bool = False  #: whether it may be left out though it has no default
+    default: str | None = None  #: of an array: a JSON array
+    choices: tuple[str, ...] = ()  #: none: any value; of an array: what each item may be, and so below
+    minimum: str | None = None
+    maximum: str | None = None
+    pattern: str | None = None  #: a regular expression that is found somewhere in the value
+    description: str = ""
+    source: Source = field(default_factory=Source)
+
+    @property
+    def required(self) -> bool:
+        """Whether every call must give it."""
+        return not self.optional and self.default is None
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether a call may leave it without any value."""
+        return self.optional and self.default is None
+
+
+class Mistake(ValueError):
+    """Something in a header that cannot be read, and what is expected."""
+
+
+def declaration(text: str, source: Source) -> QueryParameter:
+    """Return the parameter that *text* declares, what comes after `-- param `, or raise Mistake."""
+    name = DECLARED.match(text)
+    if name is None:
+        raise Mistake(f"param {quoted(text)}: wants {FORM}")
+    try:
+        return _parameter(name[1], text[name.end() :], source)
+    except ValueError as exc:
+        raise Mistake(f"param {name[1]}: {exc}") from exc
+
+
+def _parameter(name: str, text: str, source: Source) -> QueryParameter:
+    if name == CLAIMS:
+        raise ValueError(f"this name is kept for the caller's claims, as in :{CLAIMS}.region")
+    written = TYPE.match(text)
+    type = _type(text, written)
+    assert written is not None
+    options, description = _options(text[written.end() :])
+    parameter = QueryParameter(
+        name=name,
+        type=type,
+        array=written["array"] is not None,
+        optional=written["optional"] is not None,
+        default=options.get("="),
+        choices=tuple(map(_unquoted, re.findall(CHOICE, options.get("in", "")))),
+        minimum=options.get("min"),
+        maximum=options.get("max"),
+        pattern=options.get("pattern"),
+        description=description,
+        source=source,
+    )
+    _check(parameter)
+    return parameter
+
+
+def _type(text: str, written: re.Match[str] | None) -> ParameterType:
+    types = f"Types: {listing(ParameterType)}, and with [] behind for lists"
+    if written is None:
+        raise ValueError(f"{quoted(text)} begins with no type such as text, text? or text[]. {types}")
+    name = written["name"]
+    if name in ROWS:
+        return ParameterType(name)
+    alias = ALIASES.get(name.lower())
+    meant = f"Did you mean {alias}? " if alias else nearest(name, ParameterType)
+    raise ValueError(f"{quoted(name)} is no type. {meant}{types}")
+
+
+def _options(text: str) -> tuple[Mapping[str, str], str]:
+    """Return the options at the beginning of *text*, by their keywords, and the text after them."""
+    options: dict[str, str] = {}
+    while not (rest := REST.match(text)):
+        option = OPTION.match(text)
+        if option is None:
+            raise ValueError(_unreadable(text.strip()))
+        keyword, value = _option(option)
+        if keyword in options:
+            raise ValueError(f"{keyword} is there twice")
+        if "=" in options:
+            raise ValueError(f"{keyword} comes after the default, which is the last before the text")
+        options[keyword] = value
+        text = text[option.end() :]
+    description = (rest["text"] or "").strip()
+    if stray := STRAY.match(description):
+        option_of = stray["option"].split(" ")[0].rstrip("(")
+        raise ValueError(
+            f"{option_of} comes after two blanks, which begin the text: leave one blank before it"
+        )
+    return options, description
+
+
+def _option(found: re.Match[str]) -> tuple[str, str]:
+    if found["pattern"]:
+        return "pattern", _unquoted(found["regex"])
+    if found["in"] is not None:
+        return "in", found["in"]
+    if found["bound"]:
+        return found["bound"], _unquoted(found["limit"])
+    if found["default"] == "null":
+        raise ValueError("null is no default: for a parameter that may be left out write ? after the type")
+    return "=", _unquoted(found["default"])
+
+
+def _unreadable(text: str) -> str:
+    for keyword, wanted in WANTED.items():
+        if re.match(rf"{keyword}(?!\w)", text):
+            return f"{quoted(text)} cannot be read: wants {wanted}"
+    return (
+        f"{quoted(text)} is no option: {', '.join(WANTED)} come after the type, "
+        "and the text after two blanks or more"
+    )
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("''", "'") if text.startswith("'") else text
+
+
+def _check(parameter: QueryParameter) -> None:
+    """Raise ValueError where what *parameter* says is no value of its type, or contradicts itself."""
+    type = parameter.type
+    bounds = (("min", parameter.minimum), ("max", parameter.maximum))
+    for keyword, bound in bounds:
+        if bound is not None and not ROWS[type].ordered:
+            ordered = listing(each for each in ParameterType if ROWS[each].ordered)
+            raise ValueError(f"{keyword} is for {ordered}, not for {type}")
+        if bound is not None:
+            _named(keyword, bound, parameter)
+    if parameter.minimum is not None and parameter.maximum is not None:
+        _compare(parameter.minimum, "min", parameter.maximum, "max", type)
+    if parameter.pattern is not None:
+        _check_pattern(parameter.pattern, type)
+    if parameter.choices and type is ParameterType.JSON:
+        raise ValueError("in is not for json")
+    choices = [_named("in", choice, parameter) for choice in parameter.choices]
+    if len(set(choices)) < len(choices):
+        raise ValueError("in has a value twice")
+    for choice in parameter.choices:
+        _check_value("in", choice, parameter)
+    for text in _defaults(parameter):
+        _named("default", text, parameter)
+        _check_value("default", text, parameter)
+
+
+def _defaults(parameter: QueryParameter) -> Iterator[str]:
+    """Yield the default of *parameter*, of an array each item."""
+    if parameter.default is None:
+        return
+    if not parameter.array:
+        yield parameter.default
+        return
+    try:
+        yield from items_of(parameter.default, parameter.type)
+    except ValueError as exc:
+        raise ValueError(f"default: {exc}") from exc
+
+
+def _named(place: str, text: str, parameter: QueryParameter) -> object:
+    try:
+        return value_of(text, parameter.type)
+    except ValueError as exc:
+        raise ValueError(f"{place}: {exc}") from exc
+
+
+def _check_value(place: str, text: str, parameter: QueryParameter) -> None:
+    """Raise ValueError where *text*, a value of the type, is none that *parameter* may have."""
+    type, value = parameter.type, value_of(text, parameter.type)
+    if parameter.minimum is not None:
+        _compare(parameter.minimum, "min", text, place, type)
+    if parameter.maximum is not None:
+        _compare(text, place, parameter.maximum, "max", type)
+    if parameter.pattern is not None and not re.search(parameter.pattern, text):
+        raise ValueError(f"{place}: {quoted(text)} does not match the pattern")
+    if parameter.choices and value not in {value_of(each, type) for each in parameter.choices}:
+        raise ValueError(f"{place}: {quoted(text)} is not among {listing(parameter.choices)}")
+
+
+def _compare(lower: str, low: str, upper: str, high: str, type: ParameterType) -> None:
+    """Raise ValueError where *lower*, the *low* of them, is above *upper*."""
+    least, most = value_of(lower, type), value_of(upper, type)
+    assert isinstance(least, Point)
+    assert isinstance(most, Point)
+    if least.zoned != most.zoned:
+        raise ValueError(f"{low} {lower} and {high} {upper}: one has a zone, and the other has none")
+    if least.at > most.at:
+        raise ValueError(f"{low} {lower} is above {high} {upper}")
+
+
+def _check_pattern(pattern: str, type: ParameterType) -> None:
+    if type is not ParameterType.TEXT:
+        raise ValueError(f"pattern is for text, not for {type}")
+    try:
+        with warnings.catch_warnings():
+            # A pattern that means something else in another version means nothing.
+            warnings.simplefilter("error")
+            re.compile(pattern)
+    except (re.error, OverflowError, RecursionError, Warning) as exc:
+        raise ValueError(f"pattern: {quoted(pattern)} is no regular expression: {exc}") from exc

@@ -1,0 +1,266 @@
+"""Query files: the text of one in, its queries and what is wrong with the others out.
+
+A line that begins with `-- name:` begins a query, unless a comment around it is open. A file without such a
+line is one query with the name of the file. What is broken in one query does not touch the next.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import PurePath
+
+from dbtools.column_types import quoted
+from dbtools.errors import nearest
+from dbtools.parameters import UNWRITABLE, Kind, Lexis, Parameter, SqlError, Token, tokenize
+from dbtools.policy import Finding, Source
+from dbtools.queries.bodies import OPENING, Body, is_clause, places_of, read_body
+from dbtools.queries.declarations import QueryParameter
+from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
+
+MOST_ATTEMPTS = 1000  #: to go on after an error, before what is left of a query is taken for SQL
+BEGINNING = re.compile(r"-- name:[ \t]*(?P<name>[^\r\n]*)")
+BEGINS = "write -- name: NAME where the line begins: only that begins a query"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """SQL that an operator permits, as its file declares it."""
+
+    name: str
+    title: str = ""
+    description: str = ""
+    parameters: tuple[QueryParameter, ...] = ()
+    returns: Returns = Returns.MANY
+    max_rows: int | None = None  #: None: as many as the role may have
+    timeout: float | None = None  #: seconds; None: the role's
+    body: Body
+    source: Source = field(default_factory=Source)  #: of its name
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The names of the caller's claims that its SQL uses."""
+        claims = (parameter.claim for parameter in self.body.parameters)
+        return tuple(claim for claim in claims if claim is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """The part of a file that holds one query, or what stands before the first."""
+
+    text: str
+    line: int  #: on which it begins
+    unclosed: int | None = None  #: where in the text a comment begins that hides the rest of the file
+
+    @property
+    def name(self) -> str | None:
+        """The name as it is written, None where there is none."""
+        beginning = BEGINNING.match(self.text)
+        return beginning["name"].strip() if beginning else None
+
+    def line_of(self, offset: int) -> int:
+        """Return on which line of the file a place in the text is."""
+        return self.line + self.text.count("\n", 0, offset)
+
+
+Mistakes = list[tuple[int, str]]  #: lines, and what is wrong there
+
+
+def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
+    """Return the queries in *text*, that of *file*, which can be used, and what is wrong with the others."""
+    parts = list(_parts(text.removeprefix("\ufeff"), lexis))
+    findings: list[Finding] = []
+    early: Mistakes = []
+    if len(parts) > 1 and parts[0].name is None:
+        nameless, early = _before_names(parts.pop(0), lexis)
+        findings += (_finding(file, "", *each) for each in nameless)
+    names = [PurePath(file).stem if part.name is None else part.name for part in parts]
+    queries: list[Query] = []
+    for number, (part, name) in enumerate(zip(parts, names, strict=True)):
+        query, mistakes = _query(part, name, file, lexis)
+        mistakes += early if number == 0 else []
+        if name and name in names[:number]:
+            other = parts[names.index(name)].line
+            mistakes.append((part.line, f"line {other} has this name as well, and neither is used"))
+        findings += (_finding(file, name, *each) for each in mistakes)
+        if query is not None and not mistakes and names.count(name) == 1:
+            queries.append(query)
+    return tuple(queries), tuple(sorted(findings, key=lambda each: each.source.line or 0))
+
+
+def _finding(file: str, name: str, line: int, problem: str) -> Finding:
+    where = f"query {name}: " if NAME.fullmatch(name) else ""
+    stop = "" if problem.endswith((".", "?")) else "."
+    return Finding(code="bad_query", message=f"{where}{problem}{stop}", source=Source(file=file, line=line))
+
+
+def _parts(text: str, lexis: Lexis) -> Iterator[_Part]:
+    """Yield *text* in parts, each from a beginning of a query to the next."""
+    readable = UNWRITABLE.sub(" ", text)
+    line_begins = rf"(?<![^{lexis.line_ends}])"
+    starts = [found.start() for found in re.finditer(line_begins + BEGINNING.pattern, readable)]
+    start, end = -1, 0
+    while start < 0 or end < len(text):
+        start = end
+        end, unclosed = _end(readable, start, starts, lexis)
+        yield _Part(
+            text=text[start:end],
+            line=text.count("\n", 0, start) + 1,
+            unclosed=None if unclosed is None else unclosed - start,
+        )
+
+
+def _end(text: str, start: int, starts: Sequence[int], lexis: Lexis) -> tuple[int, int | None]:
+    """Return where the part that begins at *start* ends, and where in it a comment hides the rest of *text*.
+
+    It ends at the next of *starts* that is not commented out. A quote that is open there has been forgotten.
+    """
+    at, end = start, len(text)
+    for _ in range(MOST_ATTEMPTS):
+        number = bisect_left(starts, max(at, start + 1))
+        end = starts[number] if number < len(starts) else len(text)
+        error = _error(text[at:end], lexis) if end < len(text) else None
+        if error is None:
+            break
+        at += error
+        if not text.startswith("/*", at) or text.startswith(OPENING, at):
+            at += 1
+            continue
+        length = _length_of_comment(text[at:], lexis)
+        if length is None:
+            return len(text), at
+        at += length
+    return end, None
+
+
+def _error(sql: str, lexis: Lexis) -> int | None:
+    try:
+        for _ in tokenize(sql, lexis):
+            pass
+    except SqlError as exc:
+        return exc.offset
+    return None
+
+
+def _length_of_comment(sql: str, lexis: Lexis) -> int | None:
+    """Return how long the comment at the beginning of *sql* is, None where it does not end."""
+    try:
+        return len(next(tokenize(sql, lexis)).text)
+    except SqlError:
+        return None
+
+
+def _before_names(part: _Part, lexis: Lexis) -> tuple[Mistakes, Mistakes]:
+    """Return what is wrong with *part*, which is before the first name, and with the query after it."""
+    start = _sql_of(part.text, lexis)
+    late = list(_late_headers(part, 0, lexis, "stands before -- name: header lines come after it"))
+    if start is not None:
+        return [(part.line_of(start), "SQL stands before the first -- name"), *late], []
+    return [], late
+
+
+def _sql_of(text: str, lexis: Lexis) -> int | None:
+    """Return where in *text* there is more than blanks and comments, None where there is nothing else."""
+    try:
+        for token in tokenize(text, lexis):
+            if token.kind not in (Kind.BLANK, Kind.COMMENT) or is_clause(token):
+                return token.offset
+    except SqlError as exc:
+        return exc.offset
+    return None
+
+
+def _query(part: _Part, name: str, file: str, lexis: Lexis) -> tuple[Query | None, Mistakes]:
+    """Return the query in *part*, if anything can be made of it, and what is wrong with it."""
+    lines, start = _head(part, lexis)
+    header = read_header(lines, file)
+    mistakes = header.mistakes
+    if part.name is None and not NAME.fullmatch(name):
+        problem = f"wants a line -- name: NAME, since {quoted(name)}, the file's name, is not {NAME_WANTED}"
+        mistakes.append((part.line, problem))
+    if part.unclosed is not None:
+        mistakes.append((part.line_of(part.unclosed), "/* is not closed, and hides the rest of the file"))
+        return None, mistakes
+    mistakes += _late_headers(
+        part, start, lexis, "stands below the beginning of the SQL: header lines come above it"
+    )
+    sql = part.text[start:]
+    always = {each.name for each in header.parameters if not each.may_be_absent}
+    try:
+        body = read_body(sql, lexis, always)
+    except SqlError as exc:
+        mistakes.append((part.line_of(start + exc.offset), exc.problem))
+        return None, mistakes
+    places = {each: part.line_of(start + offset) for each, offset in places_of(sql, lexis).items()}
+    mistakes += _undeclared(header, body, places)
+    return _made(header, name, body, Source(file=file, line=part.line)), mistakes
+
+
+def _made(header: Header, name: str, body: Body, source: Source) -> Query:
+    return Query(
+        name=name,
+        title=header.title,
+        description=header.description,
+        parameters=tuple(header.parameters),
+        returns=header.returns,
+        max_rows=header.max_rows,
+        timeout=header.timeout,
+        body=body,
+        source=source,
+    )
+
+
+def _head(part: _Part, lexis: Lexis) -> tuple[list[CommentLine], int]:
+    """Return the comments of one line before the SQL of *part*, and where the SQL begins.
+
+    Comments in between the last of them and the SQL belong to the SQL, since a database may heed them.
+    """
+    end = _sql_of(part.text, lexis)
+    comments = [] if UNWRITABLE.search(part.text) else list(tokenize(part.text[:end], lexis))
+    lines = [_comment_line(token, part) for token in comments if token.text.startswith("--")]
+    kept = takewhile(lambda token: not token.text.startswith("--"), reversed(comments))
+    starts = [token.offset for token in kept if token.kind is not Kind.BLANK]
+    return lines, starts[-1] if starts else len(part.text) if end is None else end
+
+
+def _comment_line(comment: Token, part: _Part) -> CommentLine:
+    before = part.text[: comment.offset]
+    return CommentLine(
+        text=comment.text,
+        line=part.line_of(comment.offset),
+        indented=not before.endswith(("\n", "\r")) and bool(before),
+    )
+
+
+def _late_headers(part: _Part, start: int, lexis: Lexis, problem: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of *part* from *start* on that must have been meant for header lines."""
+    try:
+        for token in tokenize(part.text[start:], lexis):
+            offset = start + token.offset
+            key = late_key(token.text) if token.text.startswith("--") else ""
+            if key and _stands_alone(part.text, offset):
+                yield part.line_of(offset), BEGINS if key == "name" else f"{key} {problem}"
+    except SqlError:
+        return  # it is complained of where the SQL is read
+
+
+def _stands_alone(text: str, offset: int) -> bool:
+    """Return whether only blanks stand before *offset* on its line."""
+    begin = max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
+    return not text[begin:offset].strip()
+
+
+def _undeclared(header: Header, body: Body, places: Mapping[Parameter, int]) -> Iterator[tuple[int, str]]:
+    """Yield the parameters that only the header or only the SQL has."""
+    names = [each.name for each in header.parameters]
+    for parameter in body.parameters:
+        if parameter.claim is None and parameter.name not in {*names, *header.mentioned}:
+            meant = nearest(parameter.name, names)
+            yield (
+                places[parameter],
+                f"{parameter} is not declared. {meant}Write -- param {parameter.name}: TYPE  text",
+            )
+    for each in header.parameters:
+        if Parameter(each.name) not in places:
+            yield each.source.line or 1, f"param {each.name}: the SQL has no :{each.name}"
