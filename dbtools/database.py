@@ -1,6 +1,6 @@
 """The database that is served: its catalog, and a pool of connections that can only read."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -8,11 +8,12 @@ import anyio
 
 from dbtools.catalog import Catalog, Selection, Table
 from dbtools.dialects import dialect_of, load_driver
-from dbtools.parameters import Fragment
+from dbtools.parameters import Fragment, Parameter
 from dbtools.policy import Role
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Pool
+    from dbtools.dialects.inspected import Declared, Inspected
 
 
 NO_SESSION: Mapping[str, str] = {}
@@ -56,6 +57,14 @@ class Database:
         driver = await self.driver()
         async with self.connection() as connection:
             return await driver.casts(connection, table, condition, session)
+
+    async def inspect(
+        self, pieces: Sequence[str | Parameter], declared: "Mapping[str, Declared]"
+    ) -> "Inspected":
+        """Return what the database says of the query in *pieces*, or raise Refused."""
+        driver = await self.driver()
+        async with self.connection() as connection:
+            return await driver.inspect(connection, pieces, declared)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[object]:

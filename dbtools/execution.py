@@ -12,7 +12,7 @@ from dbtools.errors import listing
 from dbtools.masks import masked_rows
 from dbtools.policy import Limits, SessionSetting
 from dbtools.results import ResultSet
-from dbtools.statement import Select, Statement
+from dbtools.statement import Shape, Statement
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Fetched, Plan
@@ -27,7 +27,7 @@ class Execution:
     def __init__(self, database: Database, *, hash_key: bytes = b"") -> None:
         self._database = database
         self._hash_key = hash_key
-        self._compile: Callable[[Select], Plan] | None = None
+        self._compile: Callable[[Shape], Plan] | None = None
 
     async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
         """Return the rows of *statement*, or raise a CallError; nothing runs on when this returns."""
@@ -90,7 +90,7 @@ class Execution:
                 session=session,
             )
 
-    def _plan(self, driver: "Driver", shape: Select) -> "Plan":
+    def _plan(self, driver: "Driver", shape: Shape) -> "Plan":
         if self._compile is None:
             self._compile = lru_cache(maxsize=PLANS)(driver.compile)
         return self._compile(shape)

@@ -8,7 +8,7 @@ from dbtools.catalog import Table
 from dbtools.database import Database
 from dbtools.execution import session_of, values_of
 from dbtools.policy import Caller, Source
-from dbtools.statement import Statement
+from dbtools.statement import Select, Shape, Statement
 from dbtools.toolbox import Toolbox, View
 
 
@@ -58,7 +58,7 @@ async def explain(
             if missing:
                 reason = f"The rows of {table.name} are filtered by the claim {missing}, which is missing."
                 return Explanation(allowed=False, reason=reason, rule=_source(view, table))
-        decided = _source(view, statement.shape.table)
+        decided = _decided(view, statement.shape)
         told = session_of(statement)
         sql, parameters = await _written(database, statement)
     except errors.CallError as exc:
@@ -91,8 +91,20 @@ async def _written(database: Database, statement: Statement) -> tuple[str, Seque
     return plan.sql, driver.bound(plan, values_of(plan, statement), statement.limit)
 
 
+def _decided(view: View, shape: Shape) -> Source:
+    """Return where the grant of what *shape* reads is written."""
+    if isinstance(shape, Select):
+        return _source(view, shape.table)
+    grants = (grant.source for grant in view.role.queries or () if grant.means(shape.name))
+    return next(grants, view.role.source)
+
+
 def _reason(statement: Statement, session: Mapping[str, str]) -> str:
-    first, *joined = map(_seen, statement.shape.tables)
+    shape = statement.shape
+    if isinstance(shape, Select):
+        first, *joined = map(_seen, shape.tables)
+    else:
+        first, joined = f"the query {shape.name} may be called, and reads what it says", []
     told = [f"the database is told {_pairs(session)}"] if session else []
     return f"{'; '.join([first, *joined, *told])}."
 

@@ -115,6 +115,19 @@ MOST_PRECISE = 1_000_000  #: of a name that is no pattern
 BLANK = (Mask.NULL, Mask.REDACT)
 
 
+@dataclass(frozen=True, kw_only=True)
+class QueryGrant:
+    """Queries that a role may call, whatever they read."""
+
+    pattern: str  #: of a shell
+    accept_reads: bool = False  #: whether it is meant that they read what the role does not see
+    source: Source = field(default_factory=Source)
+
+    def means(self, name: str) -> bool:
+        """Return whether the query *name* is among them."""
+        return fnmatchcase(name, self.pattern)
+
+
 SET_ROLE = "role"  #: the setting that makes a statement run as another role of the database
 
 
@@ -135,9 +148,14 @@ class Role:
     name: str = "default"
     limits: Limits = field(default_factory=Limits)
     rules: tuple[Rule, ...] | None = None  #: own ones before inherited ones; None: everything may be seen
+    queries: tuple[QueryGrant, ...] | None = None  #: None: all that are permitted
     session: tuple[SessionSetting, ...] = ()
     problems: tuple[Finding, ...] = ()  #: with what is written; what they concern has been withheld
     source: Source = field(default_factory=Source)
+
+    def may_call(self, query: str) -> bool:
+        """Return whether the role has the permitted query *query*."""
+        return self.queries is None or any(grant.means(query) for grant in self.queries)
 
     def rule_of(self, catalog: Catalog, table: Table) -> Rule | None:
         """Return the rule that decides on *table*: the most precise, and of equals the first."""

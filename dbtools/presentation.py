@@ -48,8 +48,11 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
         _print(
             Text("list_T and get_T of each table can be called too; [tools] style, budget and pin list them.")
         )
-    elif total > budget:
-        _print(Text(f"These definitions are over the budget of {budget:,} tokens ([tools] budget)."))
+    elif (cost := view.cost_of_tables) > budget:
+        told = (
+            f"The definitions of tables take {cost:,} tokens, over the budget of {budget:,} ([tools] budget)."
+        )
+        _print(Text(told))
 
 
 def findings_json(findings: Sequence[Finding]) -> str:

@@ -12,8 +12,9 @@ from typing import Protocol
 from dbtools import errors
 from dbtools.aggregates import Bucketed, Group, Measure
 from dbtools.catalog import Column, Table
-from dbtools.column_types import EQUALITY, ORDER, TEXTUAL, Family, Operator, quoted
+from dbtools.column_types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 from dbtools.errors import listing, nearest
+from dbtools.parameters import Parameter
 from dbtools.paths import Distant
 from dbtools.policy import SessionSetting
 
@@ -125,14 +126,41 @@ class Select:
 
 
 @dataclass(frozen=True, kw_only=True)
+class QueryShape:
+    """The shape of a statement that an operator wrote: one variant of a permitted query."""
+
+    name: str
+    pieces: tuple[str | Parameter, ...]
+    outputs: tuple[Output, ...]
+    types: Mapping[str, ColumnType] = field(compare=False)  #: of the parameters, by the names in the pieces
+    casts: Mapping[str, str] = field(compare=False)  #: their SQL names, where the database wants them
+    comparisons: tuple[Condition, ...] = field(default=(), init=False)
+    tables: tuple[Table, ...] = field(default=(), init=False)  #: none that rules are about
+    computes: bool = field(default=True, init=False)
+
+    def __hash__(self) -> int:
+        """Hash by what was written: it is looked up at every call."""
+        return hash((self.name, self.pieces))
+
+
+Shape = Select | QueryShape
+
+
+def argument(name: str) -> str:
+    """Return by what name the value of a query's parameter *name* is bound: no name of ours is the same."""
+    return f"argument_{name}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Statement:
     """A shape, the values of its parameters, and how many rows are wanted of it at the most."""
 
-    shape: Select
+    shape: Shape
     values: Mapping[str, object] = field(default_factory=dict)
     claims: Mapping[str, object] = field(default_factory=dict)  #: of the caller, for the filters of tables
     session: tuple[SessionSetting, ...] = ()  #: what the database is told of the caller
     limit: int
+    timeout: float | None = None  #: seconds, where the role's are too many
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,24 @@ from dbtools.catalog import Catalog
 from dbtools.column_types import quoted
 from dbtools.errors import nearest
 from dbtools.policy import Caller, Limits, Role, restrict
+from dbtools.queries.permitted import Permitted
 from dbtools.results import Answer, Media, ResultSet, Style
 from dbtools.statement import Statement
-from dbtools.tools import Listing, Setting, Surface, Tool, ToolDefinition, Toolset, choose, define, listed
+from dbtools.tools import (
+    Chosen,
+    Listing,
+    Setting,
+    Surface,
+    Tool,
+    ToolDefinition,
+    Toolset,
+    choose,
+    define,
+    listed,
+    tool_content,
+)
 from dbtools.tools.completion import Completed, bind_completion
+from dbtools.tools.definition import tokens_of
 from dbtools.tools.read_resource import bind_resource
 from dbtools.tools.surface import pinned_tables
 
@@ -37,10 +51,17 @@ class View:
 
     role: Role
     setting: Setting
-    surface: Surface
+    chosen: Chosen
     warnings: tuple[str, ...]  #: what the operator should know, and no caller
     tools: Toolset = field(repr=False)  #: all that can be called
     definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
+
+    @property
+    def cost_of_tables(self) -> int:
+        """How many tokens the definitions of tables take that are listed."""
+        queries = {query.name for query in self.setting.queries}
+        shown = (each for each in self.definitions if each.name not in queries)
+        return sum(tokens_of(tool_content(each)) for each in shown)
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
@@ -50,6 +71,11 @@ class View:
             names.update((table.schema, table.name, *table.column_by_name))
             names.update(self.setting.paths.relations(table))
         return frozenset(names)
+
+    @property
+    def surface(self) -> Surface:
+        """How tables are listed."""
+        return self.chosen.tables
 
     @property
     def catalog(self) -> Catalog:
@@ -79,6 +105,7 @@ class Settled:
 
     roles: Sequence[Role]
     catalogs: Mapping[str, Catalog] = field(default_factory=dict)  #: of roles whose login sees another one
+    queries: tuple[Permitted, ...] = ()  #: that roles may be granted
     problems: tuple[str, ...] = ()
 
 
@@ -92,27 +119,28 @@ def take_snapshot(
 
     A role that was in the snapshot *before* keeps its surface: clients would lose all tools at once.
     """
-    surfaces = {name: view.surface for name, view in before.views.items()} if before else {}
+    surfaces = {name: view.chosen for name, view in before.views.items()} if before else {}
     warnings = (*catalog.warnings, *settled.problems)
     views: dict[str, View] = {}
     for role in settled.roles:
         seen = restrict(settled.catalogs.get(role.name, catalog), role)
-        views[role.name] = _view(seen, role, manner, surfaces.get(role.name), warnings)
+        queries = tuple(each for each in settled.queries if role.may_call(each.name))
+        setting = Setting(catalog=seen, limits=role.limits, style=manner.style, queries=queries)
+        views[role.name] = _view(setting, role, manner, surfaces.get(role.name), warnings)
     return Snapshot(catalog=catalog, views=views)
 
 
 def _view(
-    seen: Catalog, role: Role, manner: Manner, surface: Surface | None, warnings: tuple[str, ...]
+    setting: Setting, role: Role, manner: Manner, chosen: Chosen | None, warnings: tuple[str, ...]
 ) -> View:
-    setting = Setting(catalog=seen, limits=role.limits, style=manner.style)
     tools = define(setting)
-    surface = surface or choose(manner.listing, tools)
-    shown = listed(surface, tools, pinned_tables(manner.listing, seen))
+    chosen = chosen or choose(manner.listing, tools)
+    shown = listed(chosen, tools, pinned_tables(manner.listing, setting.catalog))
     definitions = tuple(tool.definition for tool in shown)
     return View(
         role=role,
         setting=setting,
-        surface=surface,
+        chosen=chosen,
         warnings=warnings,
         tools=tools,
         definitions=definitions,
@@ -180,7 +208,10 @@ class Toolbox:
         """Run *statement* under the limits of *role*, of which *timeout* may be lower."""
         if caller.claims or role.session:
             statement = replace(statement, claims=caller.claims, session=role.session)
-        limits = role.limits if timeout is None else replace(role.limits, timeout=timeout)
+        limits = role.limits
+        lowest = min(each for each in (timeout, statement.timeout, limits.timeout) if each is not None)
+        if lowest != limits.timeout:
+            limits = replace(limits, timeout=lowest)
         return await self._execution.execute(statement, limits)
 
     async def _inquire(

@@ -71,10 +71,12 @@ def load(path: Path) -> Settings:
     url = settings.database.url
     folder = path.absolute().parent
     full = resolved_url(url, folder) if "://" in url else url_of_file(folder / url)
+    queries = str(folder / settings.queries.directory) if settings.queries.directory else ""
     log_file = str(folder / settings.log.file) if settings.log.file else ""
     settings = settings.model_copy(
         update={
             "database": settings.database.model_copy(update={"url": full}),
+            "queries": settings.queries.model_copy(update={"directory": queries}),
             "log": settings.log.model_copy(update={"file": log_file}),
         }
     )

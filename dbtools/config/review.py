@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from dbtools.catalog import Catalog, Table
 from dbtools.config.login import posture_findings
+from dbtools.config.queries import library_of, queries_in, query_findings, role_findings
 from dbtools.config.roles import Held, held, roles_of
 from dbtools.config.sections import Settings
 from dbtools.database import Database
@@ -28,12 +29,16 @@ async def review(
         message = f"[policy] hash_key: with less than {SHORTEST_KEY} characters it can be guessed."
         source = settings.source("policy", "hash_key")
         findings.append(Finding(code="weak_hash_key", message=message, level="warning", source=source))
+    library = await library_of(settings, catalog, database)
+    findings += query_findings(library)
+    known = [query.name for query in queries_in(settings)[0]]
     roles = roles_of(settings)
     for done, role in enumerate(roles):
         progress(done, len(roles), role.name)
         found = await held(settings, role, catalog, database)
         findings += found.findings
         findings += _of_role(found)
+        findings += role_findings(library, known, found)
     # A rule that several roles inherit is wrong once.
     return tuple(sorted(dict.fromkeys(findings), key=lambda each: each.level))
 

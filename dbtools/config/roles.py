@@ -20,6 +20,7 @@ from dbtools.policy import (
     Finding,
     Grant,
     Limits,
+    QueryGrant,
     Role,
     Rule,
     SessionSetting,
@@ -51,7 +52,13 @@ def _role(settings: Settings, name: str, limits: Limits) -> Role:
     wanted = settings.roles[name].limits.model_dump(exclude_none=True)
     # A role may set lower limits, never higher ones.
     lowered = {key: _least(value, getattr(limits, key)) for key, value in wanted.items()}
-    role = Role(name=name, limits=replace(limits, **lowered), rules=(), source=settings.source("roles", name))
+    role = Role(
+        name=name,
+        limits=replace(limits, **lowered),
+        rules=(),
+        queries=(),
+        source=settings.source("roles", name),
+    )
     problems = list(_higher_limits(settings, name, wanted, lowered))
     try:
         # Whom several inherit from comes behind all of them.
@@ -66,7 +73,22 @@ def _role(settings: Settings, name: str, limits: Limits) -> Role:
             rule, found = _rule(settings, each, pattern)
             rules.append(rule)
             problems += found
-    return replace(role, rules=tuple(rules), session=tuple(session.values()), problems=tuple(problems))
+    return replace(
+        role,
+        rules=tuple(rules),
+        queries=tuple(grant for each in lineage for grant in _query_grants(settings, each)),
+        session=tuple(session.values()),
+        problems=tuple(problems),
+    )
+
+
+def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:
+    source = settings.source("roles", role, "queries")
+    for each in settings.roles[role].queries:
+        if isinstance(each, str):
+            yield QueryGrant(pattern=each, source=source)
+        else:
+            yield QueryGrant(pattern=each.name, accept_reads=each.accept_reads, source=source)
 
 
 def _higher_limits(

@@ -98,6 +98,14 @@ class ToolsSection(Section):
     pin: tuple[str, ...] = Field(default=(), description="tables with tools of their own on either surface")
 
 
+class QueriesSection(Section):
+    """[queries]: SQL that is permitted."""
+
+    directory: str = Field(
+        default="", description="folder of .sql files, each query a tool; none: no queries"
+    )
+
+
 class ResultsSection(Section):
     """[results]: how answers are written."""
 
@@ -119,6 +127,15 @@ class GrantSection(Section):
     aggregate: bool = Field(default=True, description="whether rows may be counted and summed up")
 
 
+class QueryGrantSection(Section):
+    """[roles.R] queries: queries that a role may call."""
+
+    name: str = Field(description="name or pattern")
+    accept_reads: StrictBool = Field(
+        default=False, description="whether it is meant that they read what the role does not see"
+    )
+
+
 class RoleLimitsSection(Section):
     """[roles.R.limits]: limits of a role that are lower than those of all."""
 
@@ -135,6 +152,9 @@ class RoleSection(Section):
 
     tables: dict[str, StrictBool | GrantSection] = Field(
         default={}, description="by name or pattern: true, false, or what is seen of it"
+    )
+    queries: tuple[str | QueryGrantSection, ...] = Field(
+        default=(), description="names or patterns of the queries that it may call"
     )
     inherits: tuple[str, ...] = Field(default=(), description="roles whose grants it has as well")
     set_role: str | None = Field(
@@ -182,6 +202,7 @@ class Settings(Section):
     limits: LimitsSection = LimitsSection()
     tools: ToolsSection = ToolsSection()
     results: ResultsSection = ResultsSection()
+    queries: QueriesSection = QueriesSection()
     roles: dict[str, RoleSection] = {}
     policy: PolicySection = PolicySection()
     log: LogSection = LogSection()

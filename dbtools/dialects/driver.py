@@ -10,7 +10,7 @@ from dbtools.column_types import ColumnType
 from dbtools.dialects.inspected import Declared, Inspected
 from dbtools.errors import CallError
 from dbtools.parameters import Fragment, Parameter
-from dbtools.statement import Output, Select
+from dbtools.statement import Output, Shape
 
 CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 
@@ -19,7 +19,7 @@ CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 class Plan:
     """A compiled shape: SQL, and how its values go in."""
 
-    shape: Select
+    shape: Shape
     sql: str
     parameters: tuple[str, ...]  #: names in the order of their places
     types: Mapping[str, ColumnType]  #: of the parameters that are values of a column
@@ -83,7 +83,7 @@ class Driver(Protocol):
         database's own words and their `offset` in the query, where it does not work, or does not only read.
         """
 
-    def compile(self, shape: Select) -> Plan:
+    def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
 
     def bound(self, plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from dbtools.dialects.driver import Plan
 from dbtools.dialects.sources import SEEN, Element, Filtering, column_named, column_of, source, unveiled
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
-from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Term
+from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Shape, Term
 
 Truth = sa.ColumnElement[bool]
 
@@ -255,7 +255,7 @@ def driver_values(
     return tuple(write(name) for name in plan.parameters)
 
 
-def _patterns(shape: Select) -> Mapping[str, Operator]:
+def _patterns(shape: Shape) -> Mapping[str, Operator]:
     """Return the parameters of *shape* that are patterns, with their operators."""
     return {
         each.parameters[0]: each.operator

@@ -28,6 +28,9 @@ class Filtering(Protocol):
         cell that is too large to be loaded. It costs the indexes of the caller's conditions.
         """
 
+    def array(self, name: str, cast: str) -> Element:
+        """Return the parameter *name*, a list, as the array or the text that lists of this database are."""
+
     def claim(self, name: str, cast: str) -> Element:
         """Return the parameter *name*, a claim of the caller, as the type that *cast* names."""
 
@@ -82,7 +85,8 @@ MARK = secrets.token_hex(16)
 STAND_IN = re.compile(f"<{MARK}([0-9a-f]*)>")
 
 
-def _stand_in(text: str) -> str:
+def veiled(text: str) -> str:
+    """Return what stands for *text* until the statement is compiled."""
     return f"<{MARK}{text.encode().hex()}>"
 
 
@@ -94,7 +98,7 @@ def unveiled(sql: str) -> str:
 @compiles(Written)
 def _compile_written(element: Written, compiler: Any, **options: Any) -> str:
     written = (
-        _stand_in(piece) if isinstance(piece, str) else compiler.process(piece, **options)
+        veiled(piece) if isinstance(piece, str) else compiler.process(piece, **options)
         for piece in element.pieces
     )
     # The parenthesis stands on a line of its own, where no comment swallows it.

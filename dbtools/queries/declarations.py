@@ -193,10 +193,10 @@ def _check(parameter: QueryParameter) -> None:
     if len(set(choices)) < len(choices):
         raise ValueError("in has a value twice")
     for choice in parameter.choices:
-        _check_value("in", choice, parameter)
+        check_value("in", choice, parameter)
     for text in _defaults(parameter):
         _named("default", text, parameter)
-        _check_value("default", text, parameter)
+        check_value("default", text, parameter)
 
 
 def _defaults(parameter: QueryParameter) -> Iterator[str]:
@@ -219,8 +219,8 @@ def _named(place: str, text: str, parameter: QueryParameter) -> object:
         raise ValueError(f"{place}: {exc}") from exc
 
 
-def _check_value(place: str, text: str, parameter: QueryParameter) -> None:
-    """Raise ValueError where *text*, a value of the type, is none that *parameter* may have."""
+def check_value(place: str, text: str, parameter: QueryParameter) -> None:
+    """Raise ValueError, which names the *place*, where *text*, a value of the type, may not be given."""
     type, value = parameter.type, value_of(text, parameter.type)
     if parameter.minimum is not None:
         _compare(parameter.minimum, "min", text, place, type)

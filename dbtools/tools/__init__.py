@@ -2,13 +2,21 @@
 
 from collections.abc import Callable, Iterator
 
-from dbtools.tools import aggregate_rows, describe_tables, get_row, list_rows, list_tables
+from dbtools.tools import (
+    aggregate_rows,
+    describe_tables,
+    get_row,
+    list_rows,
+    list_tables,
+    permitted_queries,
+)
 from dbtools.tools.definition import Call, Setting, Tool, ToolDefinition, Toolset, tool_content
-from dbtools.tools.surface import Listing, Surface, choose, listed
+from dbtools.tools.surface import Chosen, Listing, Surface, choose, listed
 
 __all__ = [
     "KINDS",
     "Call",
+    "Chosen",
     "Listing",
     "Setting",
     "Surface",
@@ -23,6 +31,7 @@ __all__ = [
 
 #: In the order in which they are listed.
 KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
+    permitted_queries.define,
     list_tables.define,
     describe_tables.define,
     list_rows.define_for_any,

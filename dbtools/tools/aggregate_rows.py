@@ -193,6 +193,7 @@ class AggregateCall:
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where no row was found."""
         shape = self.statement.shape
+        assert isinstance(shape, Select)
         # Without groups there is always a row, of nothing but nulls and counts of 0 where it stands for none.
         empty = not found.rows or not (shape.groups or any(map(_tells, shape.outputs, found.rows[0])))
         return [doubt.statement for doubt in self.doubts.each] if empty and not shape.having else ()

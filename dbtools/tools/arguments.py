@@ -329,9 +329,9 @@ def schema_of(model: type[Arguments]) -> Mapping[str, object]:
 def narrowed_schema(schema: Mapping[str, object], path: Sequence[str], part: object) -> dict[str, object]:
     """Return *schema* with *part* at *path*; what is not on the way is shared with *schema*."""
     first, *rest = path
-    inner = schema[first]
     if not rest:
         return {**schema, first: part}
+    inner = schema[first]
     assert isinstance(inner, Mapping)
     return {**schema, first: narrowed_schema(inner, rest, part)}
 

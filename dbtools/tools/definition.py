@@ -10,6 +10,7 @@ from dbtools.cells import dump
 from dbtools.paging import digest
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
+from dbtools.queries.permitted import Permitted
 from dbtools.results import Answer, ResultSet, Style
 from dbtools.statement import Statement
 from dbtools.tools.naming import table_names
@@ -53,6 +54,7 @@ class Setting:
     catalog: Catalog = field(repr=False)  #: asyncio writes the results of its tasks out
     limits: Limits = field(default_factory=Limits)
     style: Style = field(default_factory=Style)
+    queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
 
     def name(self, table: Table) -> str:
         """Return the part T of the names of *table*'s tools."""

@@ -1,11 +1,10 @@
 """The tool `list_tables`: which tables there are, those that match a search first."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -17,17 +16,14 @@ from dbtools.paging import Position, Total, digest, read_cursor, write_cursor
 from dbtools.results import Answer, ResultSet, write
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count, read, schema_of
 from dbtools.tools.definition import Setting, Settled, ToolDefinition
+from dbtools.tools.search import MOST_WORDS, fit, words_of
 from dbtools.tools.tables import limited_schema
 from dbtools.tools.wording import cleaned
 
 LONGEST_COMMENT = 120
 LONGEST_SEARCH = 200  #: characters
-MOST_WORDS = 10
 ROOM_FOR_REST = 400  #: bytes for all but the tables
 MOST_NEAR = 10  #: tables that are shown where none matches
-WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
-#: How well a word fits a table, best first.
-SAME, SAME_STEM, PART, START, INSIDE, SCHEMA, COMMENT_WORD, COMMENT = 100, 90, 70, 60, 50, 40, 20, 10
 
 
 class TablesArguments(Arguments):
@@ -157,7 +153,7 @@ def found_tables(setting: Setting, search: str) -> tuple[Table, ...]:
         if found:
             # What has the least beside the pattern matches best.
             return tuple(sorted(found, key=lambda table: len(table.name)))
-    words = _words(search)
+    words = words_of(search)
     ranked = []
     for at, table in enumerate(catalog.tables):
         fits = [fit for word in words if (fit := _fit(table, catalog.qualified(table), word))]
@@ -168,48 +164,11 @@ def found_tables(setting: Setting, search: str) -> tuple[Table, ...]:
 
 def _has_all_words(setting: Setting, table: Table, search: str) -> bool:
     qualified = setting.catalog.qualified(table)
-    return bool(set(search) & set("*?")) or all(_fit(table, qualified, word) for word in _words(search))
-
-
-def _words(search: str) -> list[str]:
-    return [word for word in re.split(r"[^\w.]+", search.lower()) if word][:MOST_WORDS]
+    return bool(set(search) & set("*?")) or all(_fit(table, qualified, word) for word in words_of(search))
 
 
 def _fit(table: Table, qualified: str, word: str) -> int:
-    """Return how well *word* fits *table*; 0 where it does not."""
-    name = table.name.lower()
-    if word in (name, qualified.lower()):
-        return SAME
-    word = _stem(word)
-    if word == _stem(name):
-        return SAME_STEM
-    if word in _parts(table.name):
-        return PART
-    if name.startswith(word):
-        return START
-    if word in name:
-        return INSIDE
-    if word == _stem(table.schema.lower()):
-        return SCHEMA
-    comment = table.comment.lower()
-    if word not in comment:
-        return 0
-    return COMMENT_WORD if re.search(rf"\b{re.escape(word)}(s|es)?\b", comment) else COMMENT
-
-
-@lru_cache(maxsize=10_000)
-def _parts(name: str) -> frozenset[str]:
-    """Return the words that *name* is made of, without endings."""
-    return frozenset(_stem(part.lower()) for part in WORDS.findall(name))
-
-
-def _stem(word: str) -> str:
-    """Return *word* without the ending of an English plural."""
-    if len(word) > 4 and word.endswith("ies"):
-        return word[:-3] + "y"
-    if len(word) > 4 and word.endswith(("sses", "xes", "ches", "shes")):
-        return word[:-2]
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+    return fit(word, table.name, table.comment, qualified=qualified, group=table.schema)
 
 
 def define(setting: Setting) -> Iterator[ListTables]:

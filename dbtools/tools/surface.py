@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from dbtools.catalog import Catalog, Table
 from dbtools.tools.definition import Tool, Toolset, tokens_of, tool_content
+from dbtools.tools.permitted_queries import NAMES, QueryTool
 
 
 class Surface(StrEnum):
@@ -21,35 +22,59 @@ class Listing:
     """How tools are listed."""
 
     surface: Surface = Surface.AUTO
-    budget: int = 10_000  #: tokens of all definitions
+    budget: int = 10_000  #: tokens of the definitions of tables, and again of queries
     pin: tuple[str, ...] = ()  #: tables whose own tools are listed on either surface
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What has tools of its own on the surface of a role."""
+
+    tables: Surface  #: typed or generic
+    queries: Surface = Surface.TYPED
 
 
 #: Which tools for any table are listed where each table has its own.
 BESIDE_TYPED = {"describe_tables", "aggregate_rows"}
 
 
-def choose(listing: Listing, tools: Toolset) -> Surface:
-    """Return the surface that *listing* wants of *tools*: typed or generic."""
-    if listing.surface is not Surface.AUTO:
-        return listing.surface
-    left = listing.budget
-    for tool in _typed(tools):
-        left -= tokens_of(tool_content(tool.definition))
-        if left < 0:
+def choose(listing: Listing, tools: Toolset) -> Chosen:
+    """Return what *listing* wants of *tools*; tables and queries may each cost the whole budget."""
+    tables = listing.surface
+    if tables is Surface.AUTO:
+        tables = _fitting(listing.budget, _typed_tables(tools))
+    queries = _fitting(listing.budget, (tool for tool in tools.values() if _is_query(tool)))
+    return Chosen(tables=tables, queries=queries)
+
+
+def _fitting(budget: int, tools: Iterator[Tool]) -> Surface:
+    for tool in tools:
+        budget -= tokens_of(tool_content(tool.definition))
+        if budget < 0:
             return Surface.GENERIC
     return Surface.TYPED
 
 
-def listed(surface: Surface, tools: Toolset, pinned: frozenset[Table]) -> Iterator[Tool]:
-    """Yield the *tools* that are listed on *surface*, with those of *pinned* tables."""
-    if surface is Surface.TYPED:
-        yield from _typed(tools)
-    else:
-        yield from (tool for tool in tools.values() if tool.table is None or tool.table in pinned)
+def listed(chosen: Chosen, tools: Toolset, pinned: frozenset[Table]) -> Iterator[Tool]:
+    """Yield the *tools* that are listed on the *chosen* surface, with those of *pinned* tables."""
+    for tool in tools.values():
+        if _is_query(tool):
+            shown = chosen.queries is Surface.TYPED
+        elif tool.name in NAMES:
+            shown = chosen.queries is Surface.GENERIC
+        elif chosen.tables is Surface.TYPED:
+            shown = tool.table is not None or tool.name in BESIDE_TYPED
+        else:
+            shown = tool.table is None or tool.table in pinned
+        if shown:
+            yield tool
 
 
-def _typed(tools: Toolset) -> Iterator[Tool]:
+def _is_query(tool: Tool) -> bool:
+    return isinstance(tool, QueryTool)
+
+
+def _typed_tables(tools: Toolset) -> Iterator[Tool]:
     return (tool for tool in tools.values() if tool.table is not None or tool.name in BESIDE_TYPED)
 
 

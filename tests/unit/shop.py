@@ -8,6 +8,7 @@ from dbtools.column_types import ColumnType, Family
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
 from dbtools.results import Answer, ResultSet, Style
+from dbtools.statement import Select, Statement
 from dbtools.tools import Setting, Toolset, define
 
 LABELS = ("small", "large")
@@ -117,3 +118,10 @@ def answer(
     call = toolset[name].bind(arguments)
     outputs = call.statement.shape.outputs if call.statement else ()
     return call.render(ResultSet(outputs=outputs, rows=tuple(map(tuple, rows)), more=more))
+
+
+def select_of(statement: Statement | None) -> Select:
+    """Return the shape of *statement*, which reads a table."""
+    assert statement is not None
+    assert isinstance(statement.shape, Select)
+    return statement.shape

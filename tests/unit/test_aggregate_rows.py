@@ -16,7 +16,7 @@ from dbtools.results import Answer, Cut, Rows, Style, Text
 from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
 from dbtools.tools import Toolset
 from dbtools.tools.definition import ROWS_SCHEMA
-from tests.unit.shop import ID, TYPES, answer, column, names, table, tools
+from tests.unit.shop import ID, TYPES, answer, column, names, select_of, table, tools
 
 COUNTRY = table(ID, column("name"), column("founded", Family.DATE), name="country")
 SALE = table(
@@ -385,23 +385,28 @@ def test_refusal_names_the_argument_and_what_there_is(
 def test_order_is_by_groups_and_measures_and_then_by_the_other_groups(
     order_by: str, first: tuple[str, str]
 ) -> None:
-    order = _statement(
-        group_by=["shop", "day:month", "country.name"],
-        measures=[
-            {**SUM, "name": "revenue"},
-            COUNT,
-            {"function": "max", "column": "total", "name": "by desc"},
-        ],
-        order_by=[order_by],
-    ).shape.order
+    order = select_of(
+        _statement(
+            group_by=["shop", "day:month", "country.name"],
+            measures=[
+                {**SUM, "name": "revenue"},
+                COUNT,
+                {"function": "max", "column": "total", "name": "by desc"},
+            ],
+            order_by=[order_by],
+        )
+    ).order
 
     groups = [(each, "asc") for each in ("shop", "day:month", "country.name") if each != first[0]]
     assert [(step.term.name, step.direction) for step in order] == [first, *groups]
 
 
 def test_order_is_total_where_none_is_asked_for() -> None:
-    assert [step.term.name for step in _statement(group_by=["shop", "day"]).shape.order] == ["shop", "day"]
-    assert _statement().shape.order == ()
+    assert [step.term.name for step in select_of(_statement(group_by=["shop", "day"])).order] == [
+        "shop",
+        "day",
+    ]
+    assert select_of(_statement()).order == ()
 
 
 def test_arrays_may_come_as_their_json() -> None:
@@ -537,4 +542,4 @@ def test_group_may_begin_and_end_with_blanks() -> None:
     statement = tools(odd)["aggregate_rows"].bind(arguments).statement
 
     assert statement is not None
-    assert statement.shape.groups == odd.columns
+    assert select_of(statement).groups == odd.columns

@@ -24,7 +24,7 @@ from dbtools.tools.arguments import (
     unknown_argument,
 )
 from dbtools.tools.describe_tables import DescribeArguments
-from tests.unit.shop import ANYTHING, tools
+from tests.unit.shop import ANYTHING, select_of, tools
 
 TOOLS = tools()
 
@@ -418,7 +418,7 @@ def test_any_arguments_are_a_call_or_a_clear_error(name: str, arguments: dict[st
 def test_no_condition_is_dropped(where: list[dict[str, object]]) -> None:
     statement = TOOLS["list_anything"].bind({"where": where}).statement
     assert statement is not None
-    conditions = statement.shape.conditions
+    conditions = select_of(statement).conditions
 
     assert [each.term.name for each in conditions] == [each["column"] for each in where]
     assert set(statement.values) == {name for each in conditions for name in each.parameters}
@@ -429,7 +429,7 @@ def test_every_kind_of_column_can_be_asked_for_null(family: Family) -> None:
     call = TOOLS["list_anything"].bind({"where": [{"column": family, "op": "is_null", "value": True}]})
     assert call.statement is not None
 
-    assert call.statement.shape.conditions[0].wanted is True
+    assert select_of(call.statement).conditions[0].wanted is True
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dbtools.results import ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
 from dbtools.tools import Setting
 from dbtools.tools.completion import Completed, Completion, bind_completion
-from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, setting, table
+from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, select_of, setting, table
 
 NOTHING = ResultSet(outputs=(), rows=())
 WORD = table(column("word", nullable=False), name="word", key=("word",))
@@ -118,7 +118,7 @@ def test_key_is_looked_up_by_its_beginning() -> None:
 def test_empty_key_is_looked_up_without_a_condition() -> None:
     statement = _asked("", table="word")
 
-    assert (statement.shape.conditions, statement.values) == ((), {})
+    assert (select_of(statement).conditions, statement.values) == ((), {})
 
 
 @pytest.mark.parametrize("value", ["100%", "a_b", "\\", "'; drop table word; --"])
@@ -143,7 +143,7 @@ def test_parts_of_a_composite_key_are_looked_up_one_after_the_other(
 ) -> None:
     order_id, product_id, _ = ORDER_LINE.columns
     statement = _asked(value, table="order line")
-    operators = [(each.term, each.operator) for each in statement.shape.conditions]
+    operators = [(each.term, each.operator) for each in select_of(statement).conditions]
 
     beginning = {"start": start} if start else {}
     last = product_id if equal else order_id

@@ -16,7 +16,7 @@ from dbtools.policy import Limits
 from dbtools.results import Answer, Cut, Link, Rows, Style, Text
 from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Statement
 from dbtools.tools.definition import ROWS_SCHEMA
-from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, answer, column, table, tools
+from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, answer, column, select_of, table, tools
 
 TOOLS = tools()
 STYLES = [Style(rows=rows, text=text) for rows in Rows for text in Text]
@@ -88,7 +88,7 @@ def test_call_asks_for_what_its_arguments_say() -> None:
 
 def test_shape_does_not_depend_on_values() -> None:
     def shape(value: object) -> Select:
-        return _statement("list_product", {"where": [{"column": "name", "value": value}]}).shape
+        return select_of(_statement("list_product", {"where": [{"column": "name", "value": value}]}))
 
     assert shape("a") == shape("b")
     assert hash(shape("a")) == hash(shape("b"))
@@ -205,10 +205,10 @@ def test_cursor_goes_on_after_the_last_row() -> None:
     )
 
     assert page.structured["rows"] == [["a"], ["b"]]
-    assert following.shape.after == (After(order=price, parameter=None), After(order=id, parameter="k1"))
+    assert select_of(following).after == (After(order=price, parameter=None), After(order=id, parameter="k1"))
     assert following.values == {"k1": 2}
     assert following.limit == 9
-    assert not following.shape.skip
+    assert not select_of(following).skip
 
 
 def test_cursor_counts_where_there_is_no_key() -> None:
@@ -221,7 +221,7 @@ def test_cursor_counts_where_there_is_no_key() -> None:
 
     third = _statement("list_sale", {"cursor": second.structured["next_cursor"]})
 
-    assert (third.shape.skip, third.shape.after, third.values) == (True, (), {"skip": 3})
+    assert (select_of(third).skip, select_of(third).after, third.values) == (True, (), {"skip": 3})
 
 
 def test_cursor_counts_after_a_key_that_is_too_long_for_it() -> None:
@@ -262,7 +262,7 @@ def test_cursor_of_another_call_is_refused(changed: dict[str, object]) -> None:
     page = answer(TOOLS, "list_product", arguments, (1, "9.90"), more=True)
     cursor = page.structured["next_cursor"]
 
-    assert _statement("list_product", {**arguments, "cursor": cursor}).shape.after
+    assert select_of(_statement("list_product", {**arguments, "cursor": cursor})).after
     with pytest.raises(CallError) as raised:
         TOOLS["list_product"].bind({**arguments, **changed, "cursor": cursor})
     assert raised.value.code == "bad_cursor"

@@ -11,7 +11,7 @@ from dbtools.results import Cut, ResultSet
 from dbtools.statement import Order, Output, Select, Statement
 from dbtools.tools import Call, Toolset
 from dbtools.tools.nearest_values import MOST_ROWS
-from tests.unit.shop import ID, column, table, tools
+from tests.unit.shop import ID, column, select_of, table, tools
 
 CITY = table(ID, column("name"), column("code", Family.INTEGER), name="city")
 SHOP = table(
@@ -98,7 +98,7 @@ def test_values_at_the_end_of_a_path_are_read_from_its_table() -> None:
     [asked] = _asked(_call(_condition("city.name", "x")))
     name = CITY.column_by_name["name"]
 
-    assert (asked.shape.table, asked.shape.groups) == (CITY, (name,))
+    assert (select_of(asked).table, select_of(asked).groups) == (CITY, (name,))
     assert asked.shape.outputs == (Output(term=name, cut=200),)
 
 

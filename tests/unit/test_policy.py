@@ -14,7 +14,7 @@ from dbtools.parameters import Fragment, Parameter
 from dbtools.policy import Grant, Role, Rule, Source, restrict, vetted
 from dbtools.results import ResultSet
 from dbtools.tools import Setting, Toolset, define, tool_content
-from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SHOP, column, table
+from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SHOP, column, select_of, table
 
 OURS = Catalog(
     tables=(
@@ -400,7 +400,7 @@ def test_masked_column_is_in_no_order_and_so_in_no_cursor(masks: dict[str, Mask]
 
     assert "get_product" not in tools
     assert statement is not None
-    assert [step.term.name for step in statement.shape.order if step.term.type.mask is not None] == []
+    assert [step.term.name for step in select_of(statement).order if step.term.type.mask is not None] == []
 
 
 def test_table_that_may_not_be_aggregated_is_listed_only() -> None:

@@ -9,7 +9,7 @@ from dbtools.errors import NoRow, UnknownResource
 from dbtools.results import Cut, Media, ResultSet
 from dbtools.statement import Output
 from dbtools.tools.read_resource import LARGEST_CELL, bind_resource
-from tests.unit.shop import ID, ORDER_LINE, column, setting, table
+from tests.unit.shop import ID, ORDER_LINE, column, select_of, setting, table
 
 
 def _read(uri: str, *row: object) -> Media:
@@ -96,7 +96,7 @@ def test_table_in_several_schemas_is_read_by_its_label() -> None:
     twins = tuple(table(ID, column("a"), schema=schema, name="twin") for schema in ("x", "y"))
     of = setting(*twins)
 
-    assert bind_resource(of, "dbtools://cell/y.twin/1/a").statement.shape.table is twins[1]
+    assert select_of(bind_resource(of, "dbtools://cell/y.twin/1/a").statement).table is twins[1]
     with pytest.raises(UnknownResource):
         bind_resource(of, "dbtools://cell/twin/1/a")
 

@@ -56,6 +56,7 @@ timeout = "2s"
         "support": Role(
             name="support",
             limits=Limits(max_rows=5, timeout=2.0),
+            queries=(),
             source=_at(3),
             rules=(
                 Rule(pattern="*", grant=None, source=_at(4)),

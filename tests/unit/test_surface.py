@@ -27,7 +27,7 @@ from dbtools.tools import (
 )
 from dbtools.tools.definition import Call, tokens_of
 from dbtools.tools.surface import pinned_tables
-from tests.unit.shop import ID, PRODUCT, SALE, SHOP, TYPES, answer, column, setting, table, tools
+from tests.unit.shop import ID, PRODUCT, SALE, SHOP, TYPES, answer, column, select_of, setting, table, tools
 
 ROOT = Path(__file__).parents[2]
 GENERIC = ["list_tables", "describe_tables", "list_rows", "get_row", "aggregate_rows"]
@@ -185,7 +185,7 @@ def test_cursor_of_one_surface_goes_on_with_the_other() -> None:
     statement = SMALL_TOOLS["list_rows"].bind({"table": "sale", "cursor": cursor}).statement
 
     assert statement is not None
-    assert statement.shape.skip
+    assert select_of(statement).skip
 
 
 def test_typed_definitions_are_made_no_further_than_the_budget_reaches() -> None:
@@ -193,10 +193,10 @@ def test_typed_definitions_are_made_no_further_than_the_budget_reaches() -> None
     counted: dict[str, Tool] = {str(at): Counted(name=str(at), asked=asked) for at in range(100)}
     cost = tokens_of(tool_content(tools(SALE)["list_sale"].definition))
 
-    surface = choose(Listing(budget=cost * 5), counted)
-    shown = list(listed(surface, counted, frozenset()))
+    chosen = choose(Listing(budget=cost * 5), counted)
+    shown = list(listed(chosen, counted, frozenset()))
 
-    assert (surface, shown) == (Surface.GENERIC, [])
+    assert (chosen.tables, shown) == (Surface.GENERIC, [])
     assert asked == [str(at) for at in range(6)]
 
 
@@ -205,7 +205,7 @@ def test_no_definition_is_made_to_choose_what_is_chosen_already(surface: Surface
     asked: list[str] = []
     counted: dict[str, Tool] = {"x": Counted(name="x", asked=asked)}
 
-    assert choose(Listing(surface=surface, budget=0), counted) is surface
+    assert choose(Listing(surface=surface, budget=0), counted).tables is surface
     assert asked == []
 
 

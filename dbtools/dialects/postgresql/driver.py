@@ -12,12 +12,13 @@ from dbtools.column_types import Family
 from dbtools.dialects.driver import CELLS_HELD, Fetched, Plan
 from dbtools.dialects.inspected import Declared, Inspected
 from dbtools.dialects.pool import EnginePool
-from dbtools.dialects.postgresql import location
+from dbtools.dialects.postgresql import lexis, location
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
-from dbtools.dialects.postgresql.inspection import inspect_query
+from dbtools.dialects.postgresql.inspection import LIST_FORMS, inspect_query
 from dbtools.dialects.postgresql.session import apply
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, roll_back
 from dbtools.dialects.postgresql.types import sql_name
+from dbtools.dialects.queries import compile_query
 from dbtools.dialects.selects import compile_select, driver_values
 from dbtools.errors import (
     BadValue,
@@ -32,7 +33,7 @@ from dbtools.errors import (
 )
 from dbtools.parameters import Fragment, Parameter
 from dbtools.results import Cut
-from dbtools.statement import Output, Select
+from dbtools.statement import Output, QueryShape, Shape
 
 CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
@@ -85,8 +86,10 @@ class PostgresqlDriver:
         """Return what the server says of the query in *pieces*."""
         return await inspect_query(connection, pieces, declared)
 
-    def compile(self, shape: Select) -> Plan:
+    def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
+        if isinstance(shape, QueryShape):
+            return compile_query(shape, self.grammar, lexis, LIST_FORMS)
         return compile_select(shape, self.grammar)
 
     def bound(self, plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:

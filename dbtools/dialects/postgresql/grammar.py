@@ -99,6 +99,10 @@ class PostgresqlGrammar:
         """Compare the value with each item."""
         return self.value(name, type).op("=", is_comparison=True)(sa.func.any(column))
 
+    def array(self, name: str, cast: str) -> Element:
+        """Return the parameter as an array of texts that is cast to what the server takes it for."""
+        return sa.cast(sa.bindparam(name, type_=sa.ARRAY(sa.Text)), Named(cast))
+
     def claim(self, name: str, cast: str) -> Element:
         """Return the parameter as a text that is cast to what the server takes it for."""
         return sa.cast(sa.bindparam(name, type_=sa.Text), Named(cast or "pg_catalog.text"))

@@ -119,7 +119,7 @@ class Written:
 
     def piece_at(self, position: int) -> int:
         """Return the number of the piece that stands at *position*."""
-        starts = [len(self.before), *accumulate(map(len, self.texts), initial=len(self.before))][1:]
+        starts = list(accumulate(map(len, self.texts), initial=len(self.before)))
         return min(max(bisect_right(starts, position) - 1, 0), len(self.texts) - 1)
 
     def offset_at(self, position: int) -> int:

@@ -15,11 +15,13 @@ from dbtools.catalog import Table
 from dbtools.dialects.driver import Fetched, Plan
 from dbtools.dialects.inspected import Declared, Inspected
 from dbtools.dialects.pool import EnginePool
+from dbtools.dialects.queries import compile_query
 from dbtools.dialects.selects import compile_select, driver_values
+from dbtools.dialects.sqlite import lexis
 from dbtools.dialects.sqlite.giant import GiantJob, filtering_plan, giant_plan
 from dbtools.dialects.sqlite.grammar import SqliteGrammar, list_parameter, parameter
 from dbtools.dialects.sqlite.guard import secure
-from dbtools.dialects.sqlite.inspection import inspect_query
+from dbtools.dialects.sqlite.inspection import LIST_FORMS, inspect_query
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
 from dbtools.errors import (
@@ -33,7 +35,7 @@ from dbtools.errors import (
     Unreadable,
 )
 from dbtools.parameters import Fragment, Parameter
-from dbtools.statement import Select
+from dbtools.statement import QueryShape, Select, Shape
 
 CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connection is given up
@@ -84,8 +86,10 @@ class SqliteDriver:
         """Return what SQLite says of the query in *pieces*, on a connection that is opened for it."""
         return await asyncio.to_thread(inspect_query, LOCATIONS[connection], pieces, declared)
 
-    def compile(self, shape: Select) -> Plan:
+    def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
+        if isinstance(shape, QueryShape):
+            return compile_query(shape, self.grammar, lexis, LIST_FORMS)
         return compile_select(shape, self.grammar)
 
     def bound(self, plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
@@ -139,12 +143,15 @@ class SqliteDriver:
 def _ways(plan: Plan) -> Iterator[tuple[Plan, Callable[..., Job]]]:
     """Yield the ways to run *plan*, each for when a cell was too large for the one before."""
     yield plan, Job
-    filtering = filtering_plan(plan.shape)
+    shape = plan.shape
+    if not isinstance(shape, Select):
+        return
+    filtering = filtering_plan(shape)
     if filtering is not None:
         yield filtering, Job
-    giant = giant_plan(plan.shape)
+    giant = giant_plan(shape)
     if giant is not None:
-        yield giant, partial(GiantJob, table=plan.shape.table)
+        yield giant, partial(GiantJob, table=shape.table)
 
 
 async def _connect(where: Location) -> aiosqlite.Connection:

@@ -76,6 +76,10 @@ class SqliteGrammar:
         """Refuse: SQLite has no arrays, so no column has the operator."""
         raise AssertionError(name)
 
+    def array(self, name: str, cast: str) -> Element:
+        """Return the bare parameter: a list is the text of a JSON array."""
+        return sa.bindparam(name)
+
     def claim(self, name: str, cast: str) -> Element:
         """Return the bare parameter, to which a column lends its affinity, or cast to what is declared."""
         bare: Element = sa.bindparam(name)

@@ -5,6 +5,7 @@ stand; a temporary view has the types. Both are done on a connection of their ow
 the file is opened for reading only. Of a view that the query names only the view's own columns are told.
 """
 
+import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,11 +44,12 @@ RELATIONS = """
 select name, type, sql
 from main.sqlite_schema
 where type in ('table', 'view')
+and lower(name) in (select value from json_each(?1))
 """
-ROOTS = """
-select rootpage, tbl_name
+OPENED = """
+select tbl_name
 from main.sqlite_schema
-where rootpage > 0
+where rootpage in (select value from json_each(?1))
 """
 STRICT = """
 select strict
@@ -73,6 +75,7 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
         # What follows is the temporary view alone, of a query that only reads.
         connection.set_authorizer(None)
         connection.executescript("pragma query_only = off; pragma temp_store = memory")
+        seen.tables.update(name for (name,) in connection.execute(OPENED, (json.dumps([*seen.roots]),)))
         columns = tuple(_columns(connection, query, seen))
         reads = frozenset(_reads(connection, query, seen))
     return Inspected(
@@ -146,6 +149,7 @@ class _Seen:
         default_factory=set
     )  #: tables and views with columns, also below views
     roots: set[int] = field(default_factory=set)  #: the first pages of tables and indexes
+    tables: set[str] = field(default_factory=set)  #: all that is read, also without a word to the authorizer
 
     def note(
         self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
@@ -153,12 +157,8 @@ class _Seen:
         """Note what is read, and allow no more than a call may do."""
         if action == sqlite3.SQLITE_READ and first is not None:
             self.reads.add((first, second or ""))
+            self.tables.add(first)
         return authorize(action, first, second, database, trigger)
-
-    def tables(self, connection: sqlite3.Connection) -> set[str]:
-        """Return all that is read, also without a word to the authorizer."""
-        opened = {name for root, name in connection.execute(ROOTS) if root in self.roots}
-        return opened | {table for table, _ in self.reads}
 
 
 def _explain(connection: sqlite3.Connection, query: _Query) -> _Seen:
@@ -218,29 +218,31 @@ def _check_names(names: Iterable[str]) -> None:
 
 def _is_strict(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> bool:
     """Return whether what has a type surely holds it: all is from STRICT tables, and handed through."""
-    definitions = {name: (kind, sql) for name, kind, sql in connection.execute(RELATIONS)}
     words = set(query.words)
-    for name in seen.tables(connection):
-        kind, sql = definitions.get(name, ("", ""))
+    for name, kind, sql in _relations(connection, seen.tables):
         if kind == "view":
             words |= _words(sql)
-        elif kind == "table" and connection.execute(STRICT, (name,)).fetchone() != (1,):
+        elif connection.execute(STRICT, (name,)).fetchone() != (1,):
             return False
     return not words & COMPOUNDS
 
 
+def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return the tables and views called one of *names*, in whatever case, with kind and definition."""
+    return connection.execute(RELATIONS, (json.dumps([fold(name) for name in names]),)).fetchall()
+
+
 def _reads(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iterator[Read]:
     """Yield what is read of the tables and views that the query may name itself."""
-    known = {name for name, *_ in connection.execute(RELATIONS)} | SCHEMA_TABLES
-    names = query.names | (SCHEMA_TABLES if query.names & SCHEMA_TABLES else set())
-    named = {name for name in known if fold(name) in names}
+    named = {name for name, *_ in _relations(connection, query.names)}
+    named |= SCHEMA_TABLES if query.names & SCHEMA_TABLES else set()
     columns = {name: {column for table, column in seen.reads if table == name} for name in named}
     silent = named if query.words & SILENT_JOINS else set()
     for name in silent - SCHEMA_TABLES:
         shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
         natural = "natural" in query.words
         columns[name] |= {column for column in shared if natural or fold(column) in query.names}
-    for name in silent | (named & seen.tables(connection)):
+    for name in silent | (named & seen.tables):
         yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
 
 

@@ -1,0 +1,33 @@
+"""A query as it can be called: what its file declares and what the database says of it, as one value."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from dbtools.catalog import Column
+from dbtools.column_types import ColumnType
+from dbtools.queries.declarations import QueryParameter
+from dbtools.queries.reading import Query
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permitted:
+    """A query that the database understands."""
+
+    query: Query
+    columns: tuple[Column, ...]
+    types: Mapping[str, ColumnType] = field(
+        default_factory=dict
+    )  #: of parameters, and of claims as :claims.x
+    casts: Mapping[str, str] = field(default_factory=dict)  #: their SQL names, where the database wants them
+    exact: bool = False  #: whether every cell surely has the type of its column
+    reads: Collection[tuple[str, str, str]] | None = None  #: schema, table and column; None: not known
+
+    @property
+    def name(self) -> str:
+        """The name by which it is called."""
+        return self.query.name
+
+    @property
+    def parameters(self) -> tuple[QueryParameter, ...]:
+        """What callers give it."""
+        return self.query.parameters

@@ -1,0 +1,305 @@
+"""The tools of permitted queries: one each, and `find_queries` and `run_query` for all of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Annotated
+
+from pydantic import Field
+
+from dbtools import errors
+from dbtools.cells import size
+from dbtools.column_types import quoted
+from dbtools.errors import listing, nearest
+from dbtools.queries import Returns
+from dbtools.queries.permitted import Permitted
+from dbtools.results import (
+    Answer,
+    ResultSet,
+    Table as Encoded,
+    encode_rows,
+    envelope,
+    fitting,
+    narrowed,
+    write,
+)
+from dbtools.statement import Output, QueryShape, Statement, argument
+from dbtools.tools.arguments import Arguments, Object, read, schema_of
+from dbtools.tools.definition import Setting, Settled, Tool, ToolDefinition
+from dbtools.tools.query_arguments import arguments_schema, read_arguments
+from dbtools.tools.query_columns import row_schema, rows_schema
+from dbtools.tools.search import fit, words_of
+from dbtools.tools.wording import cleaned
+
+ENVELOPE = 600  #: bytes around the rows of an answer
+NAMES = ("find_queries", "run_query")  #: of the tools for any query
+SHAPES = 1_000  #: variants of queries that are kept
+LONGEST_TEXT = 200  #: characters of a description in a list
+
+
+@lru_cache(maxsize=SHAPES)
+def _shape(query: "QueryTool", present: frozenset[str]) -> QueryShape:
+    permitted = query.permitted
+    cut = None if permitted.query.returns is Returns.ONE else query.setting.limits.max_cell
+    outputs = tuple(
+        Output(term=column, cut=cut if column.type.large else None) for column in permitted.columns
+    )
+    return QueryShape(
+        name=permitted.name,
+        pieces=permitted.query.body.written(present).pieces,
+        outputs=outputs,
+        types=permitted.types,
+        casts=permitted.casts,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class QueryTool:
+    """The tool of one permitted query."""
+
+    setting: Setting
+    permitted: Permitted
+    table: None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the query."""
+        return self.permitted.name
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        query, columns, exact = self.permitted.query, self.permitted.columns, self.permitted.exact
+        one = query.returns is Returns.ONE
+        kind = "One row" if one else "Rows"
+        described = query.description.rstrip()
+        parts = [
+            described if described.endswith((".", "!", "?")) or not described else f"{described}.",
+            f"{kind} of: {listing(column.name for column in columns)}.",
+        ]
+        rows = self.setting.style.rows
+        return ToolDefinition(
+            name=query.name,
+            title=query.title or query.name.replace("_", " ").capitalize(),
+            description=" ".join(filter(None, parts)),
+            input_schema=arguments_schema(self.permitted),
+            output_schema=row_schema(columns, exact=exact)
+            if one
+            else rows_schema(columns, rows, exact=exact),
+        )
+
+    def bind(self, arguments: Mapping[str, object]) -> "QueryCall":
+        """Return the call that runs the query with *arguments*."""
+        query, limits = self.permitted.query, self.setting.limits
+        given = read_arguments(self.permitted, arguments)
+        absent = (each.name for each in self.permitted.parameters if each.name not in given)
+        shape = _shape(self, frozenset(given))
+        limit = min(query.max_rows or limits.max_rows, limits.max_rows)
+        statement = Statement(
+            shape=shape,
+            values={argument(name): value for name, value in (given | dict.fromkeys(absent)).items()},
+            limit=1 if query.returns is Returns.ONE else limit,
+            timeout=query.timeout,
+        )
+        return QueryCall(setting=self.setting, permitted=self.permitted, statement=statement)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryCall(Settled):
+    """A call of a permitted query whose arguments have been read."""
+
+    setting: Setting
+    permitted: Permitted
+    statement: Statement
+
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+        """Return the rows that *found* holds, as many as fit."""
+        if self.permitted.query.returns is Returns.ONE:
+            return self._row(found)
+        style, limits = self.setting.style, self.setting.limits
+        names = [column.name for column in self.permitted.columns]
+        encoded = encode_rows(found, names)
+        count = fitting(encoded, style, limits, reserve=ENVELOPE)
+        if count == 0 and found.rows:
+            encoded = encode_rows(narrowed(found, names, style, limits, reserve=ENVELOPE), names)
+            count = 1
+        page = Encoded(columns=encoded.columns, rows=encoded.rows[:count])
+        truncated = found.more or count < len(found.rows)
+        extra: dict[str, object] = {"note": self._note(capped=count < len(found.rows))} if truncated else {}
+        structured, text = write(envelope(page, style, truncated=truncated, extra=extra), page, style)
+        return Answer(structured=structured, text=text, rows=count, truncated=truncated)
+
+    def _note(self, *, capped: bool) -> str:
+        cap = "max_tokens" if capped else f"{self.statement.limit} rows"
+        return f"Cut at {cap}: other arguments may find fewer."
+
+    def _row(self, found: ResultSet) -> Answer:
+        if not found.rows:
+            raise errors.NoRow(f"{self.permitted.name} found no row.")
+        names = [column.name for column in self.permitted.columns]
+        style, limits = self.setting.style, self.setting.limits
+        encoded = encode_rows(found, names)
+        if not fitting(encoded, style, limits, reserve=ENVELOPE):
+            encoded = encode_rows(narrowed(found, names, style, limits, reserve=ENVELOPE), names)
+        content: dict[str, object] = {"row": dict(zip(names, encoded.rows[0], strict=True))}
+        if found.more:
+            content["note"] = "There is more than one row: this is the first."
+        structured, text = write(content, None, style)
+        return Answer(structured=structured, text=text, rows=1, truncated=found.more)
+
+
+class FindArguments(Arguments):
+    """Arguments of `find_queries`."""
+
+    search: str = Field(default="", description="words of names and descriptions")
+
+
+class RunArguments(Arguments):
+    """Arguments of `run_query`."""
+
+    example = '{"query": "top_customers", "arguments": {"since": "2024-01-01"}}'
+    query: str
+    arguments: Annotated[dict[str, object], Object] = Field(default={})
+
+
+QUERIES_SCHEMA: Mapping[str, object] = {
+    "type": "object",
+    "properties": {
+        "query_count": {"type": "integer"},
+        "truncated": {"type": "boolean"},
+        "queries": {"type": "array", "items": {"type": "object"}},
+    },
+    "required": ["query_count", "truncated", "queries"],
+}
+
+
+#: Of many rows or of one, as the query has it.
+ANSWER_SCHEMA: Mapping[str, object] = {"type": "object"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindQueries:
+    """`find_queries`: the permitted queries, by words."""
+
+    setting: Setting
+    name: str = "find_queries"
+    table: None = None
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        return ToolDefinition(
+            name=self.name,
+            title="Find queries",
+            description=(
+                f"Find among the {len(self.setting.queries):,} prepared queries, with their arguments. "
+                "run_query runs one: prefer it where one answers the question."
+            ),
+            input_schema=schema_of(FindArguments),
+            output_schema=QUERIES_SCHEMA,
+        )
+
+    def bind(self, arguments: Mapping[str, object]) -> "FindCall":
+        """Return the call that finds what *arguments* search for."""
+        asked = read(FindArguments, arguments)
+        return FindCall(setting=self.setting, search=asked.search.strip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindCall(Settled):
+    """A call of `find_queries` whose arguments have been read."""
+
+    setting: Setting
+    search: str
+    statement: None = None
+
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+        """Return the queries that match, as many as fit."""
+        style, room = self.setting.style, self.setting.limits.max_bytes - ENVELOPE
+        matching = _found(self.setting.queries, self.search)
+        shown: list[object] = []
+        for permitted in matching:
+            entry = _entry(permitted)
+            room -= size(entry) + 1
+            if room < 0 and shown:
+                break
+            shown.append(entry)
+        truncated = len(shown) < len(matching)
+        content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
+        if not matching:
+            names = [each.name for each in self.setting.queries]
+            content["note"] = f"No query matches. {nearest(self.search, names)}Without search all are shown."
+        elif truncated:
+            content["note"] = "More queries: search for words of what you want."
+        structured, text = write(content, None, style)
+        return Answer(structured=structured, text=text, rows=len(shown), truncated=truncated)
+
+
+def _found(queries: Sequence[Permitted], search: str) -> Sequence[Permitted]:
+    """Return the *queries* that *search* finds, the best first: by all of its words before some."""
+    words = words_of(search)
+    if not words:
+        return queries
+    ranked = []
+    for at, each in enumerate(queries):
+        told = f"{each.query.title} {each.query.description}"
+        fits = [found for word in words if (found := fit(word, each.name, told))]
+        if fits:
+            ranked.append((-len(fits), -sum(fits), at, each))
+    return [each for *_, each in sorted(ranked, key=lambda each: each[:-1])]
+
+
+def _entry(permitted: Permitted) -> dict[str, object]:
+    query = permitted.query
+    schema = arguments_schema(permitted)
+    entry: dict[str, object] = {"query": query.name}
+    if query.description:
+        entry["description"] = cleaned(query.description, LONGEST_TEXT)
+    if permitted.parameters:
+        entry["arguments"] = schema["properties"]
+    if "required" in schema:
+        entry["required"] = schema["required"]
+    return entry | {"columns": [column.name for column in permitted.columns]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunQuery:
+    """`run_query`: a permitted query by its name."""
+
+    setting: Setting
+    name: str = "run_query"
+    table: None = None
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        return ToolDefinition(
+            name=self.name,
+            title="Run query",
+            description="Run a prepared query by its name; find_queries tells names and arguments.",
+            input_schema=schema_of(RunArguments),
+            output_schema=ANSWER_SCHEMA,
+        )
+
+    def bind(self, arguments: Mapping[str, object]) -> QueryCall:
+        """Return the call that runs the query that *arguments* name."""
+        asked = read(RunArguments, arguments)
+        tool = self._tools.get(asked.query)
+        if tool is None:
+            raise errors.BadArgument(
+                f"query: there is no query {quoted(asked.query)}.",
+                hint=f"{nearest(asked.query, self._tools)}Queries: {listing(self._tools)}.",
+            )
+        return tool.bind(asked.arguments)
+
+    @cached_property
+    def _tools(self) -> Mapping[str, QueryTool]:
+        return {each.name: QueryTool(setting=self.setting, permitted=each) for each in self.setting.queries}
+
+
+def define(setting: Setting) -> Iterator[Tool]:
+    """Yield the tools of the queries that the role may call."""
+    if setting.queries:
+        yield FindQueries(setting=setting)
+        yield RunQuery(setting=setting)
+        yield from (QueryTool(setting=setting, permitted=each) for each in setting.queries)
