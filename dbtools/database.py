@@ -64,7 +64,10 @@ class Database:
         """Return what the database says of the query in *pieces*, or raise Refused."""
         driver = await self.driver()
         async with self.connection() as connection:
-            return await driver.inspect(connection, pieces, declared)
+            try:
+                return await driver.inspect(connection, pieces, declared)
+            except driver.errors as exc:
+                raise driver.translate(exc) from exc
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[object]:

@@ -29,7 +29,8 @@ class Rows(FunctionElement[Any]):
 @compiles(Rows)
 def _compile_rows(element: Rows, compiler: Any, **options: Any) -> str:
     written = (
-        veiled(piece) if isinstance(piece, str) else compiler.process(piece, **options)
+        # In parentheses a parameter may stand wherever a value may, as in (:names)[1].
+        veiled(piece) if isinstance(piece, str) else f"({compiler.process(piece, **options)})"
         for piece in element.pieces
     )
     # The parenthesis stands on a line of its own, where no comment swallows it.

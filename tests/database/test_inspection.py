@@ -1,0 +1,869 @@
+"""What the databases say of a query before it is ever called: types, what is read, and what is refused."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbtools.column_types import Family
+from dbtools.dialects import dialect_of, load_driver
+from dbtools.dialects.inspected import Declared, Inspected, Read
+from dbtools.dialects.lists import with_lists
+from dbtools.dialects.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS
+from dbtools.dialects.sqlite.inspection import LIST_FORMS as SQLITE_LISTS
+from dbtools.dialects.sqlite.types import column_type
+from dbtools.errors import Refused
+from dbtools.parameters import Parameter, scan
+from tests.database.postgresql_catalog import BIGINT, DATE, INTEGER, TEXT, array, connected
+
+POSTGRESQL = """
+create schema app;
+create schema "Odd schema";
+create type app.kind as enum ('a', 'b');
+create type app.pair as (x integer, y text);
+create domain app.email as varchar(80) check (value like '%@%');
+create table people (
+    id bigint primary key,
+    name varchar(80) not null,
+    mail app.email,
+    kind app.kind not null,
+    born date,
+    seen timestamptz,
+    rate numeric(12,2) not null,
+    score float8,
+    tags text[],
+    doc jsonb,
+    pair app.pair,
+    host inet,
+    key uuid,
+    boss bigint references people
+);
+create table orders (id bigint primary key, person bigint not null, total integer not null, at timestamp);
+create table "Odd schema"."Odd ""table" ("Odd column" integer not null, "select" text);
+create table parent (id integer not null);
+create table child () inherits (parent);
+create view adults as select id, name, born from people where born < '2000-01-01';
+create view totals (person, total) as select person, sum(total) from orders group by person;
+create sequence numbers;
+create function app.touch(integer) returns integer language sql volatile as 'select $1';
+create function app.twice(integer) returns integer language sql immutable as 'select 2 * $1';
+create function app.nextval(integer) returns integer language sql immutable as 'select 3 * $1';
+insert into orders select n, n % 3, n, now() from generate_series(1, 10) as n;
+"""
+SQLITE = """
+create table people (
+    id integer primary key, name varchar(80) not null, born date, rate decimal(12,2), boss integer, doc json
+);
+create table orders (id integer primary key, person integer not null, total integer not null, at timestamp);
+create table exact (id integer primary key, v text, n real, free any) strict;
+create table "Odd ""table" ("Odd column" integer, "select" text);
+create view adults as select id, name, born from people where born < '2000-01-01';
+create view totals (person, total) as select person, sum(total) from orders group by person;
+create view both_of as select v from exact union all select name from people;
+create virtual table notes using fts5(body);
+create index orders_of on orders (person);
+with recursive n (n) as (select 1 union all select n + 1 from n where n < 10)
+insert into orders select n, n % 3, n, '2024-01-01' from n;
+"""
+
+Inspect = Callable[..., Any]
+
+
+def declarations(declared: Mapping[str, str]) -> Mapping[str, Declared]:
+    """Return what *declared* says, such as integer[]."""
+    return {
+        name: Declared(type=type.removesuffix("[]"), array=type.endswith("[]"))
+        for name, type in declared.items()
+    }
+
+
+@asynccontextmanager
+async def lent(url: str) -> AsyncIterator[tuple[Any, Any]]:
+    """Give the driver of *url*, and one of its connections."""
+    driver = load_driver(url)
+    pool = driver.open_pool(url)
+    try:
+        async with pool.connection() as connection:
+            yield driver, connection
+    finally:
+        await pool.close()
+
+
+async def inspected(url: str, sql: str, **declared: str) -> Inspected:
+    """Return what the database at *url* says of *sql*, whose parameters are *declared*."""
+    pieces = scan(sql, dialect_of(url).lexis).pieces
+    async with lent(url) as (driver, connection):
+        result: Inspected = await driver.inspect(connection, pieces, declarations(declared))
+        return result
+
+
+@pytest.fixture(scope="module")
+def postgresql(
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+) -> Iterator[str]:
+    """Give the URL of the database that most tests ask."""
+    with postgresql_database(POSTGRESQL) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def sqlite(sqlite_database: Callable[[str], Path]) -> str:
+    """Give the URL of the file that most tests ask."""
+    return f"sqlite:///{sqlite_database(SQLITE)}"
+
+
+@pytest.fixture
+def url(dialect: str, request: pytest.FixtureRequest) -> str:
+    """Give the URL of each."""
+    return str(request.getfixturevalue(dialect))
+
+
+def shown(found: Inspected) -> dict[str, str]:
+    """Return the columns with the names of their types, and ! where there are no nulls."""
+    return {each.name: each.type.name + ("" if each.nullable else "!") for each in found.columns}
+
+
+def reads(found: Inspected) -> set[str]:
+    """Return what is read, in one text each."""
+    assert found.reads is not None
+    return {".".join(each) for each in found.reads}
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        pytest.param(
+            "select id, name, mail, kind, born, seen, rate, score, tags, doc, pair, host, key from people",
+            {
+                "id": "bigint!",
+                "name": "character varying(80)!",
+                "mail": "app.email",
+                "kind": "app.kind!",
+                "born": "date",
+                "seen": "timestamp with time zone",
+                "rate": "numeric(12,2)!",
+                "score": "double precision",
+                "tags": "text[]",
+                "doc": "jsonb",
+                "pair": "app.pair",
+                "host": "inet",
+                "key": "uuid",
+            },
+            id="columns",
+        ),
+        pytest.param(
+            "select id + 1 as next, upper(name), doc ->> 'a' as a, (pair).x, tags[1] from people",
+            {"next": "bigint", "upper": "text", "a": "text", "x": "integer", "tags": "text"},
+            id="expressions",
+        ),
+        pytest.param(
+            "select kind, count(*), sum(rate), avg(score), array_agg(id) as ids from people group by kind",
+            {
+                "kind": "app.kind!",
+                "count": "bigint",
+                "sum": "numeric",
+                "avg": "double precision",
+                "ids": "bigint[]",
+            },
+            id="aggregates",
+        ),
+        pytest.param(
+            "with p as (select id, mail from people) select * from p order by mail limit 3",
+            {"id": "bigint!", "mail": "app.email"},
+            id="CTE",
+        ),
+        pytest.param(
+            "with recursive b (id) as (select 1::bigint union all select p.id from people p, b"
+            " where p.boss = b.id) select * from b",
+            {"id": "bigint"},
+            id="recursive CTE",
+        ),
+        pytest.param(
+            "select * from adults",
+            {"id": "bigint", "name": "character varying(80)", "born": "date"},
+            id="view",
+        ),
+        pytest.param("select id from people union all select 5", {"id": "bigint"}, id="set operation"),
+        pytest.param(
+            "select s.id, (select name from people limit 1) as n from (select id from orders) as s",
+            {"id": "bigint!", "n": "character varying(80)"},
+            id="subqueries",
+        ),
+        pytest.param(
+            "select id, rank() over (order by total) as r, lag(total) over () as l from orders",
+            {"id": "bigint!", "r": "bigint", "l": "integer"},
+            id="window functions",
+        ),
+        pytest.param(
+            "select o.id, p.name from orders o left join people p on p.id = o.person",
+            {"id": "bigint", "name": "character varying(80)"},
+            id="outer join",
+        ),
+        pytest.param(
+            "select p.id, p.kind from people p group by grouping sets ((p.id, p.kind), ())",
+            {"id": "bigint", "kind": "app.kind"},
+            id="grouping sets",
+        ),
+        pytest.param("select id from parent", {"id": "integer"}, id="table that others inherit"),
+        pytest.param("values (1, 'a'), (2, null)", {"column1": "integer", "column2": "text"}, id="values"),
+        pytest.param("table totals", {"person": "bigint", "total": "bigint"}, id="table"),
+        pytest.param(
+            'select "Odd column", "select" as "a ""b" from "Odd schema"."Odd ""table" -- a comment',
+            {"Odd column": "integer!", 'a "b': "text"},
+            id="odd names",
+        ),
+        pytest.param(
+            "select p, p.pair, array_agg(p) as a, daterange(born, null) as d from people p group by id",
+            {"p": "people", "pair": "app.pair", "a": "people[]", "d": "daterange"},
+            id="rows and ranges",
+        ),
+        pytest.param(
+            "select row(1, 'a') as r, ctid, pg_sleep(0) as v from people",
+            {"r": "record", "ctid": "tid", "v": "void"},
+            id="types that no column can have",
+        ),
+        pytest.param("select 'a' as \"été\", null as n", {"été": "text", "n": "text"}, id="literals"),
+    ],
+)
+async def test_columns_on_postgresql(postgresql: str, sql: str, columns: Mapping[str, str]) -> None:
+    found = await inspected(postgresql, sql)
+
+    assert (shown(found), found.exact, found.casts) == (columns, True, {})
+
+
+async def test_types_are_those_of_introspection(postgresql: str) -> None:
+    sql = "select kind, pair, tags, mail from people where id = :id and born = any(:days)"
+
+    found = await inspected(postgresql, sql, id="integer", days="date[]")
+
+    kind, pair, tags, mail = (each.type for each in found.columns)
+    assert (kind.family, kind.labels, kind.cast) == (Family.ENUM, ("a", "b"), "app.kind")
+    assert pair.fields == (("x", INTEGER), ("y", TEXT))
+    assert tags == array("text[]", "pg_catalog.text[]", TEXT)
+    assert (mail.family, mail.cast, mail.large) == (Family.TEXT, "pg_catalog.varchar", False)
+    assert found.parameters == {"id": BIGINT, "days": array("date[]", "pg_catalog.date[]", DATE)}
+    assert found.casts == {"id": "pg_catalog.int8", "days": "pg_catalog.date[]"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "declared", "types"),
+    [
+        pytest.param("select 1 as a limit :n", {"n": "integer"}, {"n": "bigint"}, id="limit"),
+        pytest.param("select id from people where kind = :k", {"k": "text"}, {"k": "app.kind"}, id="enum"),
+        pytest.param("select id from people where host = :k", {"k": "text"}, {"k": "inet"}, id="inet"),
+        pytest.param("select id from people where mail = :k", {"k": "text"}, {"k": "text"}, id="domain"),
+        pytest.param("select id from people where rate > :r", {"r": "integer"}, {"r": "numeric"}, id="wider"),
+        pytest.param("select id from people where rate > :r", {"r": "number"}, {"r": "numeric"}, id="number"),
+        pytest.param(
+            "select id from people where seen >= :d",
+            {"d": "date"},
+            {"d": "timestamp with time zone"},
+            id="date for a moment",
+        ),
+        pytest.param(
+            "select id from people where id in (:ids) and kind not in (:kinds)",
+            {"ids": "integer[]", "kinds": "text[]"},
+            {"ids": "bigint[]", "kinds": "app.kind[]"},
+            id="lists",
+        ),
+        pytest.param(
+            "select id from people where born between :since and :until",
+            {"since": "date", "until": "date"},
+            {"since": "date", "until": "date"},
+            id="between",
+        ),
+        pytest.param(
+            "select :a::int8 as a, cast(:b as numeric) as b",
+            {"a": "integer", "b": "decimal"},
+            {"a": "bigint", "b": "numeric"},
+            id="casts",
+        ),
+        pytest.param(
+            "select id from people where doc @> :j and doc ->> :k = 'x'",
+            {"j": "json", "k": "text"},
+            {"j": "jsonb", "k": "text"},
+            id="JSON operators",
+        ),
+        pytest.param(
+            "select substr(name, :n) as s, app.twice(:m) as t from people",
+            {"n": "integer", "m": "integer"},
+            {"n": "integer", "m": "integer"},
+            id="arguments",
+        ),
+        pytest.param(
+            "select id from people where :k is null or kind = :k",
+            {"k": "text"},
+            {"k": "app.kind"},
+            id="type of another place",
+        ),
+        pytest.param(
+            "select id from people where (:d is null or born >= :d) and (:d is null or seen >= :d)",
+            {"d": "date"},
+            {"d": "date"},
+            id="two types",
+        ),
+        pytest.param("select :a is null as a", {"a": "date"}, {"a": "date"}, id="no context"),
+        pytest.param(
+            "select :a as a, :b as b, :c as c, :d as d",
+            {"a": "integer", "b": "text", "c": "boolean", "d": "uuid"},
+            {"a": "bigint", "b": "text", "c": "boolean", "d": "uuid"},
+            id="only shown",
+        ),
+        pytest.param(
+            "select jsonb_build_object('a', :a, 'b', :b) as j, to_jsonb(:c) as k",
+            {"a": "integer", "b": "text", "c": "json"},
+            {"a": "bigint", "b": "text", "c": "jsonb"},
+            id="any type",
+        ),
+        pytest.param(
+            "select born + :n as d from people where kind = :k",
+            {"n": "integer", "k": "text"},
+            {"n": "integer", "k": "app.kind"},
+            id="operator with many types",
+        ),
+        pytest.param(
+            "select id from people where key = :key and boss = :claims.boss and name = :claims.name",
+            {"key": "uuid"},
+            {"key": "uuid", "claims.boss": "bigint", "claims.name": "text"},
+            id="claims",
+        ),
+        pytest.param("select :claims.x is null as a", {}, {"claims.x": "text"}, id="claim without context"),
+        pytest.param(
+            "select id from people where tags @> :tags and :tag = any(tags) and name like :p || '%'",
+            {"tags": "text[]", "tag": "text", "p": "text"},
+            {"tags": "text[]", "tag": "text", "p": "text"},
+            id="arrays",
+        ),
+        pytest.param(
+            "select id from people where daterange(born, null) @> :a::date and daterange(born, null)"
+            " && :r::text::daterange",
+            {"a": "date", "r": "text"},
+            {"a": "date", "r": "text"},
+            id="ranges",
+        ),
+        pytest.param("select (:ids)[1] as a", {"ids": "integer[]"}, {"ids": "bigint[]"}, id="subscript"),
+    ],
+)
+async def test_parameters_on_postgresql(
+    postgresql: str, sql: str, declared: Mapping[str, str], types: Mapping[str, str]
+) -> None:
+    found = await inspected(postgresql, sql, **declared)
+
+    assert {name: type.name for name, type in found.parameters.items()} == types
+    assert found.casts == {name: type.cast for name, type in found.parameters.items()}
+
+
+@pytest.mark.parametrize(
+    ("sql", "declared", "words"),
+    [
+        pytest.param("select 1 as a from people where born = :p", "integer", ("integer", "date"), id="date"),
+        pytest.param("select 1 as a from people where id = :p", "number", ("number", "bigint"), id="wider"),
+        pytest.param("select 1 as a from people where id = :p", "text", ("text", "bigint"), id="text"),
+        pytest.param(
+            "select 1 as a from people where name = :p", "integer", ("integer", "text"), id="integer"
+        ),
+        pytest.param(
+            "select 1 as a from people where id = :p", "integer[]", ("integer[]", "bigint"), id="list"
+        ),
+        pytest.param("select 1 as a from people where tags = :p", "text", ("text", "text[]"), id="no list"),
+        pytest.param("select 1 as a from people where doc = :p", "text", ("text", "jsonb"), id="JSON"),
+        pytest.param("select 1 as a from orders where at = :p", "time", ("time", "timestamp"), id="time"),
+    ],
+)
+async def test_declared_type_that_does_not_fit_is_refused(
+    postgresql: str, sql: str, declared: str, words: tuple[str, str]
+) -> None:
+    with pytest.raises(Refused) as caught:
+        await inspected(postgresql, sql, p=declared)
+
+    message = caught.value.message
+    assert message.startswith(f":p is declared {words[0]}, and the database takes it for {words[1]}")
+    assert caught.value.offset == sql.index(":p")
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        pytest.param("select name from people where boss = 1", {"people.name", "people.boss"}, id="columns"),
+        pytest.param("select count(*) as n from people", {"people."}, id="rows alone"),
+        pytest.param(
+            "select a.name as n from adults a where id = 1", {"adults.name", "adults.id"}, id="view"
+        ),
+        pytest.param(
+            "with p as (select name from people) select count(*) as n from p", {"people.name"}, id="CTE"
+        ),
+        pytest.param(
+            "with adults as (select name from people) select * from adults",
+            {"people.name"},
+            id="CTE like a view",
+        ),
+        pytest.param(
+            "select o.total from orders o join people p using (id)",
+            {"orders.total", "orders.id", "people.id"},
+            id="USING",
+        ),
+        pytest.param(
+            "select 1 as x from (select 'guess' as name) g join people using (name)",
+            {"people.name"},
+            id="oracle",
+        ),
+        pytest.param(
+            "select 1 as x from (select 'guess' as name) g join adults using (name)",
+            {"adults.name"},
+            id="oracle through a view",
+        ),
+        pytest.param("select 1 as x where exists (select 1 from orders)", {"orders."}, id="exists"),
+        pytest.param("select 1 as x", set(), id="nothing"),
+        pytest.param(
+            "select total from orders where id in (select id from orders where at is null)"
+            " union select id from adults",
+            {"orders.total", "orders.id", "orders.at", "adults.id"},
+            id="everywhere",
+        ),
+    ],
+)
+async def test_what_is_read(url: str, dialect: str, sql: str, expected: set[str]) -> None:
+    found = await inspected(url, sql)
+
+    schema = "public" if dialect == "postgresql" else ""
+    assert reads(found) == {f"{schema}.{each}" for each in expected}
+
+
+async def test_sqlite_tells_more_of_a_table_that_is_named_beside_its_view(sqlite: str) -> None:
+    found = await inspected(sqlite, "select total from orders union select total from totals")
+
+    assert reads(found) == {".orders.total", ".orders.person", ".totals.total"}
+
+
+async def test_natural_join_reads_what_both_sides_have(url: str, dialect: str) -> None:
+    found = await inspected(url, "select 1 as x from (select 'guess' as name) g natural join people")
+
+    schema = "public" if dialect == "postgresql" else ""
+    assert found.reads is not None
+    assert Read(schema, "people", "name") in found.reads
+
+
+async def test_whole_row_reads_every_column(postgresql: str) -> None:
+    found = await inspected(postgresql, "select to_json(o) as o from orders o")
+
+    assert reads(found) == {f"public.orders.{name}" for name in ("id", "person", "total", "at")}
+
+
+async def test_odd_names_are_read(url: str, dialect: str) -> None:
+    table = '"Odd schema"."Odd ""table"' if dialect == "postgresql" else '"Odd ""table"'
+
+    found = await inspected(url, f'select "select" as a from {table} where "Odd column" = :n', n="integer")
+
+    schema = "Odd schema" if dialect == "postgresql" else ""
+    names = ("select", "Odd column")
+    assert found.reads == frozenset(Read(schema, 'Odd "table', name) for name in names)
+
+
+NOT_READING = {
+    "insert": "insert into orders values (1, 2, 3, null)",
+    "update": "update orders set total = 1",
+    "delete": "delete from orders",
+    "values into": "insert into orders (id) select :n",
+    "create": "create table x (id integer)",
+    "drop": "drop table orders",
+    "explain": "explain select 1 as a",
+    "begin": "begin",
+    "commit": "commit",
+    "vacuum": "vacuum",
+}
+ONLY_POSTGRESQL = {
+    "insert in a CTE": "with x as (insert into orders values (99, 1, 1, null) returning id) select * from x",
+    "update in a CTE": "with x as (update orders set total = 0 returning id) select id from x",
+    "for update": "select id from orders for update",
+    "for share": "select id from (select id from orders for key share) as o",
+    "nextval": "select nextval('numbers') as n",
+    "nextval in quotes": "select pg_catalog.\"nextval\"('numbers') as n",
+    "setval": "select setval('numbers', 5) as n",
+    "set_config": "select set_config('role', 'none', true) as s, id from orders",
+    "in a condition": "select id from orders where pg_notify('a', 'b') is null",
+    "in FROM": "select x from pg_advisory_lock(1) as x",
+    "lo_create": "select lo_create(0) as x",
+    "query_to_xml": "select query_to_xml('select 1', true, true, '') as x",
+    "table_to_xml": "select table_to_xml('orders', true, true, '') as x",
+    "pg_read_file": "select pg_read_file('PG_VERSION') as x",
+    "terminate": "select pg_terminate_backend(1) as x",
+    "set": "set role none",
+    "show": "show role",
+    "copy": "copy orders to stdout",
+    "do": "do $$ begin end $$",
+    "lock": "lock table orders",
+    "into": "select id into x from orders",
+    "call": "call x()",
+    "prepare": "prepare x as select 1",
+    "listen": "listen x",
+    "truncate": "truncate orders",
+}
+ONLY_SQLITE = {
+    "pragma": "pragma user_version = 5",
+    "pragma in FROM": "select * from pragma_table_info('orders')",
+    "attach": "attach '/tmp/x.db' as x",
+    "detach": "detach main",
+    "returning": "delete from orders returning id",
+    "load_extension": "select load_extension('x') as x",
+    "replace": "replace into orders values (1, 2, 3, null)",
+    "insert after WITH": "with x as (select 1) insert into orders select 1, 2, 3, 4",
+}
+
+
+@pytest.mark.parametrize("sql", [pytest.param(sql, id=id) for id, sql in NOT_READING.items()])
+async def test_what_does_not_only_read_is_refused(url: str, sql: str) -> None:
+    with pytest.raises(Refused):
+        await inspected(url, sql, n="integer")
+
+
+@pytest.mark.parametrize("sql", [pytest.param(sql, id=id) for id, sql in ONLY_POSTGRESQL.items()])
+async def test_what_does_not_only_read_is_refused_on_postgresql(postgresql: str, sql: str) -> None:
+    with pytest.raises(Refused):
+        await inspected(postgresql, sql)
+
+    async with connected(postgresql) as connection:
+        assert await connection.fetchval("select is_called from numbers") is False
+        assert await connection.fetchval("select count(*) from orders") == 10
+
+
+@pytest.mark.parametrize("sql", [pytest.param(sql, id=id) for id, sql in ONLY_SQLITE.items()])
+async def test_what_does_not_only_read_is_refused_on_sqlite(sqlite: str, sql: str) -> None:
+    with pytest.raises(Refused):
+        await inspected(sqlite, sql)
+
+
+@pytest.mark.parametrize("sql", ["select 1 as a; select 2", "select 1 as a) as q; drop table orders; --"])
+async def test_second_statement_is_refused_though_the_scanner_let_it_pass(url: str, sql: str) -> None:
+    async with lent(url) as (driver, connection):
+        with pytest.raises(Refused):
+            await driver.inspect(connection, [sql], {})
+
+
+@pytest.mark.parametrize(
+    ("sql", "at"),
+    [
+        pytest.param("select nme from people", "nme", id="column"),
+        pytest.param("select id from people where id in (:ids) and nme = 1", "nme", id="after a list"),
+        pytest.param("select id from people where id = :a and :a = nme", "nme", id="after parameters"),
+        pytest.param("select id from people\nwhere x.y = :a", "x.y", id="on another line"),
+        pytest.param("select id from", "", id="at the end"),
+        pytest.param("selec id from people", "selec", id="at the beginning"),
+        pytest.param("select app.twice(id, nextval('numbers')) as a from people", "app.twice", id="function"),
+        pytest.param("select id, NextVal ('numbers') as n from people", "NextVal", id="acting function"),
+        pytest.param("select id from people where born = :a", ":a", id="parameter"),
+    ],
+)
+async def test_complaint_tells_the_place(postgresql: str, sql: str, at: str) -> None:
+    with pytest.raises(Refused) as caught:
+        await inspected(postgresql, sql, a="integer", ids="integer[]")
+
+    assert caught.value.offset == (sql.index(at) if at else len(sql))
+
+
+@pytest.mark.parametrize("sql", ["select id, id from orders", "select 1 as a, 2 as a"])
+async def test_columns_by_one_name_are_refused(url: str, sql: str) -> None:
+    with pytest.raises(Refused, match=r"2 columns are named '(id|a)'"):
+        await inspected(url, sql)
+
+
+async def test_names_in_another_case_are_the_same_to_sqlite_alone(postgresql: str, sqlite: str) -> None:
+    sql = 'select 1 as a, 2 as "A"'
+
+    found = await inspected(postgresql, sql)
+
+    assert list(shown(found)) == ["a", "A"]
+    with pytest.raises(Refused):
+        await inspected(sqlite, sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        pytest.param("select p, p from people p", id="columns by one name"),
+        pytest.param("select p, row(1) from people p", id="type that no column can have"),
+        pytest.param("select 1 as a where daterange(now()::date, null) && :a", id="range"),
+    ],
+)
+async def test_what_the_driver_cannot_tell_is_refused(postgresql: str, sql: str) -> None:
+    with pytest.raises(Refused):
+        await inspected(postgresql, sql, a="text")
+
+
+async def test_query_without_columns_is_refused(postgresql: str) -> None:
+    with pytest.raises(Refused, match="no columns"):
+        await inspected(postgresql, "select from people")
+
+
+async def test_functions_of_users_are_listed(postgresql: str) -> None:
+    found = await inspected(
+        postgresql, "select app.touch(total) as a, app.nextval(1) as b, abs(1) as c from orders"
+    )
+
+    assert found.functions == ("app.nextval", "app.touch")
+
+
+GRANTS = "grant usage on schema app to {}; grant select on orders, totals, people to {};"
+
+
+@pytest.fixture
+def no_temp(postgresql: str, postgresql_login: Any) -> Iterator[str]:
+    """Give the URL of a login that makes no temporary views."""
+    grants = f"revoke temporary on database {postgresql.rpartition('/')[2]} from public; {GRANTS}"
+    with postgresql_login(postgresql, grants) as url:
+        yield url
+
+
+async def test_login_without_temporary_views_learns_types_alone(no_temp: str) -> None:
+    sql = "select id, name, mail, kind, rate from people where kind = :k limit :n"
+
+    found = await inspected(no_temp, sql, k="text", n="integer")
+
+    assert shown(found) == {
+        "id": "bigint",
+        "name": "character varying",
+        "mail": "character varying",
+        "kind": "app.kind",
+        "rate": "numeric",
+    }
+    assert {name: type.name for name, type in found.parameters.items()} == {"k": "app.kind", "n": "bigint"}
+    assert (found.reads, found.functions, found.exact) == (None, (), True)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select setval('numbers', 5) as n",
+        "select pg_catalog . \"nextval\" /* ( */ ('numbers') as n",
+        "select id from orders for update",
+        "delete from orders",
+    ],
+)
+async def test_login_without_temporary_views_is_refused_what_acts(no_temp: str, sql: str) -> None:
+    with pytest.raises(Refused):
+        await inspected(no_temp, sql)
+
+
+async def test_login_that_is_told_to_read_only_learns_everything(
+    postgresql: str, postgresql_login: Any
+) -> None:
+    with postgresql_login(
+        postgresql,
+        f"grant temporary on database {postgresql.rpartition('/')[2]} to {{}};"
+        f" alter role {{}} set default_transaction_read_only = on; {GRANTS}",
+    ) as url:
+        found = await inspected(url, "select id, mail from people")
+
+    assert shown(found) == {"id": "bigint!", "mail": "app.email"}
+    assert reads(found) == {"public.people.id", "public.people.mail"}
+
+
+async def test_table_that_the_login_may_not_read_is_refused(no_temp: str) -> None:
+    with pytest.raises(Refused, match="permission denied"):
+        await inspected(no_temp, "select id from parent")
+
+
+async def test_connection_is_as_it_was(postgresql: str) -> None:
+    async with lent(postgresql) as (driver, connection):
+        for sql in ("select id from people", "selec", "select id from people for update"):
+            try:
+                await driver.inspect(connection, [sql], {})
+            except Refused:
+                continue
+        assert not connection.is_in_transaction()
+        assert await connection.fetchval("select count(*) from pg_class where relname like 'dbtools%'") == 0
+        assert await connection.fetchval("show statement_timeout") == "0"
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        pytest.param(
+            "select id, name, born, rate, doc from people",
+            {"id": "integer", "name": "varchar(80)", "born": "date", "rate": "decimal(12,2)", "doc": "json"},
+            id="columns",
+        ),
+        pytest.param(
+            "select count(*), total + 1, max(total) as m from orders",
+            {"count(*)": "any", "total + 1": "any", "m": "any"},
+            id="expressions",
+        ),
+        pytest.param(
+            "with p as (select rate from people) select * from p", {"rate": "decimal(12,2)"}, id="CTE"
+        ),
+        pytest.param(
+            "select * from adults", {"id": "integer", "name": "varchar(80)", "born": "date"}, id="view"
+        ),
+        pytest.param(
+            "select s.id, (select name from people limit 1) as n from (select id from orders) as s",
+            {"id": "integer", "n": "varchar(80)"},
+            id="subqueries",
+        ),
+        pytest.param(
+            "select rank() over (order by total) as r, id from orders",
+            {"r": "any", "id": "integer"},
+            id="window",
+        ),
+        pytest.param("values (1, 'a')", {"column1": "any", "column2": "any"}, id="values"),
+        pytest.param("select body from notes where notes match :q", {"body": "any"}, id="virtual table"),
+        pytest.param(
+            "select id as 'a b', name as [c d] from people -- x",
+            {"a b": "integer", "c d": "varchar(80)"},
+            id="odd names",
+        ),
+    ],
+)
+async def test_columns_on_sqlite(sqlite: str, sql: str, columns: Mapping[str, str]) -> None:
+    found = await inspected(sqlite, sql, q="text")
+
+    assert (shown(found), found.exact, found.casts) == (columns, False, {})
+
+
+@pytest.mark.parametrize(
+    ("sql", "exact"),
+    [
+        pytest.param("select id, v, n from exact", True, id="strict"),
+        pytest.param(
+            "with e as (select v from exact) select e.v, x.id from e join exact x", True, id="joined"
+        ),
+        pytest.param("select free from exact", False, id="any"),
+        pytest.param("select id, n + 1 as m from exact", False, id="expression"),
+        pytest.param("select v from exact union all select 5", False, id="union"),
+        pytest.param("select v from both_of", False, id="union in a view"),
+        pytest.param("select exact.v from exact join people using (id)", False, id="other table"),
+    ],
+)
+async def test_only_strict_columns_are_exact_on_sqlite(sqlite: str, sql: str, exact: bool) -> None:
+    found = await inspected(sqlite, sql)
+
+    assert found.exact is exact
+
+
+async def test_parameters_on_sqlite_are_as_declared(sqlite: str) -> None:
+    declared = {
+        "a": "integer",
+        "b": "number",
+        "c": "decimal",
+        "d": "text",
+        "e": "boolean",
+        "f": "date",
+        "g": "time",
+        "h": "timestamp",
+        "i": "uuid",
+        "j": "json",
+        "k": "integer[]",
+    }
+    sql = "select :a, :b, :c, :d, :e, :f, :g, :h, :i, :j, :claims.x where 1 in (:k) limit :a"
+
+    found = await inspected(sqlite, sql, **declared)
+
+    families = {name: type.family for name, type in found.parameters.items()}
+    assert families == {
+        "a": Family.INTEGER,
+        "b": Family.NUMBER,
+        "c": Family.DECIMAL,
+        "d": Family.TEXT,
+        "e": Family.BOOLEAN,
+        "f": Family.DATE,
+        "g": Family.TIME,
+        "h": Family.TIMESTAMP,
+        "i": Family.TEXT,
+        "j": Family.JSON,
+        "claims.x": Family.TEXT,
+        "k": Family.ARRAY,
+    }
+    assert found.parameters["f"] == column_type("date", strict=False)
+    assert found.parameters["k"].element == column_type("integer", strict=False)
+
+
+async def test_file_is_not_written(sqlite: str) -> None:
+    before = _folder(sqlite)
+
+    await inspected(sqlite, "select id from people where id = :id", id="integer")
+
+    assert _folder(sqlite) == before
+
+
+def _folder(url: str) -> Mapping[str, bytes]:
+    folder = Path(url.removeprefix("sqlite:///")).parent
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select nme from people",
+        "select from people",
+        "select id from people where id =",
+        "select * from nothing",
+    ],
+)
+async def test_sqlite_complains_in_its_own_words(sqlite: str, sql: str) -> None:
+    with pytest.raises(Refused, match=r"no such|syntax error|incomplete"):
+        await inspected(sqlite, sql)
+
+
+LISTS = [
+    ("x in (:ids)", "x = any(:ids)", "x in (J(:ids))"),
+    ("x IN ( :ids )", "x = any( :ids )", "x in (J( :ids ))"),
+    ("x not in (:ids)", "x <> all(:ids)", "x not in (J(:ids))"),
+    ("x Not /* in ( */ in\n(:ids) and y", "x <> all(:ids) and y", "x not in (J(:ids)) and y"),
+    ("x = any(:ids)", "x = any(:ids)", "x in (J(:ids))"),
+    ("x <> ALL (:ids)", "x <> all(:ids)", "x not in (J(:ids))"),
+    ("x != all(:ids)", "x <> all(:ids)", "x not in (J(:ids))"),
+    ("x <= any(:ids)", "x <= any(:ids)", "x <= any(:ids)"),
+    ("x in (1, :ids)", "x in (1, :ids)", "x in (1, :ids)"),
+    ("x in (:ids, 1)", "x in (:ids, 1)", "x in (:ids, 1)"),
+    ("x in (:one)", "x in (:one)", "x in (:one)"),
+    ("f(:ids)", "f(:ids)", "f(:ids)"),
+    ("x = -- in (\n:ids", "x = -- in (\n:ids", "x = -- in (\n:ids"),
+    ("x in (:ids) or y in (:ids)", "x = any(:ids) or y = any(:ids)", "x in (J(:ids)) or y in (J(:ids))"),
+]
+
+
+@pytest.mark.parametrize(("sql", "postgresql_sql", "sqlite_sql"), LISTS)
+def test_lists_are_written_as_the_database_reads_them(sql: str, postgresql_sql: str, sqlite_sql: str) -> None:
+    for scheme, forms, expected in (
+        ("postgresql://", POSTGRESQL_LISTS, postgresql_sql),
+        ("sqlite://", SQLITE_LISTS, sqlite_sql.replace("J(", "select value from json_each(")),
+    ):
+        lexis = dialect_of(scheme).lexis
+        pieces = scan(sql, lexis).pieces
+
+        written = with_lists(pieces, {"ids"}.__contains__, lexis, forms)
+
+        assert "".join(map(str, written)) == expected
+        assert [isinstance(each, Parameter) for each in written] == [
+            isinstance(each, Parameter) for each in pieces
+        ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("id in (:ids)", {0: 0, 3: 3, 10_000: 10}),
+        ("id = any(:ids)", {0: 0, 3: 3, 10_000: 10}),
+        ("id not in (:ids)", {0: 10, 3: 7, 10_000: 0}),
+        ("id <> all(:ids)", {0: 10, 3: 7, 10_000: 0}),
+    ],
+)
+async def test_lists_of_any_length_run(
+    url: str, dialect: str, condition: str, rows: Mapping[int, int]
+) -> None:
+    lexis = dialect_of(url).lexis
+    pieces = scan(f"select count(*) as n from orders where {condition}", lexis).pieces
+    forms = POSTGRESQL_LISTS if dialect == "postgresql" else SQLITE_LISTS
+    written = with_lists(pieces, {"ids"}.__contains__, lexis, forms)
+    sql = "".join(each if isinstance(each, str) else "$1" for each in written)
+
+    async with lent(url) as (driver, connection):
+        await driver.inspect(connection, pieces, declarations({"ids": "integer[]"}))
+        for length, expected in rows.items():
+            ids = list(range(1, length + 1))
+            if dialect == "postgresql":
+                assert await connection.fetchval(sql, ids) == expected
+            else:
+                cursor = await connection.execute(sql, (json.dumps(ids),))
+                assert await cursor.fetchone() == (expected,)
