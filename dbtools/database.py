@@ -1,19 +1,19 @@
 """The database that is served: its catalog, and a pool of connections that can only read."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
 
 from dbtools.catalog import Catalog, Selection, Table
 from dbtools.dialects import dialect_of, load_driver
-from dbtools.parameters import Fragment, Parameter
+from dbtools.parameters import Fragment
 from dbtools.policy import Role
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Pool
-    from dbtools.dialects.inspected import Declared, Inspected
+    from dbtools.dialects.inspected import Inspect
 
 
 NO_SESSION: Mapping[str, str] = {}
@@ -58,16 +58,9 @@ class Database:
         async with self.connection() as connection:
             return await driver.casts(connection, table, condition, session)
 
-    async def inspect(
-        self, pieces: Sequence[str | Parameter], declared: "Mapping[str, Declared]"
-    ) -> "Inspected":
-        """Return what the database says of the query in *pieces*, or raise Refused."""
-        driver = await self.driver()
-        async with self.connection() as connection:
-            try:
-                return await driver.inspect(connection, pieces, declared)
-            except driver.errors as exc:
-                raise driver.translate(exc) from exc
+    def inspector(self) -> "AbstractAsyncContextManager[Inspect]":
+        """Lend what asks the database of queries, or raise DatabaseUnavailable."""
+        return self._dialect.inspector(self.url)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[object]:

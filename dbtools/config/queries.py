@@ -12,7 +12,7 @@ from dbtools.config.roles import Held
 from dbtools.config.sections import Settings
 from dbtools.database import Database
 from dbtools.dialects import dialect_of
-from dbtools.dialects.inspected import Declared, Inspected
+from dbtools.dialects.inspected import Declared, Inspect, Inspected
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, Source, restrict
 from dbtools.queries import Query, read_queries
@@ -74,20 +74,21 @@ async def library_of(settings: Settings, catalog: Catalog, database: Database) -
     findings = list(problems)
     permitted: list[Permitted] = []
     taken = {*define(Setting(catalog=catalog)), *NAMES}
-    for query in queries:
-        if query.name in taken:
-            message = f"query {query.name}: a tool of the tables has this name already."
-            findings.append(Finding(code="bad_query", message=message, source=query.source))
-            continue
-        try:
-            permitted.append(await _permitted(settings, query, database))
-        except errors.Refused as exc:
-            message = f"query {query.name} is withdrawn: {exc}"
-            findings.append(Finding(code="withdrawn", message=message, source=query.source))
+    async with database.inspector() as inspect:
+        for query in queries:
+            if query.name in taken:
+                message = f"query {query.name}: a tool of the tables has this name already."
+                findings.append(Finding(code="bad_query", message=message, source=query.source))
+                continue
+            try:
+                permitted.append(await _permitted(settings, query, inspect))
+            except errors.Refused as exc:
+                message = f"query {query.name} is withdrawn: {exc}"
+                findings.append(Finding(code="withdrawn", message=message, source=query.source))
     return Library(queries=tuple(permitted), findings=tuple(findings))
 
 
-async def _permitted(settings: Settings, query: Query, database: Database) -> Permitted:
+async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Permitted:
     """Return *query* with what the database says of its variants, or raise Refused."""
     declared = {each.name: Declared(type=str(each.type), array=each.array) for each in query.parameters}
     variants = [query.body.written(present) for present in query.body.variants()]
@@ -95,7 +96,7 @@ async def _permitted(settings: Settings, query: Query, database: Database) -> Pe
     for variant in variants:
         names = {parameter.name for parameter in variant.parameters}
         known = {name: each for name, each in declared.items() if name in names}
-        found.append(await database.inspect(variant.pieces, known))
+        found.append(await inspect(variant.pieces, known))
     _check_columns(found)
     types = {name: type for each in found for name, type in each.parameters.items()}
     casts = {name: cast for each in found for name, cast in each.casts.items()}

@@ -5,6 +5,7 @@ pool, compiles and runs statements; it is loaded at the first call, since it cos
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +18,7 @@ from dbtools.policy import Role
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver
+    from dbtools.dialects.inspected import Inspect
 
 __all__ = ["DIALECTS", "Dialect", "dialect_of", "load_driver", "resolved_url", "url_of_file"]
 
@@ -25,6 +27,9 @@ class Dialect(Protocol):
     """The half of a dialect that reads catalogs."""
 
     lexis: Lexis
+
+    def inspector(self, url: str) -> "AbstractAsyncContextManager[Inspect]":
+        """Lend what asks the database at *url* of queries, or raise DatabaseUnavailable."""
 
     async def introspect(self, url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
         """Return what the database at *url* holds, or raise DatabaseUnavailable.

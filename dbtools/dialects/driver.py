@@ -1,15 +1,14 @@
 """What a dialect must do to run statements: the seam between `database`, `execution` and the drivers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from dbtools.catalog import Table
 from dbtools.column_types import ColumnType
-from dbtools.dialects.inspected import Declared, Inspected
 from dbtools.errors import CallError
-from dbtools.parameters import Fragment, Parameter
+from dbtools.parameters import Fragment
 from dbtools.statement import Output, Shape
 
 CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
@@ -72,15 +71,6 @@ class Driver(Protocol):
         Where it knows none, since its values have types of their own, there are none. Raise Refused, with the
         database's own words, which are for operators, where it does not understand the condition, or does not
         let whoever has the settings *session* read what is in it.
-        """
-
-    async def inspect(
-        self, connection: object, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]
-    ) -> Inspected:
-        """Return what the database says of the query in *pieces*, whose parameters are *declared*.
-
-        A claim is not declared: it is what the database takes it for, else a text. Raise Refused, with the
-        database's own words and their `offset` in the query, where it does not work, or does not only read.
         """
 
     def compile(self, shape: Shape) -> Plan:

@@ -1,13 +1,14 @@
 """What a database says of a query before it is ever called, as values."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dbtools.catalog import Column
 from dbtools.column_types import ColumnType, quoted
 from dbtools.errors import Refused
+from dbtools.parameters import Parameter
 
 NOT_READING = "This is not one statement that only reads: a query is a SELECT, with or without a WITH."
 
@@ -42,6 +43,19 @@ class Inspected:
     reads: frozenset[Read] | None  #: at least what is read; None where the database does not tell
     functions: tuple[str, ...]  #: not the system's, where reads are told: what they read is not among that
     exact: bool  #: whether every cell of each column surely has its type
+
+
+class Inspect(Protocol):
+    """What asks a database of queries."""
+
+    async def __call__(
+        self, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared], /
+    ) -> Inspected:
+        """Return what the database says of the query in *pieces*, whose parameters are *declared*.
+
+        A claim is not declared: it is what the database takes it for, else a text. Raise Refused, with the
+        database's own words and their `offset` in the query, where it does not work, or does not only read.
+        """
 
 
 def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:

@@ -12,7 +12,7 @@ from dbtools.column_types import Family
 from dbtools.dialects import dialect_of, load_driver
 from dbtools.dialects.inspected import Declared, Inspected, Read
 from dbtools.dialects.lists import with_lists
-from dbtools.dialects.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS
+from dbtools.dialects.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS, inspect_query
 from dbtools.dialects.sqlite.inspection import LIST_FORMS as SQLITE_LISTS
 from dbtools.dialects.sqlite.types import column_type
 from dbtools.errors import Refused
@@ -81,13 +81,13 @@ def declarations(declared: Mapping[str, str]) -> Mapping[str, Declared]:
 
 
 @asynccontextmanager
-async def lent(url: str) -> AsyncIterator[tuple[Any, Any]]:
-    """Give the driver of *url*, and one of its connections."""
+async def lent(url: str) -> AsyncIterator[Any]:
+    """Lend a connection of the driver of *url*."""
     driver = load_driver(url)
     pool = driver.open_pool(url)
     try:
         async with pool.connection() as connection:
-            yield driver, connection
+            yield connection
     finally:
         await pool.close()
 
@@ -95,9 +95,8 @@ async def lent(url: str) -> AsyncIterator[tuple[Any, Any]]:
 async def inspected(url: str, sql: str, **declared: str) -> Inspected:
     """Return what the database at *url* says of *sql*, whose parameters are *declared*."""
     pieces = scan(sql, dialect_of(url).lexis).pieces
-    async with lent(url) as (driver, connection):
-        result: Inspected = await driver.inspect(connection, pieces, declarations(declared))
-        return result
+    async with dialect_of(url).inspector(url) as inspect:
+        return await inspect(pieces, declarations(declared))
 
 
 @pytest.fixture(scope="module")
@@ -537,9 +536,9 @@ async def test_what_does_not_only_read_is_refused_on_sqlite(sqlite: str, sql: st
 
 @pytest.mark.parametrize("sql", ["select 1 as a; select 2", "select 1 as a) as q; drop table orders; --"])
 async def test_second_statement_is_refused_though_the_scanner_let_it_pass(url: str, sql: str) -> None:
-    async with lent(url) as (driver, connection):
+    async with dialect_of(url).inspector(url) as inspect:
         with pytest.raises(Refused):
-            await driver.inspect(connection, [sql], {})
+            await inspect([sql], {})
 
 
 @pytest.mark.parametrize(
@@ -666,10 +665,10 @@ async def test_table_that_the_login_may_not_read_is_refused(no_temp: str) -> Non
 
 
 async def test_connection_is_as_it_was(postgresql: str) -> None:
-    async with lent(postgresql) as (driver, connection):
+    async with lent(postgresql) as connection:
         for sql in ("select id from people", "selec", "select id from people for update"):
             try:
-                await driver.inspect(connection, [sql], {})
+                await inspect_query(connection, [sql], {})
             except Refused:
                 continue
         assert not connection.is_in_transaction()
@@ -858,8 +857,7 @@ async def test_lists_of_any_length_run(
     written = with_lists(pieces, {"ids"}.__contains__, lexis, forms)
     sql = "".join(each if isinstance(each, str) else "$1" for each in written)
 
-    async with lent(url) as (driver, connection):
-        await driver.inspect(connection, pieces, declarations({"ids": "integer[]"}))
+    async with lent(url) as connection:
         for length, expected in rows.items():
             ids = list(range(1, length + 1))
             if dialect == "postgresql":

@@ -7,23 +7,14 @@ import asyncpg
 from dbtools import errors
 from dbtools.catalog import Catalog, Selection
 from dbtools.dialects.postgresql.grants import write_script
+from dbtools.dialects.postgresql.inspection import inspector
 from dbtools.dialects.postgresql.introspection import check_version, read_catalog
 from dbtools.dialects.postgresql.location import connect
 from dbtools.dialects.postgresql.session import apply
-from dbtools.parameters import Lexis
+from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.policy import Role
 
-__all__ = ["grants", "introspect", "lexis"]
-
-lexis = Lexis(
-    nested_comments=True,
-    dollar_quotes=True,
-    escape_strings=True,
-    brackets=False,
-    backticks=False,
-    line_ends="\n\r",
-    native_marks="$",
-)
+__all__ = ["grants", "inspector", "introspect", "lexis"]
 
 
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:

@@ -10,12 +10,13 @@ from dbtools.aggregates import Measure
 from dbtools.catalog import Table
 from dbtools.column_types import Family
 from dbtools.dialects.driver import CELLS_HELD, Fetched, Plan
-from dbtools.dialects.inspected import Declared, Inspected
 from dbtools.dialects.pool import EnginePool
-from dbtools.dialects.postgresql import lexis, location
+from dbtools.dialects.postgresql import location
+from dbtools.dialects.postgresql.codecs import set_codecs
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
-from dbtools.dialects.postgresql.inspection import LIST_FORMS, inspect_query
+from dbtools.dialects.postgresql.inspection import LIST_FORMS
 from dbtools.dialects.postgresql.session import apply
+from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, roll_back
 from dbtools.dialects.postgresql.types import sql_name
 from dbtools.dialects.queries import compile_query
@@ -31,7 +32,7 @@ from dbtools.errors import (
     TimedOut,
     Unreadable,
 )
-from dbtools.parameters import Fragment, Parameter
+from dbtools.parameters import Fragment
 from dbtools.results import Cut
 from dbtools.statement import Output, QueryShape, Shape
 
@@ -79,12 +80,6 @@ class PostgresqlDriver:
         finally:
             await roll_back(connection)
         return tuple(sql_name(each) for each in prepared.get_parameters())
-
-    async def inspect(
-        self, connection: Any, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]
-    ) -> Inspected:
-        """Return what the server says of the query in *pieces*."""
-        return await inspect_query(connection, pieces, declared)
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -167,31 +162,7 @@ from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (
 
 async def _prepare(connection: Any) -> None:
     await connection.execute(PIN_PATH)
-    await _set_codecs(connection)
-
-
-async def _set_codecs(connection: Any) -> None:
-    """Let temporal values and decimals come as the server writes them: the driver's own lose some."""
-    for name in ("date", "time", "timetz", "interval", "numeric", "uuid", "inet"):
-        await _set_codec(connection, name, str)
-    # Read as four bytes, 0.1 would be shown as 0.10000000149011612.
-    await _set_codec(connection, "float4", float)
-    await _set_codec(connection, "timestamp", _with_t)
-    await _set_codec(connection, "timestamptz", _in_utc)
-
-
-async def _set_codec(connection: Any, name: str, decoder: Any) -> None:
-    await connection.set_type_codec(name, schema="pg_catalog", format="text", encoder=str, decoder=decoder)
-
-
-def _with_t(text: str) -> str:
-    """Return a timestamp as RFC 3339 writes it, with T between date and time."""
-    return text.replace(" ", "T", 1)
-
-
-def _in_utc(text: str) -> str:
-    """Return a timestamp of a session in UTC as RFC 3339 writes it, with Z for its zone."""
-    return text.replace(" ", "T", 1).replace("+00", "Z", 1)
+    await set_codecs(connection)
 
 
 async def _records(

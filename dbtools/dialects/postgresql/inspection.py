@@ -5,7 +5,8 @@ it that is rolled back: with the view it keeps which columns are read, which fun
 types with their lengths and domains. Of a view that the query names only the view's own columns are told.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,16 +17,18 @@ from asyncpg import Record
 
 from dbtools.catalog import Column
 from dbtools.column_types import ColumnType, Family
-from dbtools.dialects.inspected import Declared, Inspected, Read, check_names, refusal
+from dbtools.dialects.inspected import Declared, Inspect, Inspected, Read, check_names, refusal
 from dbtools.dialects.lists import ListForms, with_lists
-from dbtools.dialects.postgresql import catalog_queries, lexis
+from dbtools.dialects.postgresql import catalog_queries
 from dbtools.dialects.postgresql.acting import is_acting
+from dbtools.dialects.postgresql.codecs import set_codecs
 from dbtools.dialects.postgresql.kept_queries import (
     WHOLE_ROW,
     functions_of,
     origins_of,
     reads_of,
 )
+from dbtools.dialects.postgresql.location import connect
 from dbtools.dialects.postgresql.prepared_queries import (
     PASSING,
     Piece,
@@ -34,8 +37,10 @@ from dbtools.dialects.postgresql.prepared_queries import (
     prepare_query,
     refused,
 )
+from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import rolled_back
 from dbtools.dialects.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber
+from dbtools.errors import DatabaseUnavailable
 from dbtools.parameters import Kind, Token, tokenize
 
 #: What connections have read of the system's own types, which stay as they are: it takes a millisecond each.
@@ -151,6 +156,24 @@ join pg_catalog.pg_namespace as n on n.oid = f.pronamespace
 where f.oid = any($1::pg_catalog.oid[])
 order by n.nspname, f.proname
 """
+
+
+@asynccontextmanager
+async def inspector(url: str) -> AsyncIterator[Inspect]:
+    """Lend what asks the server of queries, all on one connection."""
+    connection = await connect(url)
+    # What the driver has no codec for then is what it has none for in a call.
+    await set_codecs(connection)
+
+    async def inspect(pieces: Sequence[Piece], declared: Mapping[str, Declared], /) -> Inspected:
+        return await inspect_query(connection, pieces, declared)
+
+    try:
+        yield inspect
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
+        raise DatabaseUnavailable("The queries cannot be held against the database.") from exc
+    finally:
+        await connection.close(timeout=5)
 
 
 async def inspect_query(

@@ -5,23 +5,14 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from dbtools.catalog import Catalog, Selection
+from dbtools.dialects.sqlite.inspection import inspector
 from dbtools.dialects.sqlite.introspection import read_catalog
 from dbtools.dialects.sqlite.location import connect, location_of
+from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.errors import ConfigurationError, Refused
-from dbtools.parameters import Lexis
 from dbtools.policy import Role
 
-__all__ = ["grants", "introspect", "lexis"]
-
-lexis = Lexis(
-    nested_comments=False,
-    dollar_quotes=False,
-    escape_strings=False,
-    brackets=True,
-    backticks=True,
-    line_ends="\n",
-    native_marks="?@$#:",
-)
+__all__ = ["grants", "inspector", "introspect", "lexis"]
 
 
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:

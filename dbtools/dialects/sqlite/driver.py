@@ -3,27 +3,25 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import aiosqlite
 import anyio
 
 from dbtools.catalog import Table
 from dbtools.dialects.driver import Fetched, Plan
-from dbtools.dialects.inspected import Declared, Inspected
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.queries import compile_query
 from dbtools.dialects.selects import compile_select, driver_values
-from dbtools.dialects.sqlite import lexis
 from dbtools.dialects.sqlite.giant import GiantJob, filtering_plan, giant_plan
 from dbtools.dialects.sqlite.grammar import SqliteGrammar, list_parameter, parameter
 from dbtools.dialects.sqlite.guard import secure
-from dbtools.dialects.sqlite.inspection import LIST_FORMS, inspect_query
+from dbtools.dialects.sqlite.inspection import LIST_FORMS
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
+from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.errors import (
     Busy,
     CallError,
@@ -41,7 +39,6 @@ CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connection is given up
 
 T = TypeVar("T")
-LOCATIONS: WeakKeyDictionary[aiosqlite.Connection, Location] = WeakKeyDictionary()
 GIVEN_UP: set[aiosqlite.Connection] = set()  #: their threads are still busy with what was stopped
 
 
@@ -79,12 +76,6 @@ class SqliteDriver:
         except sqlite3.Error as exc:
             raise Refused(f"{exc}.") from exc
         return ()
-
-    async def inspect(
-        self, connection: Any, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]
-    ) -> Inspected:
-        """Return what SQLite says of the query in *pieces*, on a connection that is opened for it."""
-        return await asyncio.to_thread(inspect_query, LOCATIONS[connection], pieces, declared)
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -161,7 +152,6 @@ async def _connect(where: Location) -> aiosqlite.Connection:
     try:
         opened = await connection
         await on_thread(opened, secure)
-        LOCATIONS[opened] = where
     except sqlite3.Error as exc:
         raise unavailable(where, exc) from exc
     return opened

@@ -14,6 +14,7 @@ from dbtools.aggregates import Bucket, Function
 from dbtools.column_types import MOMENTS, NUMERIC, ColumnType, Family
 from dbtools.dialects.selects import CLAIM, ESCAPE, Truth
 from dbtools.dialects.sources import Element
+from dbtools.dialects.sqlite.guard import UNHEX
 from dbtools.dialects.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
 
@@ -36,7 +37,6 @@ CLAIM_CASTS: Mapping[str, Any] = {
     "numeric": sa.NUMERIC,
     "text": sa.TEXT,
 }
-UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 
 
 class SqliteGrammar:

@@ -3,8 +3,7 @@
 import sqlite3
 from contextlib import suppress
 
-from dbtools.dialects.sqlite.grammar import UNHEX
-
+UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
 #: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}

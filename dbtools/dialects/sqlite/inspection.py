@@ -5,22 +5,23 @@ stand; a temporary view has the types. Both are done on a connection of their ow
 the file is opened for reading only. Of a view that the query names only the view's own columns are told.
 """
 
+import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from dbtools.catalog import Column
 from dbtools.column_types import ColumnType, Family
-from dbtools.dialects.inspected import NOT_READING, Declared, Inspected, Read, check_names, refusal
+from dbtools.dialects.inspected import NOT_READING, Declared, Inspect, Inspected, Read, check_names, refusal
 from dbtools.dialects.lists import ListForms, with_lists
-from dbtools.dialects.sqlite import lexis
 from dbtools.dialects.sqlite.ddl import fold
 from dbtools.dialects.sqlite.guard import authorize, secure
-from dbtools.dialects.sqlite.location import Location, connect
+from dbtools.dialects.sqlite.location import Location, connect, location_of
+from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.dialects.sqlite.types import column_type
 from dbtools.parameters import Kind, Parameter, tokenize
 
@@ -86,6 +87,17 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
         functions=(),
         exact=not any(column.type.lenient for column in columns),
     )
+
+
+@asynccontextmanager
+async def inspector(url: str) -> AsyncIterator[Inspect]:
+    """Lend what asks SQLite of queries, each on a connection and a thread of its own."""
+    location = location_of(url)
+
+    async def inspect(pieces: Sequence[Piece], declared: Mapping[str, Declared], /) -> Inspected:
+        return await asyncio.to_thread(inspect_query, location, pieces, declared)
+
+    yield inspect
 
 
 @dataclass(frozen=True, kw_only=True)
