@@ -96,6 +96,12 @@ class Calls:
             tally.completed(found)
         return found
 
+    def refuse(self, request: Request, code: str) -> None:
+        """Write down a *request* that went no further."""
+        if self._log is not None:
+            tally = Tally(outcome=Outcome.ERROR, code=code)
+            self._log.record(_entry(request, tally, datetime.now(UTC), 0.0, frozenset()))
+
     @asynccontextmanager
     async def _around(self, request: Request) -> AsyncIterator[Tally]:
         tally = Tally()

@@ -6,7 +6,7 @@ Results are plain mappings, which the SDK checks and narrows to the version that
 import base64
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from typing import Any
@@ -18,6 +18,7 @@ from mcp.server.caching import CACHEABLE_METHODS, CacheHint
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from dbtools import __version__, errors
 from dbtools.cells import visible
@@ -31,6 +32,7 @@ from dbtools.tools import ToolDefinition, tool_content
 
 PAGE = 200  #: tools
 PROGRESS = 1.0  #: seconds between two reports
+MALFORMED = "malformed"  #: the code of a call that is no request of the protocol
 RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
 LINKS_SINCE = "2025-06-18"
 AUDIO_SINCE = "2025-03-26"
@@ -38,6 +40,7 @@ AUDIO_SINCE = "2025-03-26"
 CACHING: Mapping[Any, CacheHint] = dict.fromkeys(CACHEABLE_METHODS, CacheHint(ttl_ms=0, scope="private"))
 
 Context = ServerRequestContext[Any, Any]
+CallNext = Callable[[Context], Awaitable[Any]]
 Identify = Callable[[Context], Caller]  #: who makes a request
 Content = dict[str, object]
 TEMPLATES: list[Content] = [
@@ -81,6 +84,7 @@ def build_server(
     calls = calls or Calls(toolbox, Quotas(), None)
     protocol = Protocol(toolbox, identify, calls, listed or anyio.Event())
     page = types.PaginatedRequestParams
+    server.middleware.append(protocol.note_malformed)
     server.add_request_handler("tools/list", page, protocol.list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, protocol.call_tool)
     server.add_request_handler("resources/list", page, protocol.list_resources)
@@ -104,6 +108,17 @@ class Protocol:
         self._calls = calls
         self._has_listed = listed
         self._listed: tuple[tuple[ToolDefinition, ...], list[Content]] = ((), [])
+
+    async def note_malformed(self, ctx: Context, call_next: CallNext) -> Any:
+        """Write down a call that the SDK refuses because it has no name, or arguments that are no object."""
+        try:
+            return await call_next(ctx)
+        except ValidationError:
+            params = ctx.params or {}
+            if ctx.method == "tools/call":
+                request = self._request(ctx, str(params.get("name", "")), {})
+                self._calls.refuse(request, MALFORMED)
+            raise
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """Answer `tools/list`, two hundred tools a page."""

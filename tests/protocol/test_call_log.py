@@ -227,3 +227,31 @@ def test_call_of_the_command_line_writes_nothing_to_stderr_otherwise(url: str, t
     result = run("call", str(path), "--role", "reader", "--claim", "author=ann", "get_note", "id=1")
 
     assert (result.exit_code, result.stderr) == (0, "")
+
+
+MALFORMED: list[dict[str, Any]] = [
+    {"name": "get_note", "arguments": [SECRET]},
+    {"arguments": {}},
+    {"name": f"{SECRET} x", "arguments": 5},
+]
+
+
+@pytest.mark.parametrize("version", [HANDSHAKES[0], HANDSHAKES[-1], MODERN])
+async def test_call_that_is_no_request_is_written_down_without_what_it_says(
+    url: str, version: str, tmp_path: Path
+) -> None:
+    path = _configured(tmp_path, url, 'file = "calls.jsonl"')
+    async with spawn(path, tmp_path, version=version, options=("--role", "reader")) as client:
+        await client.open()
+        for params in MALFORMED:
+            await client.error("tools/call", params)
+        client.hang_up()
+        assert await client.status() == 0
+
+    found = _entries(tmp_path / "calls.jsonl")
+    assert [(each["tool"], each["outcome"], each["code"]) for each in found] == [
+        ("get_note", "error", "malformed"),
+        ("…", "error", "malformed"),
+        ("…", "error", "malformed"),
+    ]
+    assert SECRET not in json.dumps(found)
