@@ -49,7 +49,7 @@ def _line(tool: str, *, ago: float = 0.0, **more: object) -> str:
 
 
 OLDEST = _line("list_orders", ago=200_000, role="support", identity="ann", rows=200, truncated=True)
-OLD = _line("get_order", ago=5_000, outcome="denied", code="denied", rows=None, truncated=None)
+OLD = _line("get_order", ago=14_400, outcome="denied", code="denied", rows=None, truncated=None)
 NEW = _line("list_customers", ago=600, outcome="error", code="bad_value", role="support")
 NEWEST = _line("list_orders", ago=10, outcome="timeout", code="timeout", duration=10.0)
 ALL = [OLDEST, OLD, NEW, NEWEST]
@@ -95,8 +95,8 @@ def test_json_prints_the_lines_as_they_are_stored(folder: Path) -> None:
         pytest.param(("--outcome", "denied"), [OLD], id="outcome"),
         pytest.param(("--outcome", "error", "--outcome", "timeout"), [NEW, NEWEST], id="outcomes"),
         pytest.param(("--since", "90000s"), [OLD, NEW, NEWEST], id="seconds"),
-        pytest.param(("--since", "30m"), [NEW, NEWEST], id="minutes"),
-        pytest.param(("--since", "1.5h"), [OLD, NEW, NEWEST], id="hours"),
+        pytest.param(("--since", "90m"), [NEW, NEWEST], id="minutes"),
+        pytest.param(("--since", "6.5h"), [OLD, NEW, NEWEST], id="hours"),
         pytest.param(("--since", "2d"), [OLD, NEW, NEWEST], id="days"),
         pytest.param(("--since", "3d"), ALL, id="more days"),
         pytest.param(("--since", "2020-03-01T12:00:00Z"), ALL, id="time"),
