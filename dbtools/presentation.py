@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dbtools.cells import dump, visible
+from dbtools.config import Review
 from dbtools.explanation import Explanation
-from dbtools.policy import Finding
 from dbtools.results import Answer
 from dbtools.toolbox import View
 from dbtools.tools import Surface, ToolDefinition, tool_content
@@ -55,8 +55,8 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
         _print(Text(told))
 
 
-def findings_json(findings: Sequence[Finding]) -> str:
-    """Return *findings* as `dbtools check --json` prints them."""
+def review_json(found: Review) -> str:
+    """Return *found* as `dbtools check --json` prints it."""
     shown = [
         {
             "level": each.level,
@@ -65,9 +65,19 @@ def findings_json(findings: Sequence[Finding]) -> str:
             "line": each.source.line,
             "message": each.message,
         }
-        for each in findings
+        for each in found.findings
     ]
-    return json.dumps({"findings": shown}, indent=2, ensure_ascii=False)
+    queries = {name: {"reads": list(reads)} for name, reads in found.reads.items()}
+    content = {"findings": shown} | ({"queries": queries} if queries else {})
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+def print_review(found: Review) -> None:
+    """Print *found*, each finding on a line, and what each query reads."""
+    lines = [str(finding) for finding in found.findings] or ["All is well."]
+    for name, reads in found.reads.items():
+        lines.append(f"The query {name} reads {visible(', '.join(reads)) or 'no table'}.")
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def explanation_json(found: Explanation) -> str:

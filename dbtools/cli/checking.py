@@ -10,9 +10,8 @@ import click
 from dbtools.cli.options import REFUSED, ExampleCommand, complaints, json_option, with_toolbox
 
 if TYPE_CHECKING:
-    from dbtools.config import Settings
+    from dbtools.config import Review, Settings
     from dbtools.database import Database
-    from dbtools.policy import Finding
 
 
 @click.command(cls=ExampleCommand, example="dbtools check dbtools.toml")
@@ -22,19 +21,19 @@ def check(target: str | None, as_json: bool) -> None:
     """Hold the configuration TARGET against the live database: exit status 1 where something is wrong."""
     with complaints():
         from dbtools.config import settings_of
-        from dbtools.presentation import findings_json
+        from dbtools.presentation import print_review, review_json
 
         settings = settings_of(target, Path.cwd())
-        findings = with_toolbox(settings, lambda _, database: _review(settings, database))
+        found = with_toolbox(settings, lambda _, database: _review(settings, database))
         if as_json:
-            click.echo(findings_json(findings))
+            click.echo(review_json(found))
         else:
-            click.echo("\n".join(map(str, findings)) or "All is well.")
-        if any(finding.level == "error" for finding in findings):
+            print_review(found)
+        if any(finding.level == "error" for finding in found.findings):
             sys.exit(REFUSED)
 
 
-async def _review(settings: "Settings", database: "Database") -> "tuple[Finding, ...]":
+async def _review(settings: "Settings", database: "Database") -> "Review":
     from dbtools.config import read_catalog, review
     from dbtools.server import review_server
 
@@ -42,11 +41,11 @@ async def _review(settings: "Settings", database: "Database") -> "tuple[Finding,
     served = await review_server(settings)
     # What is no terminal is read by programs.
     if not sys.stderr.isatty():
-        return (*await review(settings, catalog, database, lambda done, of, name: None), *served)
+        return await review(settings, catalog, database, lambda done, of, name: None, served)
     from dbtools.presentation import progress
 
     with progress("Checking") as report:
-        return (*await review(settings, catalog, database, report), *served)
+        return await review(settings, catalog, database, report, served)
 
 
 @click.command(cls=ExampleCommand, example="dbtools schema > dbtools.schema.json")

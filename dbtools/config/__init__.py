@@ -8,7 +8,7 @@ from dbtools.config.descriptions import described
 from dbtools.config.files import is_file, load, settings_of
 from dbtools.config.login import check_strictness, grants_of, posture_findings, unreadable_tables
 from dbtools.config.queries import library_of
-from dbtools.config.review import review
+from dbtools.config.review import Review, review
 from dbtools.config.roles import held, roles_of
 from dbtools.config.sections import (
     DatabaseSection,
@@ -28,6 +28,7 @@ __all__ = [
     "LimitsSection",
     "LogSection",
     "ResultsSection",
+    "Review",
     "Settings",
     "TableSection",
     "ToolsSection",

@@ -177,7 +177,7 @@ def _uncovered(permitted: Permitted, whole: Catalog, seen: Catalog) -> Iterator[
         places.setdefault((schema, name), []).append(column)
     for place, columns in places.items():
         table = seen.table(*place)
-        label = whole.label(known) if (known := whole.table(*place)) else ".".join(filter(None, place))
+        label = _label(whole, place)
         if table is None:
             yield f"{label}, which the role does not see"
             continue
@@ -193,3 +193,15 @@ def _uncovered(permitted: Permitted, whole: Catalog, seen: Catalog) -> Iterator[
             yield f"{', '.join(masked)} of {label}, masked for the role"
         if table.filter is not None:
             yield f"{label}, of which the role sees some rows"
+
+
+def reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
+    """Return what *permitted* reads: columns as table.column, and tables of which only rows are read."""
+    places = sorted(permitted.reads or ())
+    labels = {place: _label(catalog, place) for place in {each[:2] for each in places}}
+    return tuple(".".join(filter(None, (labels[schema, table], column))) for schema, table, column in places)
+
+
+def _label(catalog: Catalog, place: tuple[str, str]) -> str:
+    table = catalog.whole.table(*place)
+    return catalog.whole.label(table) if table is not None else ".".join(filter(None, place))

@@ -1,10 +1,11 @@
 """What `dbtools check` finds: the configuration held against the live database."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from dbtools.catalog import Catalog, Table
 from dbtools.config.login import posture_findings
-from dbtools.config.queries import library_of, queries_in, query_findings, role_findings
+from dbtools.config.queries import library_of, queries_in, query_findings, reads_of, role_findings
 from dbtools.config.roles import Held, held, roles_of
 from dbtools.config.sections import Settings
 from dbtools.database import Database
@@ -15,10 +16,22 @@ SHORTEST_KEY = 16  #: characters of a secret
 Progress = Callable[[int, int, str], None]  #: how many of how many roles are done, and the next
 
 
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What is wrong, errors first; and what queries read, which an operator should know."""
+
+    findings: tuple[Finding, ...]
+    reads: Mapping[str, tuple[str, ...]]  #: by query: columns as table.column, or table alone for its rows
+
+
 async def review(
-    settings: Settings, catalog: Catalog, database: Database, progress: Progress
-) -> tuple[Finding, ...]:
-    """Return all that is wrong with *settings* for a *database* that holds *catalog*, errors first."""
+    settings: Settings,
+    catalog: Catalog,
+    database: Database,
+    progress: Progress,
+    beside: Sequence[Finding] = (),
+) -> Review:
+    """Return all that is wrong with *settings* for a *database* that holds *catalog*, and *beside* it."""
     source = settings.source("database")
     findings = [
         Finding(code="catalog", message=warning, level="warning", source=source)
@@ -40,7 +53,8 @@ async def review(
         findings += _of_role(found)
         findings += role_findings(library, known, found)
     # A rule that several roles inherit is wrong once.
-    return tuple(sorted(dict.fromkeys(findings), key=lambda each: each.level))
+    told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
+    return Review(findings=told, reads={each.name: reads_of(each, catalog) for each in library.queries})
 
 
 def _of_role(held: Held) -> Iterator[Finding]:
