@@ -8,6 +8,7 @@ import anyio
 
 from dbtools.catalog import Catalog, Selection, Table
 from dbtools.dialects import dialect_of, load_driver
+from dbtools.dialects.inspected import Reads
 from dbtools.parameters import Fragment
 from dbtools.policy import Role
 
@@ -33,9 +34,9 @@ class Database:
         """Return what the database holds now, as it is seen with the settings *session*; or raise Refused."""
         return await self._dialect.introspect(self.url, selection, session)
 
-    async def grants(self, catalog: Catalog, role: Role, login: str) -> str:
-        """Return an SQL script for a *login* that reads what *role* reads of *catalog*, and no more."""
-        return await self._dialect.grants(self.url, catalog, role, login)
+    async def grants(self, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:
+        """Return an SQL script for a *login* that reads what *role* and its queries read, and no more."""
+        return await self._dialect.grants(self.url, catalog, role, reads, login)
 
     async def driver(self) -> "Driver":
         """Return the driver, imported on a thread at the first call since that takes long."""

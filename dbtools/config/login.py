@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from dbtools import errors
 from dbtools.catalog import Catalog
+from dbtools.config.queries import library_of
 from dbtools.config.roles import held, roles_of
 from dbtools.config.sections import Settings
 from dbtools.database import Database
@@ -48,4 +49,14 @@ async def grants_of(
     written = next(each for each in roles_of(settings) if each.name == role)
     found = await held(settings, replace(written, session=()), catalog, database)
     served = replace(found.served, session=written.session)
-    return await database.grants(catalog, served, login), found.findings
+    library = await library_of(settings, catalog, database)
+    queries = [query for query in library.queries if served.may_call(query.name)]
+    reads = {read for query in queries for read in query.reads or ()}
+    untold = [
+        Finding(
+            code="unknown_reads", message=f"query {query.name}: what it reads is not told.", level="warning"
+        )
+        for query in queries
+        if query.reads is None
+    ]
+    return await database.grants(catalog, served, reads, login), (*found.findings, *untold)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Selection
+from dbtools.dialects.inspected import Reads
 from dbtools.errors import listing
 from dbtools.parameters import Lexis
 from dbtools.policy import Role
@@ -37,8 +38,8 @@ class Dialect(Protocol):
         *session* are settings of the database that may narrow it; where they cannot be: Refused.
         """
 
-    async def grants(self, url: str, catalog: Catalog, role: Role, login: str) -> str:
-        """Return an SQL script for a *login* that reads what *role* reads of *catalog*, and no more.
+    async def grants(self, url: str, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:
+        """Return an SQL script for a *login* that reads what *role* and its queries read of *catalog*.
 
         Raise ConfigurationError where there are no logins, or where it cannot be told what is read.
         """

@@ -1,7 +1,7 @@
 """What a database says of a query before it is ever called, as values."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,9 @@ class Read(NamedTuple):
     schema: str  #: none where the database has no schemas
     table: str  #: or the view that the query names: what that reads itself is not told
     column: str  #: none where rows are read and no column of the table's own
+
+
+Reads = Collection[tuple[str, str, str]]  #: such places
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -576,3 +576,32 @@ def test_file_has_no_logins(sqlite_database: Callable[[str], Path]) -> None:
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "has no logins" in result.stderr
+
+
+QUERIES = """
+-- name: secret_of
+-- param id: integer  Which.
+select s.value from secret s where s.id = :id;
+-- name: number_of_permits
+select count(*) as number from permits;
+-- name: hidden
+select budget from regions;
+"""
+
+
+def test_login_reads_what_the_queries_of_its_role_read(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "all.sql").write_text(QUERIES)
+    roles = '[queries]\ndirectory = "queries"\n[roles.support]\nqueries = ["secret_*", "number_*"]\n'
+    script = shop.script(roles)
+    shop.execute(script)
+
+    selectable = shop.selectable()
+    answers = [
+        run("call", shop.configured(roles, shop.own_url), *words, "--role", "support", "--json")
+        for words in (("secret_of", "id=1"), ("number_of_permits",))
+    ]
+    assert set(selectable) == {"public.secret", "public.permits"}
+    assert selectable["public.secret"] == {"id", "value"}
+    assert len(selectable["public.permits"]) == 1
+    assert [json.loads(answer.stdout)["rows"] for answer in answers] == [[["x"]], [[1]]]

@@ -6,6 +6,7 @@ import asyncpg
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Selection
+from dbtools.dialects.inspected import Reads
 from dbtools.dialects.postgresql.grants import write_script
 from dbtools.dialects.postgresql.inspection import inspector
 from dbtools.dialects.postgresql.introspection import check_version, read_catalog
@@ -31,12 +32,12 @@ async def introspect(url: str, selection: Selection, session: Mapping[str, str])
         await connection.close(timeout=5)
 
 
-async def grants(url: str, catalog: Catalog, role: Role, login: str) -> str:
-    """Return the script for a *login* that reads what *role* reads of *catalog*, and no more."""
+async def grants(url: str, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:
+    """Return the script for a *login* that reads what *role* and its queries read of *catalog*."""
     connection = await connect(url)
     try:
         check_version(connection)
-        return await write_script(connection, catalog, role, login)
+        return await write_script(connection, catalog, role, reads, login)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
         raise errors.DatabaseUnavailable("The catalog of the database cannot be read.") from exc
     finally:

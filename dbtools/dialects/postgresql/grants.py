@@ -13,6 +13,7 @@ from asyncpg import Record
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, RowFilter, Table
+from dbtools.dialects.inspected import Reads
 from dbtools.dialects.postgresql import grant_queries
 from dbtools.dialects.postgresql.grant_script import Grant, Needs, Script, identifier
 from dbtools.dialects.postgresql.kept_queries import NOT_TEMPORARY, WHOLE_ROW, reads_of
@@ -37,13 +38,13 @@ class _Reads:
 
 
 async def write_script(
-    connection: "asyncpg.Connection[Record]", catalog: Catalog, role: Role, login: str
+    connection: "asyncpg.Connection[Record]", catalog: Catalog, role: Role, reads: Reads, login: str
 ) -> str:
-    """Return the script for a *login* that reads what *role* reads, or raise ConfigurationError."""
+    """Return the script for a *login* that reads what *role* and its queries read."""
     if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
         message = f"The name of a login has at most {LONGEST_NAME} bytes."
         raise errors.ConfigurationError(message, hint="--login NAME gives it one.")
-    needs = await _needs(connection, catalog, role)
+    needs = await _needs(connection, catalog, role, reads)
     surroundings = await connection.fetchrow(grant_queries.SURROUNDINGS)
     assert surroundings is not None
     path = surroundings["search_path"]
@@ -72,32 +73,42 @@ def _set_role(role: Role, login: str) -> str | None:
     return names[0] if names else None
 
 
-async def _needs(connection: "asyncpg.Connection[Record]", catalog: Catalog, role: Role) -> Needs:
+async def _needs(
+    connection: "asyncpg.Connection[Record]", catalog: Catalog, role: Role, queries: Reads
+) -> Needs:
     transaction = connection.transaction()
     await transaction.start()
     try:
         # For the views of row filters, where the login has been told to read only.
         await connection.execute("set transaction read write; set local jit = off")
-        return await _read_needs(connection, catalog, role)
+        return await _read_needs(connection, catalog, role, queries)
     finally:
         await transaction.rollback()
 
 
-async def _read_needs(connection: "asyncpg.Connection[Record]", catalog: Catalog, role: Role) -> Needs:
+async def _read_needs(
+    connection: "asyncpg.Connection[Record]", catalog: Catalog, role: Role, queries: Reads
+) -> Needs:
     tables = restrict(catalog, role).tables
-    places = [table.schema for table in tables], [table.name for table in tables]
-    rows = await connection.fetch(grant_queries.RELATIONS, [], *places)
+    places = {(table.schema, table.name) for table in tables} | {
+        (schema, name) for schema, name, _ in queries
+    }
+    schemas, names = [schema for schema, _ in places], [name for _, name in places]
+    rows = await connection.fetch(grant_queries.RELATIONS, [], schemas, names)
     found = {(row["schema"], row["name"]): row for row in rows}
     reads = _Reads()
     for table in tables:
         row = found.get((table.schema, table.name))
         if row is None:
             continue
-        reads.add(row["number"], _numbers(row, _read_columns(table)))
+        reads.add(row["number"], _numbers(row, [column.name for column in _read_columns(table)]))
         if _is_read_whole(catalog, role, table):
             reads.whole.add(row["number"])
         if table.filter is not None:
             await _add_filter(connection, reads, table, table.filter)
+    for schema, name, column in queries:
+        if (row := found.get((schema, name))) is not None:
+            reads.add(row["number"], _numbers(row, [column]))
     relations = await _closed(connection, reads)
     await _add_types(connection, reads)
     grants = tuple(_grant(row, reads) for row in relations)
@@ -114,9 +125,9 @@ def _read_columns(table: Table) -> Sequence[Column]:
     return [column for column in table.columns if column.type.mask not in BLANK]
 
 
-def _numbers(row: Record, columns: Iterable[Column]) -> Iterator[int]:
+def _numbers(row: Record, columns: Iterable[str]) -> Iterator[int]:
     numbers = dict(zip(row["names"], row["columns"], strict=True))
-    return (numbers[column.name] for column in columns if column.name in numbers)
+    return (numbers[column] for column in columns if column in numbers)
 
 
 def _is_read_whole(catalog: Catalog, role: Role, table: Table) -> bool:

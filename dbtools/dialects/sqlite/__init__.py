@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from dbtools.catalog import Catalog, Selection
+from dbtools.dialects.inspected import Reads
 from dbtools.dialects.sqlite.inspection import inspector
 from dbtools.dialects.sqlite.introspection import read_catalog
 from dbtools.dialects.sqlite.location import connect, location_of
@@ -27,7 +28,7 @@ def _introspect(url: str, selection: Selection) -> Catalog:
         return read_catalog(connection, selection)
 
 
-async def grants(url: str, catalog: Catalog, role: Role, login: str) -> str:
+async def grants(url: str, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:
     """Raise ConfigurationError: a file knows no logins."""
     raise ConfigurationError(
         "A SQLite database has no logins: whoever may read the file may read all of it.",
