@@ -94,6 +94,22 @@ def print_explanation(found: Explanation) -> None:
         _print(Text(f"parameters: {dump(list(found.parameters))[1]}"))
 
 
+def rows_json(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return *rows* as a JSON array of objects."""
+    return json.dumps(list(rows), indent=2, ensure_ascii=False)
+
+
+def print_entries(rows: Sequence[Mapping[str, object]]) -> None:
+    """Print name, version, state and description of the queries of a registry."""
+    columns = ("name", "version", "enabled", "description")
+    _print(_table(columns, [[_yes_or_no(row[column]) for column in columns] for row in rows]))
+    _print(Text(_counted(len(rows), "query").replace("querys", "queries")))
+
+
+def _yes_or_no(value: object) -> object:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """Show on stderr how far something is, and nothing when it has ended."""

@@ -65,8 +65,10 @@ class View:
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
-        """The names of the tables, columns and relations that the role sees."""
+        """The names of the tables, columns, relations, queries and their arguments that the role sees."""
         names: set[str] = set()
+        for query in self.setting.queries:
+            names.update((query.name, *(parameter.name for parameter in query.parameters)))
         for table in self.catalog.tables:
             names.update((table.schema, table.name, *table.column_by_name))
             names.update(self.setting.paths.relations(table))

@@ -1,4 +1,4 @@
-"""Alembic's entry: a URL or an open connection in, migrated tables out."""
+"""Alembic's entry: a URL, an engine or an open connection in, migrated tables out."""
 
 from logging.config import fileConfig
 
@@ -6,11 +6,24 @@ import anyio
 import sqlalchemy as sa
 from alembic import context
 from alembic.util import CommandError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+#: A search path begins with the login's own schema: for a login named dbtools that of the registry, once it
+#: is there, and tables of the sample would go into it.
+SETTLE = """
+select pg_catalog.set_config('search_path', pg_catalog.string_agg(pg_catalog.quote_ident(name), ', '), false)
+from pg_catalog.unnest(pg_catalog.current_schemas(false)) as name
+where name <> 'dbtools'
+"""
 
 
 def migrate(connection: sa.Connection) -> None:
     """Run the requested revisions on *connection*, each in a transaction of its own."""
+    if connection.dialect.name == "postgresql":
+        is_callers = connection.in_transaction()
+        connection.exec_driver_sql(SETTLE)
+        if not is_callers:
+            connection.commit()
     context.configure(
         connection=connection,
         version_table="dbtools_version",
@@ -21,22 +34,26 @@ def migrate(connection: sa.Connection) -> None:
         context.run_migrations()
 
 
-def migrate_url(url: sa.URL) -> None:
-    """Open the database at *url* and migrate it."""
-    if url.get_dialect().is_async:
-        anyio.run(_migrate_asynchronously, url)
+def migrate_engine(engine: sa.Engine | AsyncEngine) -> None:
+    """Open a connection of *engine* and migrate its database."""
+    if isinstance(engine, AsyncEngine):
+        anyio.run(_migrate_asynchronously, engine)
         return
-    engine = sa.create_engine(url, poolclass=sa.NullPool)
     _begin_explicitly(engine)
     with engine.connect() as connection:
         migrate(connection)
 
 
-async def _migrate_asynchronously(url: sa.URL) -> None:
-    engine = create_async_engine(url, poolclass=sa.NullPool)
+async def _migrate_asynchronously(engine: AsyncEngine) -> None:
     _begin_explicitly(engine.sync_engine)
     async with engine.connect() as connection:
         await connection.run_sync(migrate)
+
+
+def _engine() -> sa.Engine | AsyncEngine:
+    url = _url()
+    create = create_async_engine if url.get_dialect().is_async else sa.create_engine
+    return create(url, poolclass=sa.NullPool)
 
 
 def _begin_explicitly(engine: sa.Engine) -> None:
@@ -72,7 +89,7 @@ def _main() -> None:
     if connection is not None:
         migrate(connection)
     else:
-        migrate_url(_url())
+        migrate_engine(context.config.attributes.get("engine") or _engine())
 
 
 _main()

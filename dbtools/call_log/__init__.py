@@ -2,15 +2,17 @@
 
 from dbtools.call_log.entries import Entry, Outcome, redacted
 from dbtools.call_log.reading import LogReader, Stored
-from dbtools.call_log.sinks import FileSink, Sink, StderrSink
-from dbtools.call_log.writing import CallLog
+from dbtools.call_log.sinks import FileSink, RegistrySink, Sink, StderrSink
+from dbtools.call_log.writing import CallLog, CallLogs
 
 __all__ = [
     "CallLog",
+    "CallLogs",
     "Entry",
     "FileSink",
     "LogReader",
     "Outcome",
+    "RegistrySink",
     "Sink",
     "StderrSink",
     "Stored",

@@ -13,7 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+import orjson
+
 from dbtools.column_types import quoted
+from dbtools.dialects import CallWriter
 from dbtools.errors import ConfigurationError
 
 if sys.platform != "win32":
@@ -21,6 +24,7 @@ if sys.platform != "win32":
 
 LOCK_PATIENCE = 2.0  #: seconds that a file may be locked by another process
 RETRY = 0.005  #: seconds until a lock is tried again
+CALLS_AT_ONCE = 500  #: that a registry takes
 PIECE = 4096  #: bytes that a pipe takes at once, among those of others
 OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 logger = logging.getLogger("dbtools")
@@ -31,6 +35,9 @@ class Sink(Protocol):
 
     def write(self, lines: deque[bytes]) -> None:
         """Write *lines* and take each from the left; what is left after an OSError is not written."""
+
+    def close(self) -> None:
+        """Close what is open, until something is written again."""
 
 
 class StderrSink:
@@ -45,6 +52,28 @@ class StderrSink:
             except BlockingIOError:
                 # Whoever shares our stderr wants it so.
                 select.select([], [2], [])
+
+    def close(self) -> None:
+        """Do nothing: stderr belongs to the process."""
+
+
+class RegistrySink:
+    """Writes to a registry."""
+
+    def __init__(self, writer: CallWriter) -> None:
+        self._writer = writer
+
+    def write(self, lines: deque[bytes]) -> None:
+        """Write *lines*."""
+        while lines:
+            calls = [orjson.loads(line) for line in islice(lines, CALLS_AT_ONCE)]
+            self._writer.write(calls)
+            for _ in calls:
+                lines.popleft()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
 
 
 def _fitting(lines: deque[bytes], room: int) -> int:
@@ -148,6 +177,11 @@ class FileSink:
 
     def _open(self) -> None:
         self._file = os.open(self._path, OPEN, 0o600)
+
+    def close(self) -> None:
+        """Close the file; the next line opens it again."""
+        if self._file >= 0:
+            self._close()
 
     def _close(self) -> None:
         os.close(self._file)

@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from queue import Empty, SimpleQueue
 
 from dbtools.call_log.entries import Entry
@@ -78,6 +78,9 @@ class CallLog:
         try:
             while True:
                 closings = self._write_batch()
+                if closings:
+                    # On the thread that has used it.
+                    self._sink.close()
                 ends = bool(closings) and self._ends()
                 for closing in closings:
                     closing.set()
@@ -143,3 +146,20 @@ class CallLog:
     def _drop(self, count: int) -> None:
         with self._lock:
             self._dropped += count
+
+
+class CallLogs:
+    """Several logs as one: each call goes to all of them, and what keeps one from writing keeps no other."""
+
+    def __init__(self, logs: Sequence[CallLog]) -> None:
+        self._logs = logs
+
+    def record(self, entry: Entry) -> None:
+        """Have *entry* written soon."""
+        for log in self._logs:
+            log.record(entry)
+
+    def close(self) -> None:
+        """Return when all that was recorded is written, or when the sinks have had their time."""
+        for log in self._logs:
+            log.close()

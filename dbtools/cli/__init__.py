@@ -7,6 +7,7 @@ from dbtools.cli.calling import call, explain, tools
 from dbtools.cli.checking import check, schema
 from dbtools.cli.grants import grants
 from dbtools.cli.log import log
+from dbtools.cli.registry import query, registry
 from dbtools.cli.serving import serve
 
 
@@ -23,5 +24,5 @@ def main() -> None:
     """
 
 
-for command in (serve, tools, call, explain, check, schema, grants, log):
+for command in (serve, tools, call, explain, check, schema, grants, log, query, registry):
     main.add_command(command)

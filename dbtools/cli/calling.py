@@ -92,7 +92,7 @@ async def _called(
     from dbtools.server.calls import Calls, Request
     from dbtools.server.quotas import Quotas
 
-    log = open_log(settings.log) if settings.log.file else None
+    log = open_log(settings) if settings.log.file or settings.log.registry else None
     quotas = Quotas(settings.limits.storage)
     try:
         request = Request(caller=caller, tool=tool, arguments=arguments, client="dbtools call")

@@ -3,17 +3,20 @@
 from dataclasses import replace
 
 from dbtools.catalog import Catalog
+from dbtools.config.adding import candidates
 from dbtools.config.claims import typed_claims
 from dbtools.config.descriptions import described
 from dbtools.config.files import is_file, load, settings_of
 from dbtools.config.login import check_strictness, grants_of, posture_findings, unreadable_tables
 from dbtools.config.queries import library_of
+from dbtools.config.registered import query_of
 from dbtools.config.review import Review, review
 from dbtools.config.roles import held, roles_of
 from dbtools.config.sections import (
     DatabaseSection,
     LimitsSection,
     LogSection,
+    RegistrySection,
     ResultsSection,
     Settings,
     TableSection,
@@ -27,16 +30,19 @@ __all__ = [
     "DatabaseSection",
     "LimitsSection",
     "LogSection",
+    "RegistrySection",
     "ResultsSection",
     "Review",
     "Settings",
     "TableSection",
     "ToolsSection",
+    "candidates",
     "described",
     "grants_of",
     "is_file",
     "load",
     "open_toolbox",
+    "query_of",
     "read_catalog",
     "review",
     "roles_of",

@@ -68,19 +68,27 @@ def load(path: Path) -> Settings:
         raise _complaint(exc, Written(file=path.name, text=text)) from exc
     if not settings.database.url:
         raise errors.ConfigurationError(f"{path.name}: [database] url is missing.")
-    url = settings.database.url
+    if settings.log.registry and not settings.registry.url:
+        place = Written(file=path.name, text=text).place(("log", "registry"))
+        raise errors.ConfigurationError(f"{place}: wants the database of a registry, [registry] url.")
     folder = path.absolute().parent
-    full = resolved_url(url, folder) if "://" in url else url_of_file(folder / url)
+    full = _full(settings.database.url, folder)
+    registry = _full(settings.registry.url, folder) if settings.registry.url else ""
     queries = str(folder / settings.queries.directory) if settings.queries.directory else ""
     log_file = str(folder / settings.log.file) if settings.log.file else ""
     settings = settings.model_copy(
         update={
             "database": settings.database.model_copy(update={"url": full}),
             "queries": settings.queries.model_copy(update={"directory": queries}),
+            "registry": settings.registry.model_copy(update={"url": registry}),
             "log": settings.log.model_copy(update={"file": log_file}),
         }
     )
     return settings.written_in(path.name, text)
+
+
+def _full(url: str, folder: Path) -> str:
+    return resolved_url(url, folder) if "://" in url else url_of_file(folder / url)
 
 
 @dataclass(frozen=True, kw_only=True)

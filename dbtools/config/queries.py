@@ -1,6 +1,6 @@
-"""The permitted queries of a configuration: files in, queries that the database understands out."""
+"""The permitted queries of a configuration: files and a registry in, queries that the database knows out."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,12 +8,14 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Column
 from dbtools.column_types import quoted
 from dbtools.config.claims import declared_casts
+from dbtools.config.registered import registered_in
 from dbtools.config.roles import Held
 from dbtools.config.sections import Settings
 from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.dialects.inspected import Declared, Inspect, Inspected
 from dbtools.errors import listing, nearest
+from dbtools.parameters import Lexis
 from dbtools.policy import Finding, Source, restrict
 from dbtools.queries import Query, read_queries
 from dbtools.queries.permitted import Permitted
@@ -27,6 +29,7 @@ class Library:
 
     queries: tuple[Permitted, ...] = ()
     findings: tuple[Finding, ...] = ()
+    known: tuple[str, ...] = ()  #: names of all, those that are withdrawn too
 
 
 def queries_in(settings: Settings) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
@@ -38,11 +41,15 @@ def queries_in(settings: Settings) -> tuple[tuple[Query, ...], tuple[Finding, ..
         message = f"[queries] directory: there is no folder {quoted(str(folder), 200)}."
         source = settings.source("queries", "directory")
         return (), (Finding(code="no_queries", message=message, source=source),)
-    lexis = dialect_of(settings.database.url).lexis
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.sql"))}
+    return read_files(paths, dialect_of(settings.database.url).lexis)
+
+
+def read_files(paths: Mapping[str, Path], lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
+    """Return the queries in *paths*, which are shown as their keys, by name; and what is wrong with these."""
     queries: dict[str, Query] = {}
     findings: list[Finding] = []
-    for path in sorted(folder.rglob("*.sql")):
-        name = path.relative_to(folder).as_posix()
+    for name, path in paths.items():
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
@@ -64,20 +71,31 @@ def _twice(query: Query, other: Query) -> Finding:
 
 
 async def library_of(settings: Settings, catalog: Catalog, database: Database) -> Library:
-    """Return the queries of *settings* that *database* understands; the others are withdrawn, and told.
+    """Return the queries of *settings* that *database* understands; the others are withdrawn, and told."""
+    written, problems = queries_in(settings)
+    kept, others = await registered_in(settings, {query.name: query for query in written})
+    queries = sorted((*written, *kept), key=lambda query: query.name)
+    library = await held_against(settings, catalog, database, queries)
+    findings = sorted((*problems, *others, *library.findings), key=_place)
+    return replace(library, findings=tuple(findings))
+
+
+async def held_against(
+    settings: Settings, catalog: Catalog, database: Database, queries: Sequence[Query]
+) -> Library:
+    """Return those of *queries* that *database* understands, and why it does not the others.
 
     Whatever the tools of *catalog* are called, no query is.
     """
-    queries, problems = queries_in(settings)
     if not queries:
-        return Library(findings=problems)
-    findings = list(problems)
+        return Library()
+    findings: list[Finding] = []
     permitted: list[Permitted] = []
     taken = {*define(Setting(catalog=catalog)), *NAMES}
     async with database.inspector() as inspect:
         for query in queries:
             if query.name in taken:
-                message = f"query {query.name}: a tool of the tables has this name already."
+                message = f"query {query.name}: a tool has this name already."
                 findings.append(Finding(code="bad_query", message=message, source=query.source))
                 continue
             try:
@@ -85,7 +103,12 @@ async def library_of(settings: Settings, catalog: Catalog, database: Database) -
             except errors.Refused as exc:
                 message = f"query {query.name} is withdrawn: {exc}"
                 findings.append(Finding(code="withdrawn", message=message, source=query.source))
-    return Library(queries=tuple(permitted), findings=tuple(findings))
+    known = tuple(query.name for query in queries)
+    return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
+
+
+def _place(finding: Finding) -> tuple[str, int]:
+    return finding.source.file, finding.source.line or 0
 
 
 async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Permitted:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dbtools.catalog import Catalog, Table
 from dbtools.config.login import posture_findings
-from dbtools.config.queries import library_of, queries_in, query_findings, reads_of, role_findings
+from dbtools.config.queries import library_of, query_findings, reads_of, role_findings
 from dbtools.config.roles import Held, held, roles_of
 from dbtools.config.sections import Settings
 from dbtools.database import Database
@@ -44,14 +44,13 @@ async def review(
         findings.append(Finding(code="weak_hash_key", message=message, level="warning", source=source))
     library = await library_of(settings, catalog, database)
     findings += query_findings(library)
-    known = [query.name for query in queries_in(settings)[0]]
     roles = roles_of(settings)
     for done, role in enumerate(roles):
         progress(done, len(roles), role.name)
         found = await held(settings, role, catalog, database)
         findings += found.findings
         findings += _of_role(found)
-        findings += role_findings(library, known, found)
+        findings += role_findings(library, library.known, found)
     # A rule that several roles inherit is wrong once.
     told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
     return Review(findings=told, reads={each.name: reads_of(each, catalog) for each in library.queries})

@@ -175,11 +175,23 @@ class PolicySection(Section):
     )
 
 
+class RegistrySection(Section):
+    """[registry]: the database that keeps permitted queries beside those in files."""
+
+    url: str = Field(
+        default="",
+        description="database file or URL; none: the served database, and no registry where there are roles",
+    )
+
+
 class LogSection(Section):
     """[log]: where each call is written down."""
 
     file: str = Field(default="", description="file of JSON lines; none: stderr")
     arguments: StrictBool = Field(default=False, description="whether values are written down, or only names")
+    registry: StrictBool = Field(
+        default=False, description="whether calls go to the registry of [registry] url as well"
+    )
     max_bytes: Whole = Field(default=10 * 2**20, ge=10_000, description="size at which another file is begun")
     keep: Whole = Field(
         default=5, ge=0, le=1_000, description="older files that are kept, as FILE.1, FILE.2, …"
@@ -205,6 +217,7 @@ class Settings(Section):
     queries: QueriesSection = QueriesSection()
     roles: dict[str, RoleSection] = {}
     policy: PolicySection = PolicySection()
+    registry: RegistrySection = RegistrySection()
     log: LogSection = LogSection()
     server: ServerSection = ServerSection()
     _file: str = PrivateAttr(default="")

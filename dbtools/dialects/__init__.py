@@ -4,7 +4,7 @@ A dialect has two halves. Its package reads catalogs and is loaded at once; its 
 pool, compiles and runs statements; it is loaded at the first call, since it costs much to import.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from pathlib import Path
@@ -20,12 +20,32 @@ from dbtools.policy import Role
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver
     from dbtools.dialects.inspected import Inspect
+    from dbtools.dialects.registered import Change, Registry
 
-__all__ = ["DIALECTS", "Dialect", "dialect_of", "load_driver", "resolved_url", "url_of_file"]
+__all__ = [
+    "DIALECTS",
+    "CallWriter",
+    "Dialect",
+    "call_writer",
+    "dialect_of",
+    "load_driver",
+    "resolved_url",
+    "url_of_file",
+]
+
+
+class CallWriter(Protocol):
+    """What writes the call log to a registry."""
+
+    def write(self, calls: Sequence[Mapping[str, object]]) -> None:
+        """Write *calls*, all or none, or raise OSError."""
+
+    def close(self) -> None:
+        """Close what is open."""
 
 
 class Dialect(Protocol):
-    """The half of a dialect that reads catalogs."""
+    """The half of a dialect that reads catalogs and registries."""
 
     lexis: Lexis
 
@@ -43,6 +63,15 @@ class Dialect(Protocol):
 
         Raise ConfigurationError where there are no logins, or where it cannot be told what is read.
         """
+
+    async def read_registry(self, url: str) -> "Registry | None":
+        """Return what the registry in the database at *url* holds, None where there is none.
+
+        Raise DatabaseUnavailable where it cannot be read.
+        """
+
+    async def change_registry(self, url: str, changes: "Sequence[Change]") -> None:
+        """Make all *changes* in the registry in the database at *url*, or none: then DatabaseUnavailable."""
 
 
 #: by the scheme of a URL, up to a plus sign
@@ -77,6 +106,12 @@ def load_driver(url: str) -> "Driver":
     """Return what runs statements on the database at *url*; the first call imports much."""
     driver: Driver = import_module(f"{_module(url)}.driver").DRIVER
     return driver
+
+
+def call_writer(url: str) -> CallWriter:
+    """Return what writes calls to the registry in the database at *url*; nothing is opened yet."""
+    writer: CallWriter = import_module(f"{_module(url)}.calls").CallWriter(url)
+    return writer
 
 
 def _module(url: str) -> str:

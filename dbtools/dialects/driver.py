@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dbtools.catalog import Table
 from dbtools.column_types import ColumnType
 from dbtools.errors import CallError
 from dbtools.parameters import Fragment
 from dbtools.statement import Output, Shape
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 
@@ -62,6 +66,9 @@ class Driver(Protocol):
 
     def open_pool(self, url: str) -> Pool:
         """Return a pool of connections to the database at *url*; the first call opens the first."""
+
+    def open_engine(self, url: str) -> "Engine | AsyncEngine":
+        """Return an engine that may change the database at *url*: only migrations take one."""
 
     async def casts(
         self, connection: object, table: Table, condition: Fragment, session: Mapping[str, str]

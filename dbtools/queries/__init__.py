@@ -3,7 +3,7 @@
 from dbtools.queries.bodies import Body, Clause, Fixed
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import Returns
-from dbtools.queries.reading import Query, read_queries
+from dbtools.queries.reading import Query, read_queries, texts_of
 from dbtools.queries.values import ParameterType
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "QueryParameter",
     "Returns",
     "read_queries",
+    "texts_of",
 ]

@@ -89,6 +89,19 @@ def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...],
     return tuple(queries), tuple(sorted(findings, key=lambda each: each.source.line or 0))
 
 
+def texts_of(text: str, file: str, lexis: Lexis) -> Mapping[str, str]:
+    """Return the text of each query in *text*, that of *file*, by name, each as a file of its own."""
+    parts = list(_parts(text.removeprefix("\ufeff"), lexis))
+    if len(parts) > 1 and parts[0].name is None:
+        del parts[0]
+    texts: dict[str, str] = {}
+    for part in parts:
+        name = part.name or PurePath(file).stem
+        beginning = "" if part.name else f"-- name: {name}\n"
+        texts[name] = f"{beginning}{part.text.strip()}\n"
+    return texts
+
+
 def _finding(file: str, name: str, line: int, problem: str) -> Finding:
     where = f"query {name}: " if NAME.fullmatch(name) else ""
     stop = "" if problem.endswith((".", "?")) else "."

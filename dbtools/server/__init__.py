@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import anyio
 
 from dbtools import errors
-from dbtools.call_log import CallLog, FileSink, StderrSink
+from dbtools.call_log import CallLog, CallLogs, FileSink, RegistrySink, Sink, StderrSink
 from dbtools.config import LogSection, Settings, open_toolbox
+from dbtools.dialects import call_writer
 from dbtools.policy import Finding
 from dbtools.server.calls import Calls
 from dbtools.server.descriptors import private_descriptors
@@ -43,7 +44,7 @@ async def serve_stdio(settings: Settings, caller: "Caller", announce: "Callable[
     """
     toolbox, database = open_toolbox(settings, caller.role)
     quotas = Quotas(settings.limits.storage)
-    log = open_log(settings.log)
+    log = open_log(settings)
     signals: list[int] = []
     try:
         async with anyio.create_task_group() as group:
@@ -96,19 +97,28 @@ async def review_server(settings: Settings) -> tuple[Finding, ...]:
     finally:
         quotas.close()
     try:
-        open_log(settings.log)
+        open_log(settings)
     except errors.ConfigurationError as exc:
         found.append(Finding(code="bad_log", message=str(exc), source=settings.source("log", "file")))
     return tuple(found)
 
 
-def open_log(section: LogSection) -> CallLog:
-    """Return the call log that *section* describes, or raise ConfigurationError."""
+def open_log(settings: Settings) -> CallLogs:
+    """Return the call log that *settings* describe, or raise ConfigurationError."""
+    section = settings.log
+    logs = [CallLog(_sink(section), arguments=section.arguments)]
+    if section.registry:
+        sink = RegistrySink(call_writer(settings.registry.url))
+        logs.append(CallLog(sink, arguments=section.arguments))
+    return CallLogs(logs)
+
+
+def _sink(section: LogSection) -> Sink:
     if not section.file:
-        return CallLog(StderrSink(), arguments=section.arguments)
+        return StderrSink()
     sink = FileSink(Path(section.file), max_bytes=section.max_bytes, keep=section.keep)
     sink.check()
-    return CallLog(sink, arguments=section.arguments)
+    return sink
 
 
 async def _prepare(toolbox: "Toolbox", role: str, announce: "Callable[[View], object]") -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dbtools import errors
-from dbtools.call_log import CallLog, Entry, Outcome
+from dbtools.call_log import CallLog, CallLogs, Entry, Outcome
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media
 from dbtools.server.quotas import Quotas
@@ -68,7 +68,7 @@ class Tally:
 class Calls:
     """Admits calls, and writes down what became of them, refused ones too."""
 
-    def __init__(self, toolbox: Toolbox, quotas: Quotas, log: CallLog | None) -> None:
+    def __init__(self, toolbox: Toolbox, quotas: Quotas, log: CallLog | CallLogs | None) -> None:
         self._toolbox = toolbox
         self._quotas = quotas
         self._log = log  #: None: nothing is written down

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -33,24 +33,7 @@ from dbtools.tools.wording import cleaned
 
 ENVELOPE = 600  #: bytes around the rows of an answer
 NAMES = ("find_queries", "run_query")  #: of the tools for any query
-SHAPES = 1_000  #: variants of queries that are kept
 LONGEST_TEXT = 200  #: characters of a description in a list
-
-
-@lru_cache(maxsize=SHAPES)
-def _shape(query: "QueryTool", present: frozenset[str]) -> QueryShape:
-    permitted = query.permitted
-    cut = None if permitted.query.returns is Returns.ONE else query.setting.limits.max_cell
-    outputs = tuple(
-        Output(term=column, cut=cut if column.type.large else None) for column in permitted.columns
-    )
-    return QueryShape(
-        name=permitted.name,
-        pieces=permitted.query.body.written(present).pieces,
-        outputs=outputs,
-        types=permitted.types,
-        casts=permitted.casts,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,7 +76,7 @@ class QueryTool:
         query, limits = self.permitted.query, self.setting.limits
         given = read_arguments(self.permitted, arguments)
         absent = (each.name for each in self.permitted.parameters if each.name not in given)
-        shape = _shape(self, frozenset(given))
+        shape = self._shape(frozenset(given))
         limit = min(query.max_rows or limits.max_rows, limits.max_rows)
         statement = Statement(
             shape=shape,
@@ -102,6 +85,28 @@ class QueryTool:
             timeout=query.timeout,
         )
         return QueryCall(setting=self.setting, permitted=self.permitted, statement=statement)
+
+    def _shape(self, present: frozenset[str]) -> QueryShape:
+        permitted, body = self.permitted, self.permitted.query.body
+        wanted = frozenset(at for at, clause in enumerate(body.clauses) if present.issuperset(clause.needs))
+        if wanted not in self._shapes:
+            cut = None if permitted.query.returns is Returns.ONE else self.setting.limits.max_cell
+            self._shapes[wanted] = QueryShape(
+                name=permitted.name,
+                pieces=body.written(present).pieces,
+                outputs=tuple(
+                    Output(term=column, cut=cut if column.type.large else None)
+                    for column in permitted.columns
+                ),
+                types=permitted.types,
+                casts=permitted.casts,
+            )
+        return self._shapes[wanted]
+
+    @cached_property
+    def _shapes(self) -> dict[frozenset[int], QueryShape]:
+        """The variants that have been called, by their clauses: they go with the tool and its catalog."""
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)

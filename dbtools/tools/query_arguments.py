@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dbtools import errors
-from dbtools.column_types import ColumnType, Family
+from dbtools.column_types import ColumnType, Family, quoted
 from dbtools.errors import listing, nearest
 from dbtools.queries import ParameterType, QueryParameter
 from dbtools.queries.declarations import check_value
@@ -23,7 +23,7 @@ SCHEMAS: Mapping[ParameterType, Mapping[str, object]] = {
     ParameterType.TIME: {"type": "string", "description": "time such as 14:30"},
     ParameterType.TIMESTAMP: {"type": "string", "description": "date and time such as 2024-03-05T14:30:00"},
     ParameterType.UUID: {"type": "string", "format": "uuid"},
-    ParameterType.JSON: {"description": "any JSON"},
+    ParameterType.JSON: {"description": "any JSON; a text is read as JSON"},
 }
 NUMERIC = (ParameterType.INTEGER, ParameterType.NUMBER)
 
@@ -78,7 +78,8 @@ def _shown(text: str, type: ParameterType) -> object:
             return text == "true"
         case ParameterType.JSON:
             value: object = json.loads(text)
-            return value
+            # A text is read as JSON, so the JSON of a text is shown with its quotes.
+            return text if isinstance(value, str) else value
         case _:
             return text
 
@@ -91,7 +92,7 @@ def read_arguments(permitted: Permitted, arguments: Mapping[str, object]) -> dic
         if name not in known:
             has = f"Arguments: {listing(known)}." if known else "It takes none."
             raise errors.UnknownArgument(
-                f"{permitted.name} has no argument {name!r}.", hint=f"{nearest(name, known)}{has}"
+                f"{permitted.name} has no argument {quoted(name)}.", hint=f"{nearest(name, known)}{has}"
             )
     return dict(_values(permitted, arguments))
 
@@ -115,30 +116,53 @@ def _values(permitted: Permitted, arguments: Mapping[str, object]) -> Iterator[t
 
 
 def _wants(parameter: QueryParameter) -> str:
-    return (
-        f"It is {parameter.type}{'[]' if parameter.array else ''}: {parameter.description}".rstrip(": ") + "."
-    )
+    """Return what *parameter* is, and what its values may be."""
+    bounds = [
+        f"{words} {bound}"
+        for words, bound in (
+            ("at least", parameter.minimum),
+            ("at most", parameter.maximum),
+            ("matching", parameter.pattern),
+            ("one of", listing(parameter.choices)),
+        )
+        if bound
+    ]
+    told = ", ".join([f"It is {parameter.type}{'[]' if parameter.array else ''}", *bounds])
+    return f"{told}: {parameter.description}".rstrip(": .") + "."
 
 
 def _array(given: object, parameter: QueryParameter, type: ColumnType) -> list[object]:
     if isinstance(given, str) and given.lstrip().startswith("["):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError):
-            given = [given]
+        given = _items(given, parameter)
     items = given if isinstance(given, list | tuple) else [given]
     element = type.element or type
     return [_one(each, parameter, element, f"{parameter.name}[{at}]") for at, each in enumerate(items)]
+
+
+def _items(text: str, parameter: QueryParameter) -> object:
+    """Return the array that *text* is the JSON of, else the text itself as the one item."""
+    try:
+        # As they are written: a double would lose digits of a decimal number.
+        read: object = json.loads(text, parse_float=str if parameter.type is ParameterType.DECIMAL else float)
+    except (ValueError, RecursionError):
+        return [text]
+    check({parameter.name: read})
+    return read
 
 
 def _one(given: object, parameter: QueryParameter, type: ColumnType, place: str) -> object:
     text = _text(given, parameter, place)
     try:
         value_of(text, parameter.type)
+    except ValueError as exc:
+        raise errors.BadValue(f"{place}: {exc}.") from exc
+    try:
         check_value(place, text, parameter)
     except ValueError as exc:
-        message = str(exc)
-        raise errors.BadValue(f"{message if message.startswith(place) else f'{place}: {message}'}.") from exc
+        meant = nearest(text, parameter.choices)
+        raise errors.BadValue(
+            f"{place}: {quoted(text)} may not be given.", hint=f"{meant}{_wants(parameter)}"
+        ) from exc
     if type.family is Family.ANY:
         return _shown(text, parameter.type) if parameter.type in (*NUMERIC, ParameterType.BOOLEAN) else text
     try:
@@ -154,7 +178,8 @@ def _text(given: object, parameter: QueryParameter, place: str) -> str:
         return str(int(given))
     text = as_text(given)
     if not isinstance(text, str):
-        raise errors.BadArgument(f"{place}: wants one {parameter.type}, not an array or an object.")
+        got = "null" if text is None else "an object" if isinstance(text, Mapping) else "an array"
+        raise errors.BadArgument(f"{place}: wants one {parameter.type}, not {got}.")
     trimmed = text.strip()
     if parameter.type is ParameterType.BOOLEAN:
         return trimmed.lower()

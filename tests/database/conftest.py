@@ -9,6 +9,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from dbtools import toolbox
 from dbtools.config import LimitsSection
+from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
 from tests.database.shop import Shop, open_shop
 
 DIALECTS = ("sqlite", "postgresql")
@@ -48,6 +49,29 @@ def serve(portal: BlockingPortal, request: pytest.FixtureRequest) -> Serve:
             yield shop
 
     return serve
+
+
+@pytest.fixture(scope="session")
+def serve_queries(
+    portal: BlockingPortal, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ServeQueries:
+    """Give a factory: a dialect, DDL, files of queries and the rest of a configuration in, a shop out."""
+
+    @contextmanager
+    def serve_queries(
+        dialect: str, ddl: str, queries: Mapping[str, str | bytes], rest: str = ""
+    ) -> Iterator[QueryShop]:
+        folder = tmp_path_factory.mktemp("served")
+        if dialect == "sqlite":
+            url = f"sqlite:///{request.getfixturevalue('sqlite_database')(ddl)}"
+            with open_query_shop(url, folder, queries, rest, portal) as shop:
+                yield shop
+            return
+        database = request.getfixturevalue("postgresql_database")
+        with database(ddl) as url, open_query_shop(url, folder, queries, rest, portal) as shop:
+            yield shop
+
+    return serve_queries
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """The golden cases: what is asked stands in a file of `tests/cases`, and next to it what is answered.
 
 A file is about one subject: a `schema` that makes and fills the tables (where the databases want different
-SQL, `schema.sqlite` and `schema.postgresql`), `settings` if the default ones do not do, and `[[cases]]` with
+SQL, `schema.sqlite` and `schema.postgresql`), `queries` that are permitted, as the text of one file,
+`settings` if the default ones do not do, and `[[cases]]` with
 
     name, tool, arguments  the call; with `page = 2` it is the call for the second page
+    claims                 what is known of the caller
     only                   the dialect that the case is for, where it is not for both
     sql                    the statement of each dialect; white space says nothing
     structured             the structured content; instead of a cursor, which is opaque, it has "…"
@@ -65,6 +67,7 @@ class Case(Part):
     only: Dialect | None = None
     tool: str
     arguments: dict[str, object] = {}
+    claims: dict[str, object] = {}
     page: int = 1
     sql: Texts = ""
     structured: Texts = ""
@@ -81,6 +84,7 @@ class CaseFile(Part):
     """Cases about one database."""
 
     schema_: Texts
+    queries: Texts = ""
     settings: dict[str, dict[str, object]] = {}
     cases: tuple[Case, ...]
 
@@ -144,14 +148,14 @@ class Served:
         return self.portal.call(self._outcome, case)
 
     async def _outcome(self, case: Case) -> Outcome:
-        arguments = dict(case.arguments)
+        caller, arguments = Caller(claims=case.claims), dict(case.arguments)
         sql = ""
         try:
             for _ in range(case.page - 1):
-                page = await self.toolbox.call(Caller(), case.tool, arguments)
+                page = await self.toolbox.call(caller, case.tool, arguments)
                 arguments["cursor"] = page.structured["next_cursor"]
             sql = await self._sql(case.tool, arguments)
-            answer = await self.toolbox.call(Caller(), case.tool, arguments)
+            answer = await self.toolbox.call(caller, case.tool, arguments)
         except DbtoolsError as exc:
             return Outcome(sql=sql, error=f"{exc.code}: {exc}")
         plain = answer.text == json.dumps(answer.structured, ensure_ascii=False, separators=(",", ":"))
@@ -181,6 +185,10 @@ def serve(
     with ExitStack() as stack:
         url = stack.enter_context(_database(of_dialect(file.schema_, dialect), dialect, server))
         sections = {**file.settings, "database": {**file.settings.get("database", {}), "url": url}}
+        if queries := of_dialect(file.queries, dialect):
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+            (folder / "queries.sql").write_text(queries, encoding="utf-8")
+            sections["queries"] = {"directory": str(folder)}
         toolbox, database = open_toolbox(Settings.model_validate(sections))
         stack.callback(portal.call, database.close)
         yield Served(toolbox=toolbox, database=database, portal=portal)

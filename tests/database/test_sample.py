@@ -14,9 +14,20 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
+from dbtools.config import open_toolbox, settings_of
+from dbtools.policy import Caller
+from dbtools.tools import Surface
+
 REPOSITORY = Path(__file__).parents[2]
 SAMPLE = REPOSITORY / "sample.db"
 VERSION_TABLE = "dbtools_version"
+#: A call of each query of the sample.
+ASKED: Mapping[str, Mapping[str, object]] = {
+    "order_status": {"order_id": 1002},
+    "product_ratings": {"skus": ["TEN-001", "nothing"]},
+    "sales_by_month": {"since": "2025-10-01", "country": "Germany"},
+    "slow_parcels": {"carrier": "Alpenpost", "days": 15},
+}
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +150,48 @@ def test_migrations_run_on_a_connection_of_the_caller(tmp_path: Path) -> None:
     assert _content(tmp_path / "mine.db") == _content(SAMPLE)
 
 
+def test_registry_of_the_sample_holds_its_queries() -> None:
+    files = sorted((REPOSITORY / "migrations/sample/queries").glob("*.sql"))
+
+    registered = _rows(SAMPLE, "select name, version, text, enabled from dbtools_query order by name")
+
+    assert registered == [(path.stem, 1, path.read_text(encoding="utf-8"), 1) for path in files]
+    assert len(files) == 4
+
+
+@pytest.mark.parametrize("name", ["sample", "fresh"])
+async def test_queries_of_the_sample_are_tools_of_their_own(
+    name: str, tmp_path: Path, postgresql_url: str
+) -> None:
+    url = f"sqlite:///{SAMPLE}" if name == "sample" else postgresql_url
+    if name == "fresh":
+        await anyio.to_thread.run_sync(command.upgrade, _config(url), "heads")
+
+    toolbox, database = open_toolbox(settings_of(url, tmp_path))
+    view = await toolbox.view("default")
+    answers = {tool: await toolbox.call(Caller(), tool, given) for tool, given in ASKED.items()}
+    await database.close()
+
+    assert [each for each in view.warnings if "superuser" not in each] == []
+    assert [each.name for each in view.definitions[:4]] == sorted(ASKED)
+    assert {tool: answer.rows for tool, answer in answers.items()} == {
+        "order_status": 1,
+        "product_ratings": 1,
+        "sales_by_month": 3,
+        "slow_parcels": 20,
+    }
+
+
+async def test_tables_of_the_sample_keep_their_own_tools(tmp_path: Path) -> None:
+    toolbox, database = open_toolbox(settings_of(str(SAMPLE), tmp_path))
+    view = await toolbox.view("default")
+    await database.close()
+
+    assert view.surface is Surface.TYPED
+    assert len(view.definitions) == 32
+    assert {"list_orders", "get_orders"} <= {each.name for each in view.definitions}
+
+
 def test_sample_on_postgresql_holds_as_much_as_on_sqlite(postgresql_url: str) -> None:
     command.upgrade(_config(postgresql_url), "heads")
 
@@ -175,6 +228,7 @@ def test_downgrade_to_base_leaves_nothing_else_on_postgresql(postgresql_url: str
     types = "select typname from pg_type where typnamespace = 'public'::regnamespace"
     assert _postgresql_rows(postgresql_url, f"{tables} and relkind <> 'i'") == [(VERSION_TABLE,)]
     assert _postgresql_rows(postgresql_url, f"{types} and typtype = 'e'") == []
+    assert _postgresql_rows(postgresql_url, "select to_regnamespace('dbtools')") == [(None,)]
 
 
 def _config(url: str) -> Config:
@@ -227,13 +281,14 @@ def _counts(path: Path) -> dict[str, int]:
 
 def _postgresql_counts(url: str) -> dict[str, object]:
     query = """
-        select relname
+        select relname, format('%I.%I', nspname, relname)
         from pg_class
-        where relnamespace = 'public'::regnamespace
+        join pg_namespace on pg_namespace.oid = relnamespace
+        where nspname in ('public', 'dbtools')
         and relkind in ('r', 'v')
     """
-    names = [name for (name,) in _postgresql_rows(url, query)]
-    return {str(name): _postgresql_rows(url, f'select count(*) from "{name}"')[0][0] for name in names}
+    places = _postgresql_rows(url, query)
+    return {str(name): _postgresql_rows(url, f"select count(*) from {place}")[0][0] for name, place in places}
 
 
 def _postgresql_rows(url: str, query: str) -> list[tuple[object, ...]]:

@@ -49,6 +49,12 @@ def test_list_of_a_sqlite_database_needs_neither_sqlalchemy_nor_a_driver(path: P
     assert {"mcp", "sqlite3"} <= imported
 
 
+def test_list_of_a_database_with_a_registry_needs_no_more() -> None:
+    imported = _imported(LIST, str(ROOT / "sample.db"))
+
+    assert imported & (LATER | {"aiosqlite", "asyncpg"}) == set()
+
+
 def test_list_of_a_postgresql_database_needs_its_driver_only(
     postgresql_database: PostgresqlDatabase,
 ) -> None:

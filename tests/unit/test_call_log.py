@@ -212,6 +212,9 @@ class Memory:
         self.free.set()
         self.tried = threading.Semaphore(0)
 
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
     def write(self, lines: deque[bytes]) -> None:
         """Write *lines*."""
         self.free.wait()
@@ -270,6 +273,9 @@ class Echo(Memory):
     """A sink that records a call while it writes the first one."""
 
     log: CallLog
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
 
     def write(self, lines: deque[bytes]) -> None:
         """Write *lines*."""

@@ -118,7 +118,7 @@ async def test_tools_of_the_sample_fit_the_default_budget() -> None:
     await database.close()
 
     assert view.surface is Surface.TYPED
-    assert _tokens(view) <= Listing().budget == 10_000
+    assert view.cost_of_tables <= Listing().budget == 10_000
 
 
 def test_empty_database_is_typed() -> None:

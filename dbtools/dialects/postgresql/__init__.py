@@ -11,11 +11,12 @@ from dbtools.dialects.postgresql.grants import write_script
 from dbtools.dialects.postgresql.inspection import inspector
 from dbtools.dialects.postgresql.introspection import check_version, read_catalog
 from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.postgresql.registry import change_registry, read_registry
 from dbtools.dialects.postgresql.session import apply
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.policy import Role
 
-__all__ = ["grants", "inspector", "introspect", "lexis"]
+__all__ = ["change_registry", "grants", "inspector", "introspect", "lexis", "read_registry"]
 
 
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:

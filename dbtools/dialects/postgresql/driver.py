@@ -5,6 +5,8 @@ from itertools import count
 from typing import Any
 
 import asyncpg
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dbtools.aggregates import Measure
 from dbtools.catalog import Table
@@ -57,6 +59,12 @@ class PostgresqlDriver:
             size=CONNECTIONS,
             is_usable=lambda connection: not connection.is_closed(),
             prepare=_prepare,
+        )
+
+    def open_engine(self, url: str) -> AsyncEngine:
+        """Return an engine that may change the database at *url*."""
+        return create_async_engine(
+            "postgresql+asyncpg://", async_creator=lambda: location.connect(url), poolclass=sa.NullPool
         )
 
     async def casts(

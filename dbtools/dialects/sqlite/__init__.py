@@ -9,11 +9,12 @@ from dbtools.dialects.inspected import Reads
 from dbtools.dialects.sqlite.inspection import inspector
 from dbtools.dialects.sqlite.introspection import read_catalog
 from dbtools.dialects.sqlite.location import connect, location_of
+from dbtools.dialects.sqlite.registry import change_registry, read_registry
 from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
 
-__all__ = ["grants", "inspector", "introspect", "lexis"]
+__all__ = ["change_registry", "grants", "inspector", "introspect", "lexis", "read_registry"]
 
 
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:

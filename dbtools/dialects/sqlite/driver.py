@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import aiosqlite
 import anyio
+import sqlalchemy as sa
 
 from dbtools.catalog import Table
 from dbtools.dialects.driver import Fetched, Plan
@@ -59,6 +60,11 @@ class SqliteDriver:
         return EnginePool(
             "sqlite+aiosqlite://", lambda: _connect(where), size=CONNECTIONS, is_usable=_is_usable
         )
+
+    def open_engine(self, url: str) -> sa.Engine:
+        """Return an engine that may change the database file at *url*, or make it."""
+        path = location_of(url).path
+        return sa.create_engine(sa.URL.create("sqlite", database=str(path)), poolclass=sa.NullPool)
 
     async def casts(
         self, connection: Any, table: Table, condition: Fragment, session: Mapping[str, str]

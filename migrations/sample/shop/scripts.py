@@ -25,14 +25,25 @@ def run(name: str) -> None:
             connection.exec_driver_sql(statement.strip())
 
 
-def insert(rows: Mapping[str, Sequence[NamedTuple]]) -> None:
-    """Insert *rows*, which stand under the names of their tables."""
+def insert(rows: Mapping[str, Sequence[NamedTuple]], schema: str | None = None) -> None:
+    """Insert *rows*, which stand under the names of their tables; in *schema* where there are schemas."""
     connection = op.get_bind()
     stored = _as_sqlite if connection.dialect.name == "sqlite" else _as_postgresql
+    schema = None if connection.dialect.name == "sqlite" else schema
     for table, values in rows.items():
         columns: list[sa.ColumnClause[object]] = [sa.column(name) for name in values[0]._fields]
         records = [{name: stored(value) for name, value in row._asdict().items()} for row in values]
-        connection.execute(sa.insert(sa.table(table, *columns)), records)
+        connection.execute(sa.insert(sa.table(table, *columns, schema=schema)), records)
+
+
+def delete(rows: Mapping[str, Sequence[NamedTuple]], schema: str | None = None) -> None:
+    """Delete what has the first values of *rows*, which stand under the names of their tables."""
+    connection = op.get_bind()
+    schema = None if connection.dialect.name == "sqlite" else schema
+    for table, values in rows.items():
+        key: sa.ColumnClause[object] = sa.column(values[0]._fields[0])
+        gone = key.in_([row[0] for row in values])
+        connection.execute(sa.delete(sa.table(table, key, schema=schema)).where(gone))
 
 
 def _as_sqlite(value: object) -> object:

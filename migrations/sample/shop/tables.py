@@ -179,3 +179,13 @@ class ProductReview(NamedTuple):
     body: str | None
     helpful_votes: int
     written_at: datetime
+
+
+class RegisteredQuery(NamedTuple):
+    """A row of dbtools_query."""
+
+    name: str
+    version: int
+    text: str
+    enabled: bool
+    changed_at: datetime

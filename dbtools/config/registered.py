@@ -1,0 +1,78 @@
+"""The queries that a configuration has from a registry: settings in, queries and findings out."""
+
+from collections.abc import Iterator, Mapping
+
+from dbtools import errors
+from dbtools.column_types import quoted
+from dbtools.config.sections import Settings
+from dbtools.dialects import dialect_of
+from dbtools.parameters import Lexis
+from dbtools.policy import Finding, Source
+from dbtools.queries import Query, read_queries
+from dbtools.registry import Entry, find_entries
+
+FILE = "registry"  #: what findings name instead of a file
+
+
+def registry_url(settings: Settings) -> str:
+    """Return where the registry is that is served, nothing where none is.
+
+    Whoever writes to it defines tools: where there are roles, only one that is named is trusted so far.
+    """
+    return settings.registry.url or ("" if settings.roles else settings.database.url)
+
+
+async def registered_in(
+    settings: Settings, files: Mapping[str, Query]
+) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
+    """Return the queries in the registry of *settings* that are enabled and not among those of *files*.
+
+    Where it cannot be read, that is what is found.
+    """
+    url = registry_url(settings)
+    try:
+        entries = await find_entries(url) if url else None
+    except errors.DbtoolsError as exc:
+        is_warning = not settings.registry.url and isinstance(exc, errors.DatabaseUnavailable)
+        return (), (_unread(settings, str(exc), "warning" if is_warning else "error"),)
+    if entries is None and settings.registry.url:
+        message = "The database has no registry. `dbtools registry upgrade URL` makes one."
+        return (), (_unread(settings, message, "error"),)
+    queries: list[Query] = []
+    findings: list[Finding] = []
+    lexis = dialect_of(settings.database.url).lexis
+    for name, entry in (entries or {}).items():
+        if entry.current.enabled and name in files:
+            findings.append(_covered(name, files[name]))
+        elif entry.current.enabled:
+            found, problems = query_of(entry, lexis)
+            queries += found
+            findings += problems
+    return tuple(queries), tuple(findings)
+
+
+def _unread(settings: Settings, problem: str, level: str) -> Finding:
+    source = settings.source("registry", "url") if settings.registry.url else settings.source("database")
+    message = f"{'[registry] url' if settings.registry.url else 'registry'}: {problem}"
+    return Finding(code="no_registry", message=message, level=level, source=source)
+
+
+def _covered(name: str, other: Query) -> Finding:
+    place = str(other.source).rstrip(": ")
+    message = f"query {name}: it is not served, since there is one of this name at {place}."
+    return Finding(code="covered", message=message, level="warning", source=Source(file=FILE, line=1))
+
+
+def query_of(entry: Entry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
+    """Return the query that the current version of *entry* is, or what is wrong with it."""
+    name, text = entry.current.name, entry.current.text
+    found, problems = read_queries(text, FILE, lexis)
+    problems += tuple(_misplaced(name, found) if not problems else ())
+    return (() if problems else found), problems
+
+
+def _misplaced(name: str, found: tuple[Query, ...]) -> Iterator[Finding]:
+    """Yield what is wrong where a text is not just the query of its name."""
+    if [query.name for query in found] != [name]:
+        message = f"query {quoted(name)}: the registry has other queries under this name."
+        yield Finding(code="bad_query", message=message, source=Source(file=FILE, line=1))

@@ -1,0 +1,119 @@
+"""The registry in a PostgreSQL database. A URL in, what it holds out; or changes in, written at once."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import astuple
+
+import asyncpg
+
+from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.registered import Change, Disable, Enable, Registered, Registry, Remove, Save
+from dbtools.errors import DatabaseUnavailable
+
+#: The tables, and whether the login may read them. The version table is where the search path led to.
+TABLES = """
+select
+    c.relname::pg_catalog.text as name,
+    pg_catalog.format('%I.%I', n.nspname, c.relname) as place,
+    pg_catalog.has_schema_privilege(n.oid, 'usage')
+    and pg_catalog.has_table_privilege(c.oid, 'select') as readable
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+where c.relkind = 'r'
+    and (n.nspname = 'dbtools' and c.relname = 'dbtools_query' or c.relname = 'dbtools_version')
+order by 1, 2
+"""
+REVISIONS = """
+select version_num::pg_catalog.text
+from {}
+where pg_catalog.starts_with(version_num::pg_catalog.text, 'registry_')
+order by 1
+"""
+QUERIES = """
+select
+    name,
+    version,
+    text,
+    enabled,
+    pg_catalog.to_char(changed_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as changed_at
+from dbtools.dbtools_query
+order by name collate "C", version desc
+"""
+SAVE = """
+insert into dbtools.dbtools_query (name, version, text, enabled, changed_at)
+select $1::pg_catalog.text, coalesce(pg_catalog.max(version), 0) + 1, $2, true, pg_catalog.now()
+from dbtools.dbtools_query
+where name = $1
+"""
+PRUNE = """
+delete from dbtools.dbtools_query
+where name = $1
+and version not in (
+    select version
+    from dbtools.dbtools_query
+    where name = $1
+    order by version desc
+    limit 2
+)
+"""
+REMOVE = "delete from dbtools.dbtools_query where name = $1"
+SWITCH = """
+update dbtools.dbtools_query
+set enabled = {}, changed_at = pg_catalog.now()
+where name = $1
+and version = (select pg_catalog.max(version) from dbtools.dbtools_query where name = $1)
+"""
+#: Two that save at once would take the same version.
+LOCK = "lock table dbtools.dbtools_query in share row exclusive mode"
+#: Each takes the first values of its change.
+STATEMENTS: Mapping[type[Change], Sequence[tuple[str, int]]] = {
+    Save: ((SAVE, 2), (PRUNE, 1)),
+    Remove: ((REMOVE, 1),),
+    Enable: ((SWITCH.format("true"), 1),),
+    Disable: ((SWITCH.format("false"), 1),),
+}
+
+
+async def read_registry(url: str) -> Registry | None:
+    """Return what the registry in the database at *url* holds, None where there is none."""
+    async with (
+        _connection(url, "The registry cannot be read") as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        tables = await connection.fetch(TABLES)
+        kept = [table for table in tables if table["name"] == "dbtools_query"]
+        if not kept:
+            return None
+        if not kept[0]["readable"]:
+            raise DatabaseUnavailable("The login may not read the registry.")
+        revisions = [
+            revision
+            for table in tables
+            if table["name"] == "dbtools_version" and table["readable"]
+            for (revision,) in await connection.fetch(REVISIONS.format(table["place"]))
+        ]
+        queries = [Registered(**record) for record in await connection.fetch(QUERIES)]
+        return Registry(revisions=tuple(revisions), queries=tuple(queries))
+
+
+async def change_registry(url: str, changes: Sequence[Change]) -> None:
+    """Make all *changes* in the registry in the database at *url*, or none."""
+    async with _connection(url, "The registry cannot be written") as connection, connection.transaction():
+        await connection.execute(LOCK)
+        for change in changes:
+            for statement, number in STATEMENTS[type(change)]:
+                await connection.execute(statement, *astuple(change)[:number])
+
+
+@asynccontextmanager
+async def _connection(url: str, failing: str) -> "AsyncIterator[asyncpg.Connection[asyncpg.Record]]":
+    """Lend a connection; *failing* is what an error means."""
+    connection = await connect(url)
+    try:
+        yield connection
+    except asyncpg.PostgresError as exc:
+        raise DatabaseUnavailable(f"{failing}: {exc.args[0]}.") from exc
+    except (OSError, asyncpg.InterfaceError) as exc:
+        raise DatabaseUnavailable(f"{failing}.") from exc
+    finally:
+        await connection.close(timeout=5)

@@ -1,0 +1,93 @@
+"""A database that is served with permitted queries and roles. DDL and files in, answers and findings out."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio.from_thread import BlockingPortal
+
+from dbtools.config import load, open_toolbox
+from dbtools.database import Database
+from dbtools.errors import DbtoolsError
+from dbtools.explanation import Explanation, explain
+from dbtools.policy import Caller
+from dbtools.results import Answer
+from dbtools.toolbox import Toolbox, View
+from tests.database.shop import ROLE, Bare, open_bare
+
+FILES = Path(__file__).parents[1] / "queries"
+
+#: A dialect, DDL, files by name and the rest of a configuration in; a served database out.
+ServeQueries = Callable[..., AbstractContextManager["QueryShop"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryShop:
+    """A served database with queries."""
+
+    path: Path  #: of its configuration; the queries are beside it
+    toolbox: Toolbox
+    database: Database
+    bare: Bare
+    portal: BlockingPortal
+
+    def call(self, tool: str, arguments: Mapping[str, object] | None = None, **caller: object) -> Answer:
+        """Return the answer of *tool*."""
+        return self.portal.call(self.toolbox.call, _caller(caller), tool, arguments or {})
+
+    def refusal(self, tool: str, arguments: Mapping[str, object] | None = None, **caller: object) -> str:
+        """Return the code and the text with which *tool* refuses."""
+        try:
+            answer = self.call(tool, arguments, **caller)
+        except DbtoolsError as exc:
+            return f"{exc.code}: {exc}"
+        raise AssertionError(f"{tool} is answered: {answer.text}")
+
+    def rows(self, tool: str, arguments: Mapping[str, object] | None = None, **caller: object) -> object:
+        """Return the rows that *tool* answers."""
+        return self.call(tool, arguments, **caller).structured["rows"]
+
+    def explain(self, tool: str, arguments: Mapping[str, object], **caller: object) -> Explanation:
+        """Return what becomes of a call."""
+        return self.portal.call(explain, self.toolbox, self.database, _caller(caller), tool, arguments)
+
+    def view(self, role: str = ROLE) -> View:
+        """Return what *role* sees."""
+        return self.portal.call(self.toolbox.view, role)
+
+    def listed(self, role: str = ROLE) -> list[str]:
+        """Return the names of the tools that are listed to *role*."""
+        return [each.name for each in self.portal.call(self.toolbox.list, role)]
+
+    def refresh(self) -> None:
+        """Let the toolbox read the catalog and the queries again."""
+        self.portal.call(self.toolbox.refresh)
+
+
+def _caller(known: Mapping[str, object]) -> Caller:
+    claims = {name: value for name, value in known.items() if name != "role"}
+    return Caller(role=str(known.get("role", ROLE)), claims=claims)
+
+
+@contextmanager
+def open_query_shop(
+    url: str, folder: Path, queries: Mapping[str, str | bytes], rest: str, portal: BlockingPortal
+) -> Iterator[QueryShop]:
+    """Serve the database at *url* with the files *queries*; *rest* is the rest of the configuration."""
+    directory = folder / "queries"
+    directory.mkdir(exist_ok=True)
+    for name, text in queries.items():
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    path = folder / "dbtools.toml"
+    path.write_text(
+        f'[database]\nurl = {json.dumps(url)}\n[queries]\ndirectory = "queries"\n{rest}', encoding="utf-8"
+    )
+    with ExitStack() as stack:
+        toolbox, database = open_toolbox(load(path))
+        stack.callback(portal.call, database.close)
+        bare = open_bare("sqlite" if url.startswith("sqlite:") else "postgresql", url, portal)
+        stack.callback(bare.close)
+        yield QueryShop(path=path, toolbox=toolbox, database=database, bare=bare, portal=portal)

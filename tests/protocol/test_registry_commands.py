@@ -1,0 +1,243 @@
+"""`dbtools registry` and `dbtools query`: what they print, what they refuse, and how they end."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import click
+import pytest
+
+from dbtools.cli import main
+from tests.protocol.test_command_line import assert_one_complaint, run
+
+DDL = """
+create table thing (id integer primary key, name text);
+insert into thing values (1, 'one'), (2, 'two');
+"""
+THINGS = """-- name: things
+-- description: Things by their ids.
+-- param ids: integer[]   Ids.
+select id, name from thing where id in (:ids) order by id
+"""
+COUNT = """-- name: thing_count
+-- description: How many there are.
+-- returns: one
+select count(*) as things from thing
+"""
+NAMELESS = "-- description: Names.\nselect name from thing order by name\n"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(
+    request: pytest.FixtureRequest,
+    sqlite_database: Callable[[str], Path],
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+) -> Iterator[str]:
+    """Give the URL of a database without a registry, on each dialect."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{sqlite_database(DDL)}"
+    else:
+        with postgresql_database(DDL) as url:
+            yield url
+
+
+@pytest.fixture
+def registry(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give its URL once it has one; files of queries are in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "both.sql").write_text(THINGS + COUNT)
+    (tmp_path / "names.sql").write_text(NAMELESS)
+    assert run("registry", "upgrade", url).exit_code == 0
+    return url
+
+
+def test_upgrade_says_what_there_is(url: str) -> None:
+    result = run("registry", "upgrade", url)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "The registry is at registry_0001, with 0 queries.\n"
+
+
+def test_queries_of_a_file_are_saved_one_by_one_and_served_at_once(registry: str) -> None:
+    saved = run("query", "add", registry, "both.sql", "names.sql")
+    called = run("call", registry, "things", "ids=[2]", "--json")
+
+    assert (saved.exit_code, saved.stderr) == (0, "")
+    assert saved.stdout.splitlines() == ["things: version 1", "thing_count: version 1", "names: version 1"]
+    assert json.loads(called.stdout)["rows"] == [[2, "two"]]
+    assert run("query", "show", registry, "thing_count").stdout == COUNT
+    assert run("query", "show", registry, "names").stdout == f"-- name: names\n{NAMELESS}"
+
+
+def test_what_is_shown_can_be_added_again(registry: str) -> None:
+    run("query", "add", registry, "both.sql")
+    Path("shown.sql").write_text(run("query", "show", registry, "things").stdout)
+
+    result = run("query", "add", registry, "shown.sql")
+
+    assert (result.exit_code, result.stdout) == (0, "things: version 1\n")
+
+
+def test_list_shows_name_version_state_and_description(registry: str) -> None:
+    run("query", "add", registry, "both.sql")
+    run("query", "disable", registry, "things")
+
+    *_, first, second, count = run("query", "list", registry).stdout.splitlines()
+    listed = json.loads(run("query", "list", registry, "--json").stdout)
+
+    assert first.split(maxsplit=3) == ["thing_count", "1", "yes", "How many there are."]
+    assert second.split(maxsplit=3) == ["things", "1", "no", "Things by their ids."]
+    assert count == "2 queries"
+    assert [each.pop("changed_at")[-1] for each in listed] == ["Z", "Z"]
+    assert listed == [
+        {"name": "thing_count", "version": 1, "enabled": True, "description": "How many there are."},
+        {"name": "things", "version": 1, "enabled": False, "description": "Things by their ids."},
+    ]
+
+
+def test_version_before_can_be_shown(registry: str) -> None:
+    run("query", "add", registry, "both.sql")
+    unchanged = run("query", "show", registry, "things", "--previous")
+    Path("both.sql").write_text(THINGS.replace("order by id", "order by name"))
+    run("query", "add", registry, "both.sql")
+
+    assert unchanged.exit_code == 2
+    assert_one_complaint(unchanged.stderr, "no version before 1")
+    assert run("query", "show", registry, "things", "--previous").stdout == THINGS
+    assert "order by name" in run("query", "show", registry, "things").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("-- name: wrong\nselect nme from thing\n", "bad.sql:", id="column"),
+        pytest.param("-- name: wrong\ndelete from thing\n", "bad.sql:", id="writes"),
+        pytest.param("-- name: wrong\n-- titel: x\nselect 1 as a\n", "bad.sql:6: error:", id="header"),
+        pytest.param("-- name: list_thing\nselect 1 as a\n", "a tool has this name", id="name of a tool"),
+    ],
+)
+def test_file_with_a_mistake_is_refused_whole(registry: str, text: str, said: str) -> None:
+    Path("bad.sql").write_text(THINGS + text)
+
+    result = run("query", "add", registry, "names.sql", "bad.sql")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert said in result.stderr
+    assert result.stderr.endswith("dbtools: Nothing is saved.\n")
+    assert json.loads(run("query", "list", registry, "--json").stdout) == []
+
+
+@pytest.mark.parametrize("verb", ["show", "remove", "enable", "disable"])
+def test_unknown_query_ends_with_2_and_the_nearest_name(registry: str, verb: str) -> None:
+    run("query", "add", registry, "both.sql")
+
+    result = run("query", verb, registry, "thing")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert_one_complaint(result.stderr, "things")
+
+
+def test_removed_query_is_gone(registry: str) -> None:
+    run("query", "add", registry, "both.sql")
+
+    result = run("query", "remove", registry, "things")
+
+    assert (result.exit_code, result.stdout) == (0, "things: removed\n")
+    assert [each["name"] for each in json.loads(run("query", "list", registry, "--json").stdout)] == [
+        "thing_count"
+    ]
+
+
+def test_disabled_query_is_no_tool_until_it_is_enabled(registry: str) -> None:
+    run("query", "add", registry, "both.sql")
+
+    run("query", "disable", registry, "things")
+    disabled = run("call", registry, "things", "ids=[1]")
+    run("query", "enable", registry, "things")
+
+    assert disabled.exit_code == 2
+    assert run("call", registry, "things", "ids=[1]").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("show", "x"), ("remove", "x"), ("enable", "x"), ("disable", "x"), ("add", "a.sql")]
+)
+def test_target_without_a_registry_ends_with_2_and_what_makes_one(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.sql").write_text("select 1 as a")
+
+    result = run("query", words[0], url, *words[1:])
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert_one_complaint(result.stderr, "dbtools registry upgrade URL")
+
+
+def test_configuration_leads_to_the_registry_that_it_names(url: str, tmp_path: Path) -> None:
+    configuration = tmp_path / "dbtools.toml"
+    configuration.write_text(f'[database]\nurl = "{url}"\n[registry]\nurl = "registry.db"\n')
+    (tmp_path / "both.sql").write_text(THINGS)
+    run("registry", "upgrade", f"sqlite:///{tmp_path / 'registry.db'}")
+
+    saved = run("query", "add", str(configuration), str(tmp_path / "both.sql"))
+
+    assert (saved.exit_code, saved.stdout) == (0, "things: version 1\n")
+    assert run("query", "show", str(tmp_path / "registry.db"), "things").stdout == THINGS
+    assert run("call", str(configuration), "things", "ids=[1]").exit_code == 0
+    assert run("query", "list", url).exit_code == 2
+
+
+def test_first_file_of_queries_is_no_target(
+    registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dbtools.toml").write_text(f'[database]\nurl = "{registry}"\n')
+
+    result = run("query", "add", "both.sql")
+
+    assert (result.exit_code, result.stdout) == (0, "things: version 1\nthing_count: version 1\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("add",),
+        ("add", "missing.sql"),
+        ("show",),
+        ("show", "a", "b", "c"),
+        ("list", "missing.db"),
+        ("liste",),
+    ],
+)
+def test_wrong_usage_ends_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = run("query", *words)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////nowhere/at/all.db", "postgresql://somebody:sekret@127.0.0.1:1/shop", "mysql://x/y"]
+)
+def test_database_that_cannot_be_upgraded_ends_with_2(url: str) -> None:
+    result = run("registry", "upgrade", url)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "sekret" not in result.stderr
+    assert result.stderr.startswith("dbtools: ")
+
+
+@pytest.mark.parametrize("group", ["query", "registry"])
+def test_help_of_each_command_ends_with_an_example(group: str) -> None:
+    found = main.commands[group]
+    assert isinstance(found, click.Group)
+
+    for name in found.commands:
+        *_, heading, example = run(group, name, "--help").stdout.rstrip().splitlines()
+        assert heading.strip() == "Example:"
+        assert example.strip().startswith(f"dbtools {group} {name}")

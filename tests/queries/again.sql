@@ -1,0 +1,3 @@
+-- name: undescribed
+-- description: The name of a query in a file before.
+select name from customers

@@ -1,0 +1,477 @@
+"""The tools of permitted queries: what they advertise, what they read, and which of them are listed."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date, datetime, time
+from decimal import Decimal
+
+import jsonschema
+import pytest
+from hypothesis import example, given, strategies as st
+
+from dbtools import errors
+from dbtools.catalog import Column
+from dbtools.column_types import UNSENDABLE, ColumnType, Family
+from dbtools.dialects import sqlite
+from dbtools.dialects.sqlite.types import column_type
+from dbtools.policy import Limits
+from dbtools.queries import read_queries
+from dbtools.queries.permitted import Permitted
+from dbtools.results import Answer, ResultSet, Style
+from dbtools.statement import QueryShape, argument
+from dbtools.tools import Setting, Surface, choose, define
+from dbtools.tools.definition import tokens_of, tool_content
+from dbtools.tools.permitted_queries import QueryTool
+from dbtools.tools.surface import Listing, listed
+from tests.unit.shop import TYPES, column, setting
+
+#: What a database without surprises takes a parameter for.
+FAMILIES: Mapping[str, Family] = {
+    "integer": Family.INTEGER,
+    "number": Family.NUMBER,
+    "decimal": Family.DECIMAL,
+    "text": Family.TEXT,
+    "boolean": Family.BOOLEAN,
+    "date": Family.DATE,
+    "time": Family.TIME,
+    "timestamp": Family.TIMESTAMPTZ,
+    "uuid": Family.UUID,
+    "json": Family.JSON,
+}
+LENIENT = {name: column_type("real" if name == "number" else name, strict=False) for name in FAMILIES}
+EXACT = {name: TYPES[family] for name, family in FAMILIES.items()}
+either = pytest.mark.parametrize(
+    "types", [pytest.param(EXACT, id="exact"), pytest.param(LENIENT, id="lenient")]
+)
+
+
+def _permitted(
+    *parameters: str,
+    name: str = "q",
+    header: str = "",
+    types: Mapping[str, ColumnType] = EXACT,
+    columns: tuple[Column, ...] = (column("id", Family.INTEGER),),
+) -> Permitted:
+    """Return a query with *parameters*, each `NAME: TYPE …`, of which the database has these *types*."""
+    names = [each.partition(":")[0] for each in parameters]
+    text = f"-- name: {name}\n{header}" + "".join(f"-- param {each}\n" for each in parameters)
+    (query,), findings = read_queries(
+        f"{text}select 1 {' '.join(f':{each}' for each in names)}", "q.sql", sqlite.lexis
+    )
+    assert findings == ()
+    return Permitted(
+        query=query,
+        columns=columns,
+        types={
+            each.name: ColumnType(family=Family.ARRAY, name=f"{each.type}[]", element=types[each.type])
+            if each.array
+            else types[each.type]
+            for each in query.parameters
+        },
+    )
+
+
+def _tool(permitted: Permitted, **more: object) -> QueryTool:
+    return QueryTool(setting=Setting(catalog=setting().catalog, **more), permitted=permitted)  # type: ignore[arg-type]
+
+
+def _bound(permitted: Permitted, **arguments: object) -> Mapping[str, object]:
+    """Return the values that are bound for *arguments*, by the names of their parameters."""
+    values = _tool(permitted).bind(arguments).statement.values
+    return {name.removeprefix("argument_"): value for name, value in values.items()}
+
+
+def _refusal(permitted: Permitted, **arguments: object) -> str:
+    with pytest.raises(errors.CallError) as caught:
+        _tool(permitted).bind(arguments)
+    return f"{caught.value.code}: {caught.value}"
+
+
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+#: What the schema admits and the type is, each with what it means.
+VALID: Mapping[str, st.SearchStrategy[object]] = {
+    "integer": st.integers(-(2**63), 2**63 - 1),
+    "number": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**60), 2**60),
+    "decimal": st.decimals(allow_nan=False, allow_infinity=False, places=4).map(
+        lambda each: format(each, "f")
+    ),
+    "text": TEXTS,
+    "boolean": st.booleans(),
+    "date": st.dates().map(date.isoformat),
+    "time": st.times().map(time.isoformat),
+    "timestamp": st.datetimes().map(datetime.isoformat),
+    "uuid": st.uuids().map(str),
+    "json": DOCUMENTS.filter(lambda each: each is not None and not isinstance(each, str)),
+}
+
+
+def _meant(type: str, value: object) -> object:
+    """Return what *value* of *type* means, so that equal values are equal."""
+    match type:
+        case "number":
+            return float(str(value))
+        case "decimal":
+            return Decimal(str(value))
+        case "json":
+            return json.loads(value) if isinstance(value, str) else value
+        case "timestamp":
+            return datetime.fromisoformat(str(value))
+        case _:
+            return value
+
+
+@either
+@pytest.mark.parametrize("type", FAMILIES)
+@given(st.data())
+def test_what_the_schema_admits_is_read_as_what_it_means(
+    types: Mapping[str, ColumnType], type: str, data: st.DataObject
+) -> None:
+    permitted = _permitted(f"value: {type}", f"items: {type}[]", types=types)
+    value, items = data.draw(VALID[type]), data.draw(st.lists(VALID[type], max_size=3))
+    schema = _tool(permitted).definition.input_schema
+    jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(
+        {"value": value, "items": items}
+    )
+
+    for given_items in (items, json.dumps(items)):
+        bound = _bound(permitted, value=value, items=given_items)
+        assert _meant(type, bound["value"]) == _meant(type, value)
+        assert isinstance(bound["items"], list)
+        assert [_meant(type, each) for each in bound["items"]] == [_meant(type, each) for each in items]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**400), 10**400) | st.floats() | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+#: Of which everything that the schema admits is read, where the integers are of 64 bits.
+WHOLLY_ADVERTISED = ("integer", "number", "text", "boolean")
+
+
+@either
+@pytest.mark.parametrize("type", FAMILIES)
+@given(value=ANYTHING, array=st.booleans())
+@example(value=10**399, array=False)
+@example(value="[" * 100_000, array=True)
+@example(value="9" * 10_000, array=False)
+@example(value="[1e400]", array=True)
+@example(value='["\\ud800"]', array=True)
+def test_anything_is_read_or_refused_by_the_name_of_the_argument(
+    types: Mapping[str, ColumnType], type: str, value: object, array: bool
+) -> None:
+    permitted = _permitted(f"value: {type}{'[]' if array else ''}", types=types)
+    schema = _tool(permitted).definition.input_schema
+    refused: errors.CallError | None = None
+    try:
+        _bound(permitted, value=value)
+    except errors.CallError as exc:
+        refused = exc
+    admitted = jsonschema.Draft202012Validator(schema).is_valid({"value": value})
+    beyond = isinstance(value, int | float) and not -(2**63) <= value < 2**63
+    unsendable = isinstance(value, str) and UNSENDABLE.search(value)
+
+    if refused is not None:
+        assert refused.message.startswith("value")
+        assert len(str(refused)) < 400
+        assert not admitted or array or type not in WHOLLY_ADVERTISED or beyond or unsendable
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "refusal"),
+    [
+        ("a: integer", "seven", "bad_value: a: 'seven' is not an integer of 64 bits such as 42."),
+        ("a: integer", 2**63, f"bad_value: a: '{2**63}' is not an integer of 64 bits such as 42."),
+        ("a: integer", 1.5, "bad_value: a: '1.5' is not an integer of 64 bits such as 42."),
+        ("a: integer", True, "bad_value: a: 'true' is not an integer of 64 bits such as 42."),
+        ("a: number", "NaN", "bad_value: a: 'NaN' is not a number such as 4.2."),
+        ("a: decimal", "1,5", "bad_value: a: '1,5' is not a decimal number such as 19.90."),
+        ("a: boolean", "maybe", "bad_value: a: 'maybe' is not true or false."),
+        ("a: boolean", 1, "bad_value: a: '1' is not true or false."),
+        ("a: date", "05.03.2024", "bad_value: a: '05.03.2024' is not a date such as 2024-03-05."),
+        ("a: date", "2023-02-29", "bad_value: a: '2023-02-29' is not a date such as 2024-03-05."),
+        ("a: time", "25:00", "bad_value: a: '25:00' is not a time such as 14:30:00."),
+        ("a: timestamp", "now", "bad_value: a: 'now' is not a date and time such as 2024-03-05T14:30:00Z."),
+        ("a: uuid", "1", "bad_value: a: '1' is not a UUID such as 3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f."),
+        ("a: json", "{", "bad_value: a: '{' is not JSON."),
+        ("a: text", ["x"], "bad_argument: a: wants one text, not an array."),
+        ("a: text", {"x": 1}, "bad_argument: a: wants one text, not an object."),
+        ("a: text[]", [None], "bad_argument: a[0]: wants one text, not null."),
+        ("a: integer[]", [1, [2]], "bad_argument: a[1]: wants one integer, not an array."),
+        ("a: integer[]", "1,2", "bad_value: a[0]: '1,2' is not an integer of 64 bits such as 42."),
+        (
+            "a: text",
+            "\0",
+            "bad_argument: a: contains a NUL character. Text must be valid Unicode without NUL.",
+        ),
+        (
+            "a: integer min 1 max 3  How many.",
+            4,
+            "bad_value: a: '4' may not be given. It is integer, at least 1, at most 3: How many.",
+        ),
+        (
+            "a: text in (red, green)",
+            "gren",
+            "bad_value: a: 'gren' may not be given. Did you mean green? It is text, one of red, green.",
+        ),
+        (
+            "a: timestamp min 2024-01-01T00:00:00Z",
+            "2024-02-01T00:00:00",
+            "bad_value: a: '2024-02-01T00:00:00' may not be given. "
+            "It is timestamp, at least 2024-01-01T00:00:00Z.",
+        ),
+        ("a: integer  How many.", None, "bad_argument: a is missing. It is integer: How many."),
+    ],
+)
+def test_refusal_names_the_argument_the_value_and_what_is_wanted(
+    parameter: str, value: object, refusal: str
+) -> None:
+    assert _refusal(_permitted(parameter), a=value) == refusal
+
+
+def test_nothing_is_absent_only_where_it_may_be() -> None:
+    permitted = _permitted("a: text", "b: text?", "c: text = x", "d: text[]?", "e: integer = 5")
+
+    assert _bound(permitted, a="", b="", c="", d="", e="") == {
+        "a": "",
+        "c": "x",
+        "e": 5,
+        "b": None,
+        "d": None,
+    }
+    assert _bound(permitted, a="", b=None, c=None, d=[], e=None) == {
+        "a": "",
+        "c": "x",
+        "d": [],
+        "e": 5,
+        "b": None,
+    }
+    assert _refusal(permitted, a=None) == "bad_argument: a is missing. It is text."
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("contry", "Did you mean country? Arguments: country, since."),
+        ("COUNTRY", "Did you mean country? Arguments: country, since."),
+        ("zzz", "Arguments: country, since."),
+    ],
+)
+def test_unknown_argument_is_refused_with_the_nearest(name: str, hint: str) -> None:
+    permitted = _permitted("country: text?", "since: date?")
+
+    assert _refusal(permitted, **{name: "PT"}) == f"unknown_argument: q has no argument '{name}'. {hint}"
+
+
+def test_long_name_of_an_argument_is_not_echoed_whole() -> None:
+    refusal = _refusal(_permitted("a: text?"), **{"x\u202e" * 10_000: 1})
+
+    assert len(refusal) < 300
+    assert "\u202e" not in refusal
+
+
+@pytest.mark.parametrize(
+    ("declared", "default", "bound"),
+    [
+        ("integer = 7", 7, 7),
+        ("number = 0.5", 0.5, 0.5),
+        ("decimal = 1.50", "1.50", "1.50"),
+        ("text = 'a b'", "a b", "a b"),
+        ("boolean = true", True, True),
+        ("date = 2024-01-01", "2024-01-01", "2024-01-01"),
+        ("""json = '{"a": 1}'""", {"a": 1}, '{"a": 1}'),
+        ("""json = '"a"'""", '"a"', '"a"'),
+        ("""text[] = '["a", "b"]'""", ["a", "b"], ["a", "b"]),
+        ("decimal[] = '[\"1.50\"]'", ["1.50"], ["1.50"]),
+        ("integer[] = '[]'", [], []),
+    ],
+)
+def test_default_is_advertised_and_bound(declared: str, default: object, bound: object) -> None:
+    permitted = _permitted(f"a: {declared}")
+    schema = _tool(permitted).definition.input_schema
+
+    assert schema["properties"]["a"]["default"] == default  # type: ignore[index]
+    assert _bound(permitted) == {"a": bound}
+    assert _bound(permitted, a=default) == {"a": bound}
+
+
+def test_schema_is_plain_and_says_everything() -> None:
+    permitted = _permitted(
+        "level: integer min 1 max 3  How many.",
+        "share: number? min 0.5",
+        "size: text in (small, 'very large') = small",
+        "code: text? pattern '^[A-Z]+$'",
+        "since: date? min 2024-01-01",
+        "price: decimal? max 10",
+        "ids: integer[]? in (1, 2)",
+        "size_of: text?",
+        types={**EXACT, "text": ColumnType(family=Family.TEXT, name="text")},
+    )
+    sized = replace(permitted, types={**permitted.types, "size_of": TYPES[Family.ENUM]})
+
+    assert _tool(sized).definition.input_schema == {
+        "type": "object",
+        "properties": {
+            "level": {"type": "integer", "minimum": 1, "maximum": 3, "description": "How many."},
+            "share": {"type": "number", "minimum": 0.5},
+            "size": {"type": "string", "enum": ["small", "very large"], "default": "small"},
+            "code": {"type": "string", "pattern": "^[A-Z]+$"},
+            "since": {"type": "string", "format": "date", "description": "minimum 2024-01-01"},
+            "price": {"type": "string", "description": "decimal number; maximum 10"},
+            "ids": {"type": "array", "items": {"type": "integer", "enum": [1, 2]}},
+            "size_of": {"type": "string", "enum": ["small", "large"]},
+        },
+        "additionalProperties": False,
+        "required": ["level"],
+    }
+
+
+def test_large_decimal_in_a_text_of_a_list_keeps_its_digits() -> None:
+    bound = _bound(_permitted("a: decimal[]"), a="[0.12345678901234567890123]")
+
+    assert bound == {"a": ["0.12345678901234567890123"]}
+
+
+def test_variants_of_a_tool_are_made_once_and_end_with_it() -> None:
+    (query,), _ = read_queries(
+        "-- param a: integer?\n-- param b: integer?\n"
+        "select 1 where true /*? and :a = 1 ?*/ /*? and :b = :a ?*/",
+        "q.sql",
+        sqlite.lexis,
+    )
+    permitted = Permitted(query=query, columns=(), types=dict.fromkeys(("a", "b"), EXACT["integer"]))
+    tool = _tool(permitted)
+    shapes = [
+        tool.bind(each).statement.shape for each in ({"a": 1}, {"a": 2}, {"b": 1}, {}, {"a": 1, "b": 2})
+    ]
+
+    assert shapes[0] is shapes[1]
+    assert shapes[2] is shapes[3]
+    assert len(set(map(id, shapes))) == 3
+    assert len({each.pieces for each in shapes if isinstance(each, QueryShape)}) == 3
+
+
+def test_no_name_of_an_argument_is_one_of_ours() -> None:
+    permitted = _permitted("limit: integer", "skip: integer", "claim0: text")
+
+    assert {argument(each) for each in ("limit", "skip", "claim0")} == set(
+        _tool(permitted).bind({"limit": 1, "skip": 2, "claim0": "x"}).statement.values
+    )
+
+
+def _setting(*permitted: Permitted, limits: Limits | None = None) -> Setting:
+    return Setting(catalog=setting().catalog, limits=limits or Limits(), style=Style(), queries=permitted)
+
+
+def _listed(chosen_from: Setting, listing: Listing) -> list[str]:
+    tools = define(chosen_from)
+    return [each.name for each in listed(choose(listing, tools), tools, frozenset())]
+
+
+MANY = tuple(_permitted("a: text?  Some text.", name=f"query_{at:03}") for at in range(100))
+
+
+def test_queries_are_tools_of_their_own_while_the_budget_allows() -> None:
+    some = _setting(*MANY[:3])
+    cost = sum(tokens_of(tool_content(define(some)[each.name].definition)) for each in MANY[:3])
+    typed, generic = (
+        Listing(surface=Surface.GENERIC, budget=cost),
+        Listing(surface=Surface.GENERIC, budget=cost - 1),
+    )
+
+    assert _listed(some, typed)[:3] == ["query_000", "query_001", "query_002"]
+    assert not {"find_queries", "run_query"} & set(_listed(some, typed))
+    assert _listed(some, generic)[:2] == ["find_queries", "run_query"]
+    assert not [each for each in _listed(some, generic) if each.startswith("query_")]
+
+
+def test_tables_keep_their_surface_whatever_the_queries_cost() -> None:
+    listing = Listing(budget=6_000)
+    alone = _listed(_setting(), listing)
+    beside = _listed(_setting(*MANY), listing)
+
+    assert "list_product" in alone
+    assert [each for each in beside if each not in ("find_queries", "run_query")] == alone
+    assert choose(listing, define(_setting(*MANY))).queries is Surface.GENERIC
+
+
+def test_queries_keep_their_surface_whatever_the_tables_cost() -> None:
+    chosen = choose(Listing(budget=500), define(_setting(*MANY[:2])))
+
+    assert (chosen.tables, chosen.queries) == (Surface.GENERIC, Surface.TYPED)
+
+
+def test_all_tools_can_be_called_whether_listed_or_not() -> None:
+    tools = define(_setting(*MANY))
+    own = tools["query_007"].bind({"a": "x"})
+    by_name = tools["run_query"].bind({"query": "query_007", "arguments": {"a": "x"}})
+
+    assert own.statement == by_name.statement
+
+
+def _answer(tool: str, arguments: Mapping[str, object], *rows: tuple[object, ...], of: Setting) -> Answer:
+    call = define(of)[tool].bind(arguments)
+    outputs = call.statement.shape.outputs if call.statement else ()
+    return call.render(ResultSet(outputs=outputs, rows=rows))
+
+
+def test_queries_that_do_not_fit_are_told_of() -> None:
+    answer = _answer("find_queries", {}, of=_setting(*MANY, limits=Limits(max_tokens=500)))
+    shown = answer.structured["queries"]
+
+    assert isinstance(shown, list)
+    assert (answer.structured["query_count"], answer.truncated) == (100, True)
+    assert 3 < len(shown) < 20
+    assert len(answer.text.encode()) <= 1_500
+    assert answer.structured["note"] == "More queries: search for words of what you want."
+
+
+def test_queries_are_found_by_words_the_best_first() -> None:
+    described = [
+        _permitted(name=name, header=f"-- description: {text}\n")
+        for name, text in (
+            ("orders_of_day", "What was bought."),
+            ("late", "Orders that are late."),
+            ("revenue", "By country."),
+            ("late_orders", "Which are late."),
+        )
+    ]
+    names = [
+        each["query"]
+        for each in json.loads(
+            _answer("find_queries", {"search": "late orders"}, of=_setting(*described)).text
+        )["queries"]
+    ]
+
+    assert names == ["late_orders", "late", "orders_of_day"]
+
+
+def test_result_conforms_to_the_schema_also_where_it_is_cut() -> None:
+    columns = (
+        column("id", Family.INTEGER, nullable=False),
+        column("tags", Family.ARRAY),
+        column("home", Family.OBJECT),
+        column("share", Family.NUMBER),
+    )
+    permitted = replace(_permitted(columns=columns), exact=True)
+    of = _setting(permitted, limits=Limits(max_tokens=500))
+    long = json.dumps(["x" * 9] * 500)
+    answers = [
+        _answer("q", {}, (2**60, "[1, 2]", '{"street": "x"}', 0.5), (1, None, None, None), of=of),
+        _answer("q", {}, (1, long, json.dumps({"street": "y" * 5_000}), float("nan")), of=of),
+    ]
+    schema = define(of)["q"].definition.output_schema
+
+    for answer in answers:
+        jsonschema.Draft202012Validator(schema).validate(answer.structured)
+    assert "characters]" in answers[1].text
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**answers[0].structured, "rows": [[1, 5, None, None]]}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**answers[0].structured, "rows": [[None, None, None, None]]}, schema)
