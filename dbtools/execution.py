@@ -61,20 +61,14 @@ class Execution:
             translated = errors.BadValue("A value is out of range, or a view fails on its rows.")
         if not isinstance(translated, errors.BadValue):
             return translated
-        tables = statement.shape.tables
-        claimed = any(table.filter and table.filter.condition.parameters for table in tables)
+        claimed, asked = statement.shape.claimed, listing(statement.shape.asked)
         if not statement.values:
             # A claim that is no value of the type that it is compared with lets nobody in.
             unreadable = errors.Unreadable("A row of this table or view cannot be computed.")
             return errors.Denied() if claimed else unreadable
-        asked = [each.term for each in statement.shape.comparisons if each.parameters]
-        columns = listing(dict.fromkeys(f"{term.name} ({term.type.name})" for term in asked))
-        parts = [
-            f"Values are given for {columns}." if columns else "",
-            "Or a claim of yours cannot be read." if claimed else "",
-        ]
-        hint = " ".join(filter(None, parts))
-        return errors.BadValue(translated.message, hint=hint)
+        parts = [f"Values are given for {asked}."] if asked else []
+        parts += ["Or a claim of yours cannot be read."] if claimed else []
+        return errors.BadValue(translated.message, hint=" ".join(parts))
 
     async def _fetch(self, driver: "Driver", statement: Statement, limits: Limits) -> "Fetched":
         plan = self._plan(driver, statement.shape)

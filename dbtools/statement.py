@@ -115,6 +115,17 @@ class Select:
         return tuple(dict.fromkeys((self.table, *(step.target for path in paths for step in path))))
 
     @property
+    def claimed(self) -> bool:
+        """Whether the filter of a table asks for a claim of the caller."""
+        return any(table.filter and table.filter.condition.parameters for table in self.tables)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """What callers give values for, with its type."""
+        terms = (each.term for each in self.comparisons if each.parameters)
+        return tuple(dict.fromkeys(f"{term.name} ({term.type.name})" for term in terms))
+
+    @property
     def computes(self) -> bool:
         """Whether there are measures among the outputs."""
         return any(isinstance(output.term, Measure) for output in self.outputs)
@@ -132,8 +143,8 @@ class QueryShape:
     name: str
     pieces: tuple[str | Parameter, ...]
     outputs: tuple[Output, ...]
-    types: Mapping[str, ColumnType] = field(compare=False)  #: of the parameters, by the names in the pieces
-    casts: Mapping[str, str] = field(compare=False)  #: their SQL names, where the database wants them
+    types: Mapping[str, ColumnType]  #: of the parameters, by the names in the pieces
+    casts: Mapping[str, str]  #: their SQL names, where the database wants them
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
     tables: tuple[Table, ...] = field(default=(), init=False)  #: none that rules are about
     computes: bool = field(default=True, init=False)
@@ -141,6 +152,16 @@ class QueryShape:
     def __hash__(self) -> int:
         """Hash by what was written: it is looked up at every call."""
         return hash((self.name, self.pieces))
+
+    @property
+    def claimed(self) -> bool:
+        """Whether a claim of the caller is among the values."""
+        return any(isinstance(piece, Parameter) and piece.claim is not None for piece in self.pieces)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """What callers give values for, with its type."""
+        return tuple(f"{name} ({type.name})" for name, type in self.types.items() if "." not in name)
 
 
 Shape = Select | QueryShape

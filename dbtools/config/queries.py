@@ -7,7 +7,7 @@ from pathlib import Path
 from dbtools import errors
 from dbtools.catalog import Catalog, Column
 from dbtools.column_types import quoted
-from dbtools.config.claims import declared_casts
+from dbtools.config.claims import declared_casts, untyped_beside
 from dbtools.config.registered import registered_in
 from dbtools.config.roles import Held
 from dbtools.config.sections import Settings
@@ -15,7 +15,7 @@ from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.dialects.inspected import Declared, Inspect, Inspected
 from dbtools.errors import listing, nearest
-from dbtools.parameters import Lexis
+from dbtools.parameters import Fragment, Lexis
 from dbtools.policy import Finding, Source, restrict
 from dbtools.queries import Query, read_queries
 from dbtools.queries.permitted import Permitted
@@ -124,6 +124,8 @@ async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Perm
     types = {name: type for each in found for name, type in each.parameters.items()}
     casts = {name: cast for each in found for name, cast in each.casts.items()}
     if not casts:
+        # Of a database whose values alone have types, as of all others that have nothing to cast.
+        _check_claims(settings, variants[0])
         claims = [parameter for parameter in variants[0].parameters if parameter.claim is not None]
         for parameter in claims:
             cast = declared_casts(settings, replace(variants[0], pieces=(parameter,)))[0]
@@ -137,6 +139,16 @@ async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Perm
         exact=all(each.exact for each in found),
         reads=None if None in reads else frozenset(read for each in reads for read in each or ()),
     )
+
+
+def _check_claims(settings: Settings, variant: Fragment) -> None:
+    """Raise Refused where a claim without a type is compared by size: another value would let all rows in."""
+    lexis = dialect_of(settings.database.url).lexis
+    for claim in untyped_beside(settings, variant, lexis):
+        raise errors.Refused(
+            f"It compares the claim {claim} by size, and the database gives it no type.",
+            hint=f'Declare it under [policy.claims], such as {claim} = "integer".',
+        )
 
 
 def _check_columns(found: Sequence[Inspected]) -> None:
