@@ -17,10 +17,40 @@ where name <> 'dbtools'
 """
 
 
+#: Whose triggers, rules or policies would run as the login that migrates. A superuser's are trusted.
+STRANGE = """
+select n.nspname || '.' || c.relname
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+join pg_catalog.pg_roles as r on r.oid = c.relowner
+where (n.nspname = 'dbtools' or c.relname = 'dbtools_version' and n.nspname = any(current_schemas(false)))
+    and c.relkind in ('r', 'p', 'v', 'm', 'f')
+    and not r.rolsuper
+    and not pg_catalog.pg_has_role(session_user, c.relowner, 'usage')
+union all
+select n.nspname::text
+from pg_catalog.pg_namespace as n
+join pg_catalog.pg_roles as r on r.oid = n.nspowner
+where n.nspname = 'dbtools'
+    and not r.rolsuper
+    and not pg_catalog.pg_has_role(session_user, n.nspowner, 'usage')
+union all
+select n.nspname || '.' || c.relname
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+where c.relname = 'dbtools_version'
+    and n.nspname = any(current_schemas(false))
+    and (c.relhasrules or c.relhastriggers or c.relrowsecurity)
+"""
+
+
 def migrate(connection: sa.Connection) -> None:
     """Run the requested revisions on *connection*, each in a transaction of its own."""
     if connection.dialect.name == "postgresql":
         is_callers = connection.in_transaction()
+        strange = connection.exec_driver_sql(STRANGE).scalars().first()
+        if strange is not None:
+            raise CommandError(f"{strange} is somebody else's, or has triggers, which would run here")
         connection.exec_driver_sql(SETTLE)
         if not is_callers:
             connection.commit()

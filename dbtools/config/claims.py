@@ -14,6 +14,7 @@ CASTS: Mapping[ParameterType, str] = {
     ParameterType.NUMBER: "real",
     ParameterType.DECIMAL: "numeric",
 }
+NEAR = 4  #: words and signs to a claim
 BY_SIZE = {"<", ">", "!", "between"}  #: code of comparisons that hold for most values, whatever they are
 
 
@@ -42,7 +43,7 @@ def declared_casts(settings: Settings, condition: Fragment) -> tuple[str, ...]:
 
 
 def untyped_beside(settings: Settings, fragment: Fragment, lexis: Lexis) -> Iterator[str]:
-    """Yield the claims of *fragment* that have no type, right beside a sign that compares by size.
+    """Yield the claims of *fragment* that have no type, near a sign that compares by size.
 
     A query is its author's, who may compare by size elsewhere: a whole one is not held to `untyped`.
     """
@@ -50,8 +51,8 @@ def untyped_beside(settings: Settings, fragment: Fragment, lexis: Lexis) -> Iter
     for at, piece in enumerate(pieces):
         if isinstance(piece, str) or piece.claim is None or piece.claim in settings.policy.claims:
             continue
-        before = _codes(pieces[at - 1], lexis)[-2:] if at else []
-        after = _codes(pieces[at + 1], lexis)[:1] if at + 1 < len(pieces) else []
+        before = _codes(pieces[at - 1], lexis)[-NEAR:] if at else []
+        after = _codes(pieces[at + 1], lexis)[:NEAR] if at + 1 < len(pieces) else []
         if BY_SIZE.intersection((*before, *after)):
             yield piece.claim
 

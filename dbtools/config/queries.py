@@ -232,7 +232,9 @@ def _uncovered(permitted: Permitted, whole: Catalog, seen: Catalog) -> Iterator[
 
 def reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
     """Return what *permitted* reads: columns as table.column, and tables of which only rows are read."""
-    places = sorted(permitted.reads or ())
+    if permitted.reads is None:
+        return ("what the database does not tell",)
+    places = sorted(permitted.reads)
     labels = {place: _label(catalog, place) for place in {each[:2] for each in places}}
     return tuple(".".join(filter(None, (labels[schema, table], column))) for schema, table, column in places)
 

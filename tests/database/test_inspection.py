@@ -865,3 +865,21 @@ async def test_lists_of_any_length_run(
             else:
                 cursor = await connection.execute(sql, (json.dumps(ids),))
                 assert await cursor.fetchone() == (expected,)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["id in (:ids, 2)", "id in (2, :ids)", "id not in (:ids, 2)", "id >= (:ids)", "id = :ids", "id < :ids"],
+)
+async def test_list_that_is_compared_as_one_value_is_refused(url: str, condition: str) -> None:
+    with pytest.raises(Refused):
+        await inspected(url, f"select id from orders where {condition}", ids="integer[]")
+
+
+@pytest.mark.parametrize(
+    "shown", ["json_array_length(:ids)", ":ids", "(select count(*) from json_each(:ids))"]
+)
+async def test_list_may_be_shown_and_read_as_json(sqlite: str, shown: str) -> None:
+    found = await inspected(sqlite, f"select {shown} as shown from orders", ids="integer[]")
+
+    assert [column.name for column in found.columns] == ["shown"]

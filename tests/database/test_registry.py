@@ -1,10 +1,12 @@
 """The registry: its tables go up and down, and what is kept in them is served where it is trusted."""
 
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import anyio
 import asyncpg
@@ -20,6 +22,8 @@ from dbtools.config import Settings, open_toolbox, settings_of
 from dbtools.database import Database
 from dbtools.registry import LATEST, add, disable, enable, entry_of, find_entries, read_entries, remove
 from dbtools.registry.upgrading import upgrade
+from tests.postgresql_server import PostgresqlServer
+from tests.protocol.test_command_line import run
 
 REPOSITORY = Path(__file__).parents[2]
 DDL = """
@@ -421,3 +425,58 @@ def test_file_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
 
     with pytest.raises(errors.DatabaseUnavailable, match="cannot be written"):
         anyio.run(add, f"sqlite:///{path}", {"things": THINGS})
+
+
+HOSTILE_VERSIONS = {
+    "owner": "alter table public.dbtools_version owner to {evil}",
+    "schema": "create schema dbtools authorization {evil}",
+}
+
+
+@pytest.mark.parametrize("ddl", HOSTILE_VERSIONS.values(), ids=HOSTILE_VERSIONS.keys())
+def test_tables_of_somebody_else_are_not_upgraded(
+    ddl: str, postgresql_url: str, postgresql_server: PostgresqlServer
+) -> None:
+    evil = f"evil_{secrets.token_hex(4)}"
+    postgresql_server.execute(f"create role {evil}", url=postgresql_server.url)
+    try:
+        made = "create table public.dbtools_version (version_num varchar(64) primary key)"
+        postgresql_server.execute(f"{made}; {ddl.format(evil=evil)}", url=postgresql_url)
+        login = f"login_{secrets.token_hex(4)}"
+        owner = f"create role {login} login; grant create on database {_name(postgresql_url)} to {login}"
+        granted = f"{owner}; grant all on schema public to {login}"
+        postgresql_server.execute(granted, url=postgresql_url)
+        url = urlsplit(postgresql_url)
+        own = url._replace(netloc=f"{login}@{url.hostname}:{url.port}").geturl()
+        result = run("registry", "upgrade", own)
+        postgresql_server.execute(f"drop owned by {login}; drop role {login}", url=postgresql_url)
+    finally:
+        postgresql_server.execute(f"drop owned by {evil}; drop role {evil}", url=postgresql_url)
+
+    assert result.exit_code == 2
+    assert "somebody else's" in result.stderr
+
+
+def _name(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
+
+
+def test_version_table_of_somebody_else_is_not_read(
+    postgresql_url: str, postgresql_server: PostgresqlServer
+) -> None:
+    assert run("registry", "upgrade", postgresql_url).exit_code == 0
+    evil = f"evil_{secrets.token_hex(4)}"
+    ddl = f"""
+    create role {evil};
+    create schema {evil} authorization {evil};
+    create table {evil}.dbtools_version (version_num varchar(64));
+    insert into {evil}.dbtools_version values ('registry_9');
+    alter table {evil}.dbtools_version owner to {evil};
+    """
+    postgresql_server.execute(ddl, url=postgresql_url)
+    try:
+        result = run("query", "list", postgresql_url)
+    finally:
+        postgresql_server.execute(f"drop owned by {evil}; drop role {evil}", url=postgresql_url)
+
+    assert result.exit_code == 0

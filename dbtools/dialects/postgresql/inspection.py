@@ -5,6 +5,7 @@ it that is rolled back: with the view it keeps which columns are read, which fun
 types with their lengths and domains. Of a view that the query names only the view's own columns are told.
 """
 
+import re
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ KNOWN: WeakKeyDictionary[Any, dict[TypeNumber, Record]] = WeakKeyDictionary()
 
 LIST_FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
 VIEW = "dbtools_inspected"
+ESCAPED = re.compile(r'\b[uU]&"')  #: the beginning of a name with escapes
 #: The plans that a server keeps for any values take it four times as long here as plans of its own for each.
 PATIENCE = (
     "set local statement_timeout = 2000; set local jit = off; set local plan_cache_mode = force_custom_plan"
@@ -241,6 +243,9 @@ class _Inspection:
         if columns is None:
             message = "The type of a column cannot be told."
             raise refusal(message, hint="Show rows and ranges as texts, such as to_json(a) or a::text.")
+        if ESCAPED.search("".join(each for each in self.query.source if isinstance(each, str))):
+            # Its words are not those that are called.
+            raise refusal('Names in U&"…" are not looked into.', hint='Write them in "…".')
         for word in self._calls():
             if is_acting(_name(word)):
                 raise _acts(_name(word), word.offset)

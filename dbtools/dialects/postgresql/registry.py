@@ -10,19 +10,46 @@ from dbtools.dialects.postgresql.location import connect
 from dbtools.dialects.registered import Change, Disable, Enable, Registered, Registry, Remove, Save
 from dbtools.errors import DatabaseUnavailable
 
-#: The tables, and whether the login may read them. The version table is where the search path led to.
+#: The tables, and whether the login may read them. The version table is where the search path led to, and has
+#: the owner of the queries. Types and policies of somebody else's would run their code.
 TABLES = """
+with registry as (
+    select c.oid, c.relowner
+    from pg_catalog.pg_class as c
+    join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+    where c.relkind = 'r'
+        and n.nspname = 'dbtools'
+        and c.relname = 'dbtools_query'
+)
 select
     c.relname::pg_catalog.text as name,
     pg_catalog.format('%I.%I', n.nspname, c.relname) as place,
     pg_catalog.has_schema_privilege(n.oid, 'usage')
-    and pg_catalog.has_table_privilege(c.oid, 'select') as readable
+    and pg_catalog.has_table_privilege(c.oid, 'select') as readable,
+    not c.relrowsecurity
+    and not exists (
+        select
+        from pg_catalog.pg_attribute as a
+        join pg_catalog.pg_type as t on t.oid = a.atttypid
+        where a.attrelid = c.oid
+            and a.attnum > 0
+            and not a.attisdropped
+            and t.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace
+    ) as plain,
+    o.rolsuper
+    or o.oid = d.datdba
+    or pg_catalog.pg_has_role(session_user, o.oid, 'usage') as trusted,
+    o.rolname::pg_catalog.text as owner
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-where c.relkind = 'r'
-    and (n.nspname = 'dbtools' and c.relname = 'dbtools_query' or c.relname = 'dbtools_version')
+join pg_catalog.pg_roles as o on o.oid = c.relowner
+join pg_catalog.pg_database as d on d.datname = pg_catalog.current_database()
+join registry as r on r.oid = c.oid or r.relowner = c.relowner
+where c.oid = r.oid
+    or c.relkind = 'r' and c.relname = 'dbtools_version'
 order by 1, 2
 """
+PATIENCE = "set local statement_timeout = 5000"
 REVISIONS = """
 select version_num::pg_catalog.text
 from {}
@@ -31,10 +58,10 @@ order by 1
 """
 QUERIES = """
 select
-    name,
-    version,
-    text,
-    enabled,
+    coalesce(name, '') as name,
+    coalesce(version, 0) as version,
+    coalesce(pg_catalog.left(text, 1000000), '') as text,
+    coalesce(enabled, false) as enabled,
     pg_catalog.to_char(changed_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as changed_at
 from dbtools.dbtools_query
 order by name collate "C", version desc
@@ -80,16 +107,23 @@ async def read_registry(url: str) -> Registry | None:
         _connection(url, "The registry cannot be read") as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
     ):
+        await connection.execute(PATIENCE)
         tables = await connection.fetch(TABLES)
         kept = [table for table in tables if table["name"] == "dbtools_query"]
         if not kept:
             return None
         if not kept[0]["readable"]:
             raise DatabaseUnavailable("The login may not read the registry.")
+        if not (kept[0]["trusted"] and kept[0]["plain"]):
+            owner = kept[0]["owner"]
+            raise DatabaseUnavailable(
+                f"The registry is {owner}'s, who is neither the database's owner nor a role of the login, "
+                "or it is not as dbtools made it: it is not read."
+            )
         revisions = [
             revision
             for table in tables
-            if table["name"] == "dbtools_version" and table["readable"]
+            if table["name"] == "dbtools_version" and table["readable"] and table["plain"]
             for (revision,) in await connection.fetch(REVISIONS.format(table["place"]))
         ]
         queries = [Registered(**record) for record in await connection.fetch(QUERIES)]

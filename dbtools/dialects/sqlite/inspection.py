@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,6 +39,8 @@ SILENT_JOINS = {"using", "natural"}
 COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
 NULL = re.compile(r"\(null/\*(:[^*]+)\*/\)")  #: what stands for a parameter in the view
+COMPARING = {"=", "<", ">"}
+AMONG = {"in", "any", "all"}
 TEXT = Declared(type="text", array=False)
 
 RELATIONS = """
@@ -69,6 +71,7 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
     """Return what SQLite says of the query in *pieces*, or raise Refused where it does not only read."""
     arrays = {name for name, each in declared.items() if each.array}
     query = _Query(source=pieces, pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS))
+    _check_lists(query, arrays)
     with closing(connect(location)) as connection:
         secure(connection)
         connection.text_factory = _decoded
@@ -87,6 +90,28 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
         functions=(),
         exact=not any(column.type.lenient for column in columns),
     )
+
+
+def _check_lists(query: "_Query", arrays: Container[str]) -> None:
+    """Raise Refused where a list is compared in no form of lists: as a text it equals nothing."""
+    tokens = [
+        token
+        for token in tokenize("".join(map(str, query.source)), lexis)
+        if token.kind not in (Kind.BLANK, Kind.COMMENT)
+    ]
+    words = ["", *(token.text.lower() for token in tokens), ""]
+    opened: list[str] = []  #: what stands before each bracket that is open
+    for at, token in enumerate(tokens, 1):
+        if token.kind is Kind.OPENING:
+            opened.append(words[at - 1])
+        elif token.kind is Kind.CLOSING and opened:
+            opened.pop()
+        elif token.kind is Kind.PARAMETER and token.text[1:] in arrays:
+            around, before = (opened or [""])[-1], words[at - 1]
+            alone = before == "(" and words[at + 1] == ")"
+            if before in COMPARING or (alone and around in COMPARING) or (around in AMONG and not alone):
+                forms = f"in ({token.text}), not in ({token.text}) or = any({token.text})"
+                raise refusal(f"{token.text} is a list: it stands alone, as in {forms}.")
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from dbtools.dialects.registered import Change, Disable, Enable, Registered, Reg
 from dbtools.dialects.sqlite.location import Location, connect, location_of, unavailable
 from dbtools.errors import DatabaseUnavailable
 
+LONGEST = 4 * 2**20  #: bytes of the text of one query
 TABLES = """
 select name
 from main.sqlite_schema
@@ -25,10 +26,10 @@ order by version_num
 """
 QUERIES = """
 select
-    cast(name as text),
-    cast(version as integer),
-    cast(text as text),
-    enabled <> 0,
+    coalesce(cast(name as text), ''),
+    coalesce(cast(version as integer), 0),
+    coalesce(cast(text as text), ''),
+    coalesce(enabled, 0) <> 0,
     coalesce(strftime('%Y-%m-%dT%H:%M:%SZ', changed_at), '')
 from main.dbtools_query
 order by name, version desc
@@ -77,6 +78,7 @@ async def change_registry(url: str, changes: Sequence[Change]) -> None:
 
 def _read(location: Location) -> Registry | None:
     with closing(connect(location)) as connection:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         connection.text_factory = lambda text: text.decode(errors="replace")
         try:
             connection.execute("begin")
