@@ -166,6 +166,15 @@ def _size_of_row(row: list[object], names: int, style: Style) -> int:
     return structured if style.text is Text.JSON else max(structured, len(_csv_line(row).encode()))
 
 
+def fitted(found: ResultSet, names: Sequence[str], style: Style, limits: Limits, *, reserve: int) -> Table:
+    """Return the rows of *found* that fit beside *reserve* bytes: at least the first, cut if need be."""
+    encoded = encode_rows(found, names)
+    count = fitting(encoded, style, limits, reserve=reserve)
+    if count == 0 and found.rows:
+        return encode_rows(narrowed(found, names, style, limits, reserve=reserve), names)
+    return Table(columns=encoded.columns, rows=encoded.rows[:count])
+
+
 def narrowed(
     found: ResultSet, names: Sequence[str], style: Style, limits: Limits, *, reserve: int
 ) -> ResultSet:

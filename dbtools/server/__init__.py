@@ -50,8 +50,7 @@ async def serve_stdio(settings: Settings, caller: "Caller", announce: "Callable[
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_signal, group.cancel_scope, signals)
             group.start_soon(_prepare, toolbox, caller.role, announce)
-            if settings.limits.storage != "memory":
-                group.start_soon(quotas.check)
+            group.start_soon(quotas.check)
             listed = anyio.Event()
             group.start_soon(_warm, database, listed)
             # What the SDK and the drivers print as they are imported is no message either.
@@ -89,8 +88,7 @@ async def review_server(settings: Settings) -> tuple[Finding, ...]:
     found: list[Finding] = []
     quotas = Quotas(settings.limits.storage)
     try:
-        if settings.limits.storage != "memory":
-            await quotas.check()
+        await quotas.check()
     except errors.ConfigurationError as exc:
         source = settings.source("limits", "storage")
         found.append(Finding(code="bad_storage", message=str(exc), source=source))

@@ -13,11 +13,8 @@ from dbtools.paths import Names
 from dbtools.results import (
     Answer,
     ResultSet,
-    Table as Encoded,
-    encode_rows,
     envelope,
-    fitting,
-    narrowed,
+    fitted,
     write,
 )
 from dbtools.statement import (
@@ -201,14 +198,8 @@ class AggregateCall:
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the groups that *found* holds, as many as fit."""
         style, limits = self.setting.style, self.setting.limits
-        encoded = encode_rows(found, self.columns)
-        count = fitting(encoded, style, limits, reserve=ENVELOPE)
-        if count == 0 and found.rows:
-            encoded = encode_rows(
-                narrowed(found, self.columns, style, limits, reserve=ENVELOPE), self.columns
-            )
-            count = 1
-        page = Encoded(columns=encoded.columns, rows=encoded.rows[:count])
+        page = fitted(found, self.columns, style, limits, reserve=ENVELOPE)
+        count = len(page.rows)
         truncated = found.more or count < len(found.rows)
         counted = any(output.term == Measure(function=Function.COUNT) for output in found.outputs)
         proved = counted or not found.rows

@@ -16,11 +16,8 @@ from dbtools.queries.permitted import Permitted
 from dbtools.results import (
     Answer,
     ResultSet,
-    Table as Encoded,
-    encode_rows,
     envelope,
-    fitting,
-    narrowed,
+    fitted,
     write,
 )
 from dbtools.statement import Output, QueryShape, Statement, argument
@@ -123,12 +120,8 @@ class QueryCall(Settled):
             return self._row(found)
         style, limits = self.setting.style, self.setting.limits
         names = [column.name for column in self.permitted.columns]
-        encoded = encode_rows(found, names)
-        count = fitting(encoded, style, limits, reserve=ENVELOPE)
-        if count == 0 and found.rows:
-            encoded = encode_rows(narrowed(found, names, style, limits, reserve=ENVELOPE), names)
-            count = 1
-        page = Encoded(columns=encoded.columns, rows=encoded.rows[:count])
+        page = fitted(found, names, style, limits, reserve=ENVELOPE)
+        count = len(page.rows)
         truncated = found.more or count < len(found.rows)
         extra: dict[str, object] = {"note": self._note(capped=count < len(found.rows))} if truncated else {}
         structured, text = write(envelope(page, style, truncated=truncated, extra=extra), page, style)
@@ -143,10 +136,8 @@ class QueryCall(Settled):
             raise errors.NoRow(f"{self.permitted.name} found no row.")
         names = [column.name for column in self.permitted.columns]
         style, limits = self.setting.style, self.setting.limits
-        encoded = encode_rows(found, names)
-        if not fitting(encoded, style, limits, reserve=ENVELOPE):
-            encoded = encode_rows(narrowed(found, names, style, limits, reserve=ENVELOPE), names)
-        content: dict[str, object] = {"row": dict(zip(names, encoded.rows[0], strict=True))}
+        page = fitted(found, names, style, limits, reserve=ENVELOPE)
+        content: dict[str, object] = {"row": dict(zip(names, page.rows[0], strict=True))}
         if found.more:
             content["note"] = "There is more than one row: this is the first."
         structured, text = write(content, None, style)
