@@ -59,9 +59,9 @@ class Database:
         async with self.connection() as connection:
             return await driver.casts(connection, table, condition, session)
 
-    def inspector(self) -> "AbstractAsyncContextManager[Inspect]":
-        """Lend what asks the database of queries, or raise DatabaseUnavailable."""
-        return self._dialect.inspector(self.url)
+    def inspector(self, session: Mapping[str, str] = NO_SESSION) -> "AbstractAsyncContextManager[Inspect]":
+        """Lend what asks of queries, with the settings *session*; or raise DatabaseUnavailable."""
+        return self._dialect.inspector(self.url, session)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[object]:

@@ -142,6 +142,7 @@ def list_queries(target: str | None, as_json: bool) -> None:
 def show(words: tuple[str, ...], previous: bool) -> None:
     """Print the query NAME in the registry of TARGET, as it would stand in a file."""
     with complaints():
+        from dbtools.cells import visible
         from dbtools.errors import ConfigurationError
         from dbtools.registry import entry_of
 
@@ -150,7 +151,11 @@ def show(words: tuple[str, ...], previous: bool) -> None:
         shown = entry.previous if previous else entry.current
         if shown is None:
             raise ConfigurationError(f"{name} has no version before {entry.current.version}.")
-        click.echo(shown.text, nl=not shown.text.endswith("\n"))
+        # A terminal would obey what somebody else wrote; a file wants it as it is.
+        text = shown.text
+        if sys.stdout.isatty():
+            text = "\n".join(visible(line) for line in text.splitlines())
+        click.echo(text, nl=not text.endswith("\n"))
 
 
 @query.command(cls=ExampleCommand, example="dbtools query remove sample.db slow_parcels")

@@ -8,10 +8,10 @@ from dbtools.config.claims import typed_claims
 from dbtools.config.descriptions import described
 from dbtools.config.files import is_file, load, settings_of
 from dbtools.config.login import check_strictness, grants_of, posture_findings, unreadable_tables
-from dbtools.config.queries import library_of
+from dbtools.config.queries import held_with_queries, library_of
 from dbtools.config.registered import query_of
 from dbtools.config.review import Review, review
-from dbtools.config.roles import held, roles_of
+from dbtools.config.roles import roles_of
 from dbtools.config.sections import (
     DatabaseSection,
     LimitsSection,
@@ -74,8 +74,10 @@ def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, 
 
     async def settle(catalog: Catalog) -> Settled:
         wanted = (role for role in roles_of(settings) if only in (None, role.name))
-        found = [await held(settings, role, catalog, database) for role in wanted]
         library = await library_of(settings, catalog, database)
+        found = [
+            await held_with_queries(settings, role, catalog, database, library.queries) for role in wanted
+        ]
         findings = [*(finding for each in found for finding in each.findings), *library.findings]
         return Settled(
             roles=[each.served for each in found],

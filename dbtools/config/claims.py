@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterator, Mapping
 
+from dbtools.config.comparisons import uncertain_claims
 from dbtools.config.sections import Settings
-from dbtools.parameters import Fragment, Kind, Lexis, Parameter, tokenize
+from dbtools.parameters import Fragment, Lexis
 from dbtools.queries.values import ParameterType, value_of
 
 #: The types that a database whose values alone have types casts a claim to.
@@ -14,8 +15,6 @@ CASTS: Mapping[ParameterType, str] = {
     ParameterType.NUMBER: "real",
     ParameterType.DECIMAL: "numeric",
 }
-NEAR = 4  #: words and signs to a claim
-BY_SIZE = {"<", ">", "!", "between"}  #: code of comparisons that hold for most values, whatever they are
 
 
 def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[str, object]:
@@ -42,33 +41,6 @@ def declared_casts(settings: Settings, condition: Fragment) -> tuple[str, ...]:
     return tuple(CASTS.get(declared[claim], "text") if claim in declared else "" for claim in claims)
 
 
-def untyped_beside(settings: Settings, fragment: Fragment, lexis: Lexis) -> Iterator[str]:
-    """Yield the claims of *fragment* that have no type, near a sign that compares by size.
-
-    A query is its author's, who may compare by size elsewhere: a whole one is not held to `untyped`.
-    """
-    pieces = fragment.pieces
-    for at, piece in enumerate(pieces):
-        if isinstance(piece, str) or piece.claim is None or piece.claim in settings.policy.claims:
-            continue
-        before = _codes(pieces[at - 1], lexis)[-NEAR:] if at else []
-        after = _codes(pieces[at + 1], lexis)[:NEAR] if at + 1 < len(pieces) else []
-        if BY_SIZE.intersection((*before, *after)):
-            yield piece.claim
-
-
-def _codes(piece: str | Parameter, lexis: Lexis) -> list[str]:
-    """Return the words and signs of *piece*, folded."""
-    if not isinstance(piece, str):
-        return []
-    return [token.text.lower() for token in tokenize(piece, lexis) if token.kind is Kind.CODE]
-
-
-def untyped(settings: Settings, condition: Fragment, lexis: Lexis) -> Iterator[str]:
-    """Yield the claims of *condition* that have no type, where it compares by size.
-
-    A value of another type is less or greater than all others, and would let any row through.
-    """
-    if any(BY_SIZE.intersection(_codes(piece, lexis)) for piece in condition.pieces):
-        claims = (str(parameter.claim) for parameter in condition.parameters)
-        yield from (claim for claim in claims if claim not in settings.policy.claims)
+def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Iterator[str]:
+    """Yield the claims of *fragment* that have no type, and of which another value may let rows in."""
+    yield from (claim for claim in uncertain_claims(fragment, lexis) if claim not in settings.policy.claims)

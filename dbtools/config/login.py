@@ -59,4 +59,13 @@ async def grants_of(
         for query in queries
         if query.reads is None
     ]
+    untold += [
+        Finding(
+            code="unknown_reads",
+            message=f"query {query.name}: what the function {name} reads is not told.",
+            level="warning",
+        )
+        for query in queries
+        for name in query.functions
+    ]
     return await database.grants(catalog, served, reads, login), (*found.findings, *untold)

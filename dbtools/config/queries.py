@@ -5,18 +5,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column
+from dbtools.catalog import Catalog, Column, Selection
 from dbtools.column_types import quoted
-from dbtools.config.claims import declared_casts, untyped_beside
+from dbtools.config.claims import declared_casts, untyped
+from dbtools.config.reads import left_out
 from dbtools.config.registered import registered_in
-from dbtools.config.roles import Held
+from dbtools.config.roles import Held, held, tried
 from dbtools.config.sections import Settings
 from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.dialects.inspected import Declared, Inspect, Inspected
-from dbtools.errors import listing, nearest
-from dbtools.parameters import Fragment, Lexis
-from dbtools.policy import Finding, Source, restrict
+from dbtools.errors import listing
+from dbtools.parameters import CLAIMS, Lexis, Parameter
+from dbtools.policy import Finding, QueryGrant, Role, Source
 from dbtools.queries import Query, read_queries
 from dbtools.queries.permitted import Permitted
 from dbtools.tools import Setting, define
@@ -76,8 +77,38 @@ async def library_of(settings: Settings, catalog: Catalog, database: Database) -
     kept, others = await registered_in(settings, {query.name: query for query in written})
     queries = sorted((*written, *kept), key=lambda query: query.name)
     library = await held_against(settings, catalog, database, queries)
-    findings = sorted((*problems, *others, *library.findings), key=_place)
-    return replace(library, findings=tuple(findings))
+    trusted = {query.name for query in (*written, *(kept if settings.registry.url else ()))}
+    served, left = _without_left_out(settings, catalog, library, trusted)
+    findings = sorted((*problems, *others, *library.findings, *left), key=_place)
+    return replace(library, queries=served, findings=tuple(findings))
+
+
+def _without_left_out(
+    settings: Settings, catalog: Catalog, library: Library, trusted: Collection[str]
+) -> tuple[tuple[Permitted, ...], tuple[Finding, ...]]:
+    """Return the queries that may be served where [database] leaves tables out and there are no roles.
+
+    Whoever writes to a registry that nobody has named may not read these: only what is *trusted* may.
+    """
+    if settings.roles or settings.selection() == Selection():
+        return library.queries, ()
+    served: list[Permitted] = []
+    findings: list[Finding] = []
+    for permitted in library.queries:
+        reads = list(left_out(permitted, catalog))
+        problem = f"{listing(reads)}, and [database] leaves tables out"
+        if reads and permitted.name not in trusted:
+            message = (
+                f"query {permitted.name} is withdrawn: It reads {problem}. [registry] url trusts a registry."
+            )
+            findings.append(Finding(code="withdrawn", message=message, source=permitted.query.source))
+            continue
+        if reads:
+            message = f"query {permitted.name} reads {problem}."
+            source = permitted.query.source
+            findings.append(Finding(code="reads_hidden", message=message, level="warning", source=source))
+        served.append(permitted)
+    return tuple(served), tuple(findings)
 
 
 async def held_against(
@@ -100,9 +131,9 @@ async def held_against(
                 continue
             try:
                 permitted.append(await _permitted(settings, query, inspect))
-            except errors.Refused as exc:
+            except _Withdrawn as exc:
                 message = f"query {query.name} is withdrawn: {exc}"
-                findings.append(Finding(code="withdrawn", message=message, source=query.source))
+                findings.append(Finding(code="withdrawn", message=message, source=exc.source))
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
 
@@ -111,52 +142,67 @@ def _place(finding: Finding) -> tuple[str, int]:
     return finding.source.file, finding.source.line or 0
 
 
+class _Withdrawn(Exception):
+    """A query cannot be served, and where in its file that shows."""
+
+    def __init__(self, problem: object, source: Source) -> None:
+        super().__init__(str(problem))
+        self.source = source
+
+
 async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Permitted:
-    """Return *query* with what the database says of its variants, or raise Refused."""
-    declared = {each.name: Declared(type=str(each.type), array=each.array) for each in query.parameters}
-    variants = [query.body.written(present) for present in query.body.variants()]
-    found: list[Inspected] = []
-    for variant in variants:
-        names = {parameter.name for parameter in variant.parameters}
-        known = {name: each for name, each in declared.items() if name in names}
-        found.append(await inspect(variant.pieces, known))
-    _check_columns(found)
+    """Return *query* with what the database says of its variants, or raise _Withdrawn."""
+    found = [await _inspected(query, present, inspect) for present in query.body.variants()]
+    shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
+    if any(columns != shown[0] for columns in shown[1:]):
+        problem = "Its columns are not the same with all of its clauses and with none."
+        raise _Withdrawn(problem, query.sql_source)
     types = {name: type for each in found for name, type in each.parameters.items()}
     casts = {name: cast for each in found for name, cast in each.casts.items()}
-    if not casts:
-        # Of a database whose values alone have types, as of all others that have nothing to cast.
-        _check_claims(settings, variants[0])
-        claims = [parameter for parameter in variants[0].parameters if parameter.claim is not None]
-        for parameter in claims:
-            cast = declared_casts(settings, replace(variants[0], pieces=(parameter,)))[0]
-            casts |= {parameter.name: cast} if cast else {}
     reads = [each.reads for each in found]
     return Permitted(
         query=query,
         columns=_columns(found),
         types=types,
-        casts=casts,
+        # Of a database whose values alone have types, as of all others that have nothing to cast.
+        casts=casts or _declared(settings, query),
         exact=all(each.exact for each in found),
         reads=None if None in reads else frozenset(read for each in reads for read in each or ()),
+        functions=tuple(dict.fromkeys(name for each in found for name in each.functions)),
     )
 
 
-def _check_claims(settings: Settings, variant: Fragment) -> None:
-    """Raise Refused where a claim without a type is compared by size: another value would let all rows in."""
-    lexis = dialect_of(settings.database.url).lexis
-    for claim in untyped_beside(settings, variant, lexis):
-        raise errors.Refused(
-            f"It compares the claim {claim} by size, and the database gives it no type.",
-            hint=f'Declare it under [policy.claims], such as {claim} = "integer".',
+async def _inspected(query: Query, present: Collection[str], inspect: Inspect) -> Inspected:
+    """Return what the database says of the variant of *query* for *present*, or raise _Withdrawn."""
+    variant = query.body.written(present)
+    names = {parameter.name for parameter in variant.parameters}
+    declared = {
+        each.name: Declared(type=str(each.type), array=each.array)
+        for each in query.parameters
+        if each.name in names
+    }
+    try:
+        return await inspect(variant.pieces, declared)
+    except errors.Refused as exc:
+        raise _Withdrawn(exc, query.source_of(present, exc.offset)) from exc
+
+
+def _declared(settings: Settings, query: Query) -> Mapping[str, str]:
+    """Return the casts of the claims of *query*, by parameter, that the configuration gives a type.
+
+    Raise _Withdrawn where one without a type is compared so that another value may let rows in.
+    """
+    fixed = query.body.written(())  # no clause has a claim
+    for claim in untyped(settings, fixed, dialect_of(settings.database.url).lexis):
+        problem = (
+            f"A value of another type for the claim {claim} may let rows in, and the database gives it no "
+            f'type. Declare it under [policy.claims], such as {claim} = "integer".'
         )
-
-
-def _check_columns(found: Sequence[Inspected]) -> None:
-    """Raise Refused where a clause changes the columns."""
-    shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
-    for columns in shown[1:]:
-        if columns != shown[0]:
-            raise errors.Refused("Its columns are not the same with all of its clauses and with none.")
+        place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
+        raise _Withdrawn(problem, place)
+    claims = [each for each in fixed.parameters if each.claim is not None]
+    casts = (declared_casts(settings, replace(fixed, pieces=(claim,)))[0] for claim in claims)
+    return {claim.name: cast for claim, cast in zip(claims, casts, strict=True) if cast}
 
 
 def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
@@ -178,67 +224,28 @@ def query_findings(library: Library) -> Iterator[Finding]:
             )
 
 
-def role_findings(library: Library, known: Collection[str], held: Held) -> Iterator[Finding]:
-    """Yield what is wrong with the queries that a role may call, of those *known*, and what they uncover."""
-    role = held.written
-    for grant in role.queries or ():
-        if not any(grant.means(name) for name in known):
-            message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
-            hint = nearest(grant.pattern, known)
-            yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
-    seen = restrict(held.catalog, held.served)
-    for permitted in library.queries if role.rules is not None else ():
-        grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
-        if not grants or any(grant.accept_reads for grant in grants):
-            continue
-        uncovered = list(_uncovered(permitted, held.catalog, seen))
-        if uncovered:
-            meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
-            message = (
-                f"role {role.name}, queries: {permitted.name} reads {listing(uncovered)}. "
-                f"Where that is meant: {meant}."
-            )
-            source = grants[0].source
-            yield Finding(code="reads_hidden", message=message, level="warning", source=source)
-
-
-def _uncovered(permitted: Permitted, whole: Catalog, seen: Catalog) -> Iterator[str]:
-    """Yield what *permitted* reads and the role, which sees only *seen*, does not see as it is."""
-    if permitted.reads is None:
-        yield "what the database does not tell"
-        return
-    places: dict[tuple[str, str], list[str]] = {}
-    for schema, name, column in sorted(permitted.reads):
-        places.setdefault((schema, name), []).append(column)
-    for place, columns in places.items():
-        table = seen.table(*place)
-        label = _label(whole, place)
-        if table is None:
-            yield f"{label}, which the role does not see"
-            continue
-        hidden = [each for each in columns if each and each not in table.column_by_name]
-        masked = [
-            each
-            for each in columns
-            if each in table.column_by_name and table.column_by_name[each].type.mask is not None
-        ]
-        if hidden:
-            yield f"{', '.join(hidden)} of {label}, which the role does not see"
-        if masked:
-            yield f"{', '.join(masked)} of {label}, masked for the role"
-        if table.filter is not None:
-            yield f"{label}, of which the role sees some rows"
-
-
-def reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
-    """Return what *permitted* reads: columns as table.column, and tables of which only rows are read."""
-    if permitted.reads is None:
-        return ("what the database does not tell",)
-    places = sorted(permitted.reads)
-    labels = {place: _label(catalog, place) for place in {each[:2] for each in places}}
-    return tuple(".".join(filter(None, (labels[schema, table], column))) for schema, table, column in places)
-
-
-def _label(catalog: Catalog, place: tuple[str, str]) -> str:
-    table = catalog.whole.table(*place)
-    return catalog.whole.label(table) if table is not None else ".".join(filter(None, place))
+async def held_with_queries(
+    settings: Settings, role: Role, catalog: Catalog, database: Database, queries: Sequence[Permitted]
+) -> Held:
+    """Return *role* held against *database*, with those of *queries* that work in its session."""
+    found = await held(settings, role, catalog, database)
+    granted = found.served.queries
+    if not role.session or not granted:
+        return found
+    findings: list[Finding] = []
+    working: list[QueryGrant] = []
+    async with database.inspector(tried(role)) as inspect:
+        for permitted in queries:
+            grant = next((each for each in granted if each.means(permitted.name)), None)
+            if grant is None:
+                continue
+            try:
+                for present in permitted.query.body.variants():
+                    await _inspected(permitted.query, present, inspect)
+            except _Withdrawn as exc:
+                message = f"role {role.name}, queries: {permitted.name} is withdrawn: {exc}"
+                findings.append(Finding(code="withdrawn", message=message, source=grant.source))
+            else:
+                working.append(replace(grant, pattern=permitted.name))
+    served = replace(found.served, queries=tuple(working))
+    return replace(found, served=served, findings=(*found.findings, *findings))

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+import anyio
+
 from dbtools import errors
 from dbtools.column_types import quoted
 from dbtools.config.sections import Settings
@@ -9,9 +11,11 @@ from dbtools.dialects import dialect_of
 from dbtools.parameters import Lexis
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries
+from dbtools.queries.headers import NAME
 from dbtools.registry import Entry, find_entries
 
-FILE = "registry"  #: what findings name instead of a file
+FILE = "registry"  #: what findings name instead of a folder
+PATIENCE = 3.0  #: seconds: all else that is served waits for it
 
 
 def registry_url(settings: Settings) -> str:
@@ -31,13 +35,16 @@ async def registered_in(
     """
     url = registry_url(settings)
     try:
-        entries = await find_entries(url) if url else None
+        with anyio.fail_after(PATIENCE):
+            entries = await find_entries(url) if url else None
+    except TimeoutError:
+        problem = f"The registry does not answer within {PATIENCE:g} seconds."
+        return (), (_unread(settings, errors.DatabaseUnavailable(problem)),)
     except errors.DbtoolsError as exc:
-        is_warning = not settings.registry.url and isinstance(exc, errors.DatabaseUnavailable)
-        return (), (_unread(settings, str(exc), "warning" if is_warning else "error"),)
+        return (), (_unread(settings, exc),)
     if entries is None and settings.registry.url:
         message = "The database has no registry. `dbtools registry upgrade URL` makes one."
-        return (), (_unread(settings, message, "error"),)
+        return (), (_unread(settings, errors.ConfigurationError(message)),)
     queries: list[Query] = []
     findings: list[Finding] = []
     lexis = dialect_of(settings.database.url).lexis
@@ -51,28 +58,35 @@ async def registered_in(
     return tuple(queries), tuple(findings)
 
 
-def _unread(settings: Settings, problem: str, level: str) -> Finding:
-    source = settings.source("registry", "url") if settings.registry.url else settings.source("database")
-    message = f"{'[registry] url' if settings.registry.url else 'registry'}: {problem}"
+def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
+    named = bool(settings.registry.url)
+    level = "warning" if not named and isinstance(problem, errors.DatabaseUnavailable) else "error"
+    source = settings.source("registry", "url") if named else settings.source("database")
+    message = f"{'[registry] url' if named else 'registry'}: {problem}"
     return Finding(code="no_registry", message=message, level=level, source=source)
 
 
 def _covered(name: str, other: Query) -> Finding:
     place = str(other.source).rstrip(": ")
     message = f"query {name}: it is not served, since there is one of this name at {place}."
-    return Finding(code="covered", message=message, level="warning", source=Source(file=FILE, line=1))
+    return Finding(code="covered", message=message, level="warning", source=Source(file=_place(name), line=1))
 
 
 def query_of(entry: Entry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
     """Return the query that the current version of *entry* is, or what is wrong with it."""
     name, text = entry.current.name, entry.current.text
-    found, problems = read_queries(text, FILE, lexis)
+    found, problems = read_queries(text, _place(name), lexis)
     problems += tuple(_misplaced(name, found) if not problems else ())
     return (() if problems else found), problems
+
+
+def _place(name: str) -> str:
+    """Return what findings name instead of a file: as one, where *name* can be that of a query."""
+    return f"{FILE}/{name}" if NAME.fullmatch(name) else FILE
 
 
 def _misplaced(name: str, found: tuple[Query, ...]) -> Iterator[Finding]:
     """Yield what is wrong where a text is not just the query of its name."""
     if [query.name for query in found] != [name]:
         message = f"query {quoted(name)}: the registry has other queries under this name."
-        yield Finding(code="bad_query", message=message, source=Source(file=FILE, line=1))
+        yield Finding(code="bad_query", message=message, source=Source(file=_place(name), line=1))

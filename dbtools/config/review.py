@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from dbtools.catalog import Catalog, Table
 from dbtools.config.login import posture_findings
-from dbtools.config.queries import library_of, query_findings, reads_of, role_findings
-from dbtools.config.roles import Held, held, roles_of
+from dbtools.config.queries import held_with_queries, library_of, query_findings
+from dbtools.config.reads import reads_of, role_findings
+from dbtools.config.roles import Held, roles_of
 from dbtools.config.sections import Settings
 from dbtools.database import Database
 from dbtools.errors import listing
@@ -47,10 +48,10 @@ async def review(
     roles = roles_of(settings)
     for done, role in enumerate(roles):
         progress(done, len(roles), role.name)
-        found = await held(settings, role, catalog, database)
+        found = await held_with_queries(settings, role, catalog, database, library.queries)
         findings += found.findings
         findings += _of_role(found)
-        findings += role_findings(library, library.known, found)
+        findings += role_findings(library.queries, library.known, found)
     # A rule that several roles inherit is wrong once.
     told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
     return Review(findings=told, reads={each.name: reads_of(each, catalog) for each in library.queries})

@@ -216,7 +216,7 @@ async def held(settings: Settings, role: Role, catalog: Catalog, database: Datab
         )
         return Held(
             written=role,
-            served=replace(role, rules=()),
+            served=replace(role, rules=(), queries=()),
             catalog=catalog,
             findings=(*role.problems, finding),
         )
@@ -274,8 +274,9 @@ async def _with_filter(
         condition = grant.filter.condition
         for claim in untyped(settings, condition, dialect_of(settings.database.url).lexis):
             message = (
-                f"role {role.name}, tables.{rule.pattern}.where: it compares by size, and the database gives "
-                f'the claim {claim} no type: declare it under [policy.claims], such as {claim} = "integer".'
+                f"role {role.name}, tables.{rule.pattern}.where: a value of another type for the claim "
+                f"{claim} may let rows in, and the database gives it no type: declare it under "
+                f'[policy.claims], such as {claim} = "integer".'
             )
             return replace(rule, grant=None), (
                 Finding(code="untyped_claim", message=message, source=rule.source),

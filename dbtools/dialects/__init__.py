@@ -49,8 +49,11 @@ class Dialect(Protocol):
 
     lexis: Lexis
 
-    def inspector(self, url: str) -> "AbstractAsyncContextManager[Inspect]":
-        """Lend what asks the database at *url* of queries, or raise DatabaseUnavailable."""
+    def inspector(self, url: str, session: Mapping[str, str]) -> "AbstractAsyncContextManager[Inspect]":
+        """Lend what asks the database at *url* of queries, or raise DatabaseUnavailable.
+
+        *session* are as for `introspect`.
+        """
 
     async def introspect(self, url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
         """Return what the database at *url* holds, or raise DatabaseUnavailable.

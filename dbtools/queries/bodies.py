@@ -5,7 +5,7 @@ runs the file by hand, it is a comment, so the marks may be taken for a blank.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dbtools.parameters import Fragment, Kind, Lexis, Parameter, SqlError, Token, scan, tokenize
 
@@ -20,6 +20,7 @@ class Fixed:
     """SQL that every variant has."""
 
     pieces: Pieces
+    line: int = field(default=0, compare=False)  #: on which it begins, counted from that of the SQL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,7 @@ class Clause:
 
     pieces: Pieces
     needs: tuple[str, ...]  #: the parameters without which it is left out: those that may be absent
+    line: int = field(default=0, compare=False)  #: as of what is fixed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +51,21 @@ class Body:
 
     def written(self, present: Collection[str]) -> Fragment:
         """Return the variant for the parameters *present*; equal variants are equal, and can be hashed."""
-        kept = (
-            part.pieces for part in self.parts if isinstance(part, Fixed) or set(part.needs).issubset(present)
-        )
-        return Fragment(pieces=_merged(piece for pieces in kept for piece in pieces))
+        return Fragment(pieces=_merged(piece for part in self._kept(present) for piece in part.pieces))
+
+    def line_of(self, present: Collection[str], offset: int) -> int:
+        """Return on which line, counted from that of the SQL, *offset* of the variant for *present* is."""
+        line = 0
+        for part in self._kept(present):
+            text = "".join(map(str, part.pieces))
+            line = part.line + text.count("\n", 0, offset)
+            if offset < len(text):
+                break
+            offset -= len(text)
+        return line
+
+    def _kept(self, present: Collection[str]) -> Iterator[Fixed | Clause]:
+        return (part for part in self.parts if isinstance(part, Fixed) or set(part.needs).issubset(present))
 
     def variants(self) -> tuple[frozenset[str], ...]:
         """Return the sets of parameters to check: none, those of all clauses, and those of each alone."""
@@ -169,10 +182,15 @@ def _parts(
             continue
         # A blank for the mark, where it alone keeps two words apart.
         apart = [] if not fixed or fixed[-1].kind is Kind.BLANK else [" "]
-        yield Fixed(pieces=_merged([*map(_piece, fixed), *apart]))
+        yield _fixed(fixed, sql, apart)
         yield _clause(token, sql, lexis, always)
         fixed = []
-    yield Fixed(pieces=_merged(map(_piece, fixed)))
+    yield _fixed(fixed, sql, [])
+
+
+def _fixed(tokens: Sequence[Token], sql: str, apart: Sequence[str]) -> Fixed:
+    line = sql.count("\n", 0, tokens[0].offset) if tokens else 0
+    return Fixed(pieces=_merged([*map(_piece, tokens), *apart]), line=line)
 
 
 def _piece(token: Token) -> str | Parameter:
@@ -194,6 +212,7 @@ def _clause(token: Token, sql: str, lexis: Lexis, always: Collection[str]) -> Cl
     return Clause(
         pieces=_merged([*fragment.pieces, *([" "] if touches else [])]),
         needs=tuple(name for name in names if name not in always),
+        line=sql.count("\n", 0, start),
     )
 
 

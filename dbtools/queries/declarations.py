@@ -1,7 +1,6 @@
 """What a query declares. `NAME: TYPE[?] [options] [= default]  text` in, a QueryParameter out."""
 
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +8,7 @@ from dbtools.column_types import quoted
 from dbtools.errors import listing, nearest
 from dbtools.parameters import CLAIMS
 from dbtools.policy import Source
+from dbtools.queries.patterns import check_pattern, has_pattern
 from dbtools.queries.values import ROWS, ParameterType, Point, items_of, value_of
 
 FORM = "-- param NAME: TYPE  text"
@@ -226,7 +226,7 @@ def check_value(place: str, text: str, parameter: QueryParameter) -> None:
         _compare(parameter.minimum, "min", text, place, type)
     if parameter.maximum is not None:
         _compare(text, place, parameter.maximum, "max", type)
-    if parameter.pattern is not None and not re.search(parameter.pattern, text):
+    if parameter.pattern is not None and not has_pattern(text, parameter.pattern):
         raise ValueError(f"{place}: {quoted(text)} does not match the pattern")
     if parameter.choices and value not in {value_of(each, type) for each in parameter.choices}:
         raise ValueError(f"{place}: {quoted(text)} is not among {listing(parameter.choices)}")
@@ -246,10 +246,4 @@ def _compare(lower: str, low: str, upper: str, high: str, type: ParameterType) -
 def _check_pattern(pattern: str, type: ParameterType) -> None:
     if type is not ParameterType.TEXT:
         raise ValueError(f"pattern is for text, not for {type}")
-    try:
-        with warnings.catch_warnings():
-            # A pattern that means something else in another version means nothing.
-            warnings.simplefilter("error")
-            re.compile(pattern)
-    except (re.error, OverflowError, RecursionError, Warning) as exc:
-        raise ValueError(f"pattern: {quoted(pattern)} is no regular expression: {exc}") from exc
+    check_pattern(pattern)

@@ -6,8 +6,8 @@ line is one query with the name of the file. What is broken in one query does no
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import PurePath
 
@@ -37,6 +37,13 @@ class Query:
     timeout: float | None = None  #: seconds; None: the role's
     body: Body
     source: Source = field(default_factory=Source)  #: of its name
+    sql_source: Source = field(default_factory=Source)  #: of the first line of its SQL
+
+    def source_of(self, present: Collection[str], offset: int | None) -> Source:
+        """Return where in its file *offset* of the variant for *present* is; of its name where it is None."""
+        if offset is None:
+            return self.source
+        return replace(self.sql_source, line=(self.sql_source.line or 1) + self.body.line_of(present, offset))
 
     @property
     def claims(self) -> tuple[str, ...]:
@@ -207,10 +214,11 @@ def _query(part: _Part, name: str, file: str, lexis: Lexis) -> tuple[Query | Non
         return None, mistakes
     places = {each: part.line_of(start + offset) for each, offset in places_of(sql, lexis).items()}
     mistakes += _undeclared(header, body, places)
-    return _made(header, name, body, Source(file=file, line=part.line)), mistakes
+    source = Source(file=file, line=part.line)
+    return _made(header, name, body, source, part.line_of(start)), mistakes
 
 
-def _made(header: Header, name: str, body: Body, source: Source) -> Query:
+def _made(header: Header, name: str, body: Body, source: Source, line: int) -> Query:
     return Query(
         name=name,
         title=header.title,
@@ -221,6 +229,7 @@ def _made(header: Header, name: str, body: Body, source: Source) -> Query:
         timeout=header.timeout,
         body=body,
         source=source,
+        sql_source=replace(source, line=line),
     )
 
 

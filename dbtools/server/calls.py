@@ -11,7 +11,7 @@ from dbtools.call_log import CallLog, CallLogs, Entry, Outcome
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media
 from dbtools.server.quotas import Quotas
-from dbtools.toolbox import Toolbox
+from dbtools.toolbox import Toolbox, View
 from dbtools.tools.completion import Completed
 
 OUTCOMES: Mapping[type[BaseException], Outcome] = {
@@ -106,10 +106,9 @@ class Calls:
     async def _around(self, request: Request) -> AsyncIterator[Tally]:
         tally = Tally()
         came, began = datetime.now(UTC), time.perf_counter()
-        vocabulary: frozenset[str] = frozenset()
+        view: View | None = None
         try:
             view = await self._toolbox.view(request.caller.role)
-            vocabulary = view.vocabulary
             async with self._quotas.admitted(request.caller, view.role.limits):
                 yield tally
         except BaseException as exc:
@@ -118,6 +117,7 @@ class Calls:
         finally:
             if self._log is not None:
                 duration = time.perf_counter() - began
+                vocabulary = view.vocabulary if view is not None else frozenset()
                 self._log.record(_entry(request, tally, came, duration, vocabulary))
 
 

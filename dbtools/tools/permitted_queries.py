@@ -23,7 +23,7 @@ from dbtools.results import (
 from dbtools.statement import Output, QueryShape, Statement, argument
 from dbtools.tools.arguments import Arguments, Object, read, schema_of
 from dbtools.tools.definition import Setting, Settled, Tool, ToolDefinition
-from dbtools.tools.query_arguments import arguments_schema, read_arguments
+from dbtools.tools.query_arguments import arguments_schema, properties_of, read_arguments, required_of
 from dbtools.tools.query_columns import row_schema, rows_schema
 from dbtools.tools.search import fit, words_of
 from dbtools.tools.wording import cleaned
@@ -247,15 +247,21 @@ def _found(queries: Sequence[Permitted], search: str) -> Sequence[Permitted]:
 
 def _entry(permitted: Permitted) -> dict[str, object]:
     query = permitted.query
-    schema = arguments_schema(permitted)
     entry: dict[str, object] = {"query": query.name}
     if query.description:
         entry["description"] = cleaned(query.description, LONGEST_TEXT)
     if permitted.parameters:
-        entry["arguments"] = schema["properties"]
-    if "required" in schema:
-        entry["required"] = schema["required"]
+        entry["arguments"] = {name: _shortened(each) for name, each in properties_of(permitted).items()}
+    if required := required_of(permitted):
+        entry["required"] = required
     return entry | {"columns": [column.name for column in permitted.columns]}
+
+
+def _shortened(schema: dict[str, object]) -> dict[str, object]:
+    """Return *schema* with a description that has its place in a list."""
+    if "description" not in schema:
+        return schema
+    return schema | {"description": cleaned(str(schema["description"]), LONGEST_TEXT)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,6 +269,7 @@ class RunQuery:
     """`run_query`: a permitted query by its name."""
 
     setting: Setting
+    tools: Mapping[str, QueryTool]
     name: str = "run_query"
     table: None = None
 
@@ -280,22 +287,19 @@ class RunQuery:
     def bind(self, arguments: Mapping[str, object]) -> QueryCall:
         """Return the call that runs the query that *arguments* name."""
         asked = read(RunArguments, arguments)
-        tool = self._tools.get(asked.query)
+        tool = self.tools.get(asked.query)
         if tool is None:
             raise errors.BadArgument(
                 f"query: there is no query {quoted(asked.query)}.",
-                hint=f"{nearest(asked.query, self._tools)}Queries: {listing(self._tools)}.",
+                hint=f"{nearest(asked.query, self.tools)}Queries: {listing(self.tools)}.",
             )
         return tool.bind(asked.arguments)
-
-    @cached_property
-    def _tools(self) -> Mapping[str, QueryTool]:
-        return {each.name: QueryTool(setting=self.setting, permitted=each) for each in self.setting.queries}
 
 
 def define(setting: Setting) -> Iterator[Tool]:
     """Yield the tools of the queries that the role may call."""
-    if setting.queries:
+    tools = {each.name: QueryTool(setting=setting, permitted=each) for each in setting.queries}
+    if tools:
         yield FindQueries(setting=setting)
-        yield RunQuery(setting=setting)
-        yield from (QueryTool(setting=setting, permitted=each) for each in setting.queries)
+        yield RunQuery(setting=setting, tools=tools)
+        yield from tools.values()

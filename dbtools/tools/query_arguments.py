@@ -32,11 +32,21 @@ def arguments_schema(permitted: Permitted) -> dict[str, object]:
     """Return the JSON Schema of the arguments of *permitted*."""
     schema: dict[str, object] = {
         "type": "object",
-        "properties": {each.name: _schema(each, permitted.types[each.name]) for each in permitted.parameters},
+        "properties": properties_of(permitted),
         "additionalProperties": False,
     }
-    required = [each.name for each in permitted.parameters if each.required]
+    required = required_of(permitted)
     return schema | ({"required": required} if required else {})
+
+
+def properties_of(permitted: Permitted) -> dict[str, dict[str, object]]:
+    """Return the JSON Schema of each argument of *permitted*, by name."""
+    return {each.name: _schema(each, permitted.types[each.name]) for each in permitted.parameters}
+
+
+def required_of(permitted: Permitted) -> list[str]:
+    """Return the names of the arguments that every call of *permitted* must give."""
+    return [each.name for each in permitted.parameters if each.required]
 
 
 def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:

@@ -95,7 +95,7 @@ async def lent(url: str) -> AsyncIterator[Any]:
 async def inspected(url: str, sql: str, **declared: str) -> Inspected:
     """Return what the database at *url* says of *sql*, whose parameters are *declared*."""
     pieces = scan(sql, dialect_of(url).lexis).pieces
-    async with dialect_of(url).inspector(url) as inspect:
+    async with dialect_of(url).inspector(url, {}) as inspect:
         return await inspect(pieces, declarations(declared))
 
 
@@ -536,7 +536,7 @@ async def test_what_does_not_only_read_is_refused_on_sqlite(sqlite: str, sql: st
 
 @pytest.mark.parametrize("sql", ["select 1 as a; select 2", "select 1 as a) as q; drop table orders; --"])
 async def test_second_statement_is_refused_though_the_scanner_let_it_pass(url: str, sql: str) -> None:
-    async with dialect_of(url).inspector(url) as inspect:
+    async with dialect_of(url).inspector(url, {}) as inspect:
         with pytest.raises(Refused):
             await inspect([sql], {})
 

@@ -251,7 +251,7 @@ def test_query_that_a_change_breaks_is_withdrawn_until_it_is_mended(
     assert [each for each in before if each not in broken] == ["customers_of", "mine"]
     assert [each for each in broken if each not in before] == []
     assert [
-        each for each in reasons if each.startswith("shop.sql:1: error: query customers_of is withdrawn: ")
+        each for each in reasons if re.match(r"shop.sql:[34]: error: query customers_of is withdrawn: ", each)
     ]
     assert gone.replace("customers_of", "…") == absent.replace("customers_at", "…")
     assert len(kept) == 3 if isinstance(kept, list) else False
@@ -393,3 +393,58 @@ def test_claim_that_is_compared_by_size_wants_a_type_where_the_database_knows_no
         withdrawn = "q" not in shop.portal.call(shop.toolbox.view, "default").tools
 
     assert withdrawn == (dialect == "sqlite")
+
+
+FUNCTIONS = """
+create table customers (id integer primary key, name text);
+create table secrets (id integer primary key, price integer);
+create function leak(integer) returns integer language sql as 'select price from secrets where id = $1';
+create view leaks as select id, leak(id) as price from customers;
+"""
+LEAKS = "-- name: leaks_of\n-- description: Prices.\nselect id, leak(id) as price from customers"
+LEAKING_ROLES = """
+[roles.clerk]
+tables.customers = true
+queries = ["leaks_of"]
+[roles.meant]
+tables.customers = true
+queries = [{ name = "leaks_of", accept_reads = true }]
+"""
+
+
+def test_functions_whose_reads_nobody_knows_are_told(serve_queries: ServeQueries) -> None:
+    with serve_queries("postgresql", FUNCTIONS, {"q.sql": LEAKS}, LEAKING_ROLES) as shop:
+        found = json.loads(run("check", str(shop.path), "--json").stdout)
+        script = run("grants", str(shop.path), "--role", "clerk")
+
+    assert found["queries"]["leaks_of"]["reads"] == [
+        "customers.id",
+        "what the function public.leak reads",
+    ]
+    assert [each["message"] for each in found["findings"] if each["code"] == "reads_hidden"] == [
+        "role clerk, queries: leaks_of reads what the function public.leak reads. "
+        'Where that is meant: { name = "leaks_of", accept_reads = true }.'
+    ]
+    assert "query leaks_of: what the function public.leak reads is not told." in script.stderr
+
+
+def test_mistake_in_a_clause_is_told_on_its_line(dialect: str, serve_queries: ServeQueries) -> None:
+    text = (
+        "-- name: q\n-- description: Some.\n-- param a: text?\n-- param b: text?\n\nselect id\n"
+        "from customers where true\n  /*? and name = :a ?*/\n  /*? and\n  nmae = :b ?*/\norder by id"
+    )
+    with serve_queries(dialect, DDL, {"q.sql": text}) as shop:
+        (found,) = _found(shop)
+
+    assert (found["code"], found["line"]) == ("withdrawn", 10)
+
+
+def test_query_that_reads_what_database_leaves_out_is_told(dialect: str, serve_queries: ServeQueries) -> None:
+    with serve_queries(dialect, DDL, QUERIES) as shop:
+        config = shop.path.read_text().replace("[database]", '[database]\nexclude = ["secrets"]')
+        shop.path.write_text(config)
+        found = [(each["level"], each["message"]) for each in _found(shop) if each["code"] == "reads_hidden"]
+
+    label = "secrets" if dialect == "sqlite" else "public.secrets"
+    message = f"query peek reads {label}, and [database] leaves tables out."
+    assert found == [("warning", message)]

@@ -1,6 +1,7 @@
 """The registry: its tables go up and down, and what is kept in them is served where it is trusted."""
 
 import secrets
+import socket
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
@@ -307,8 +308,11 @@ def test_broken_query_is_withdrawn_with_its_place_and_the_rest_is_served(
     queries, told = _served(settings_of(registry.url, tmp_path))
 
     assert queries == ["things"]
-    assert [each.partition(": ")[0] for each in told] == ["registry:1"] * len(told)
-    assert any("query broken is withdrawn" in each for each in told)
+    assert [each.partition(": ")[0] for each in told] == [
+        "registry/broken:3",
+        "registry/headless:1",
+    ]
+    assert "query broken is withdrawn" in told[0]
 
 
 def test_text_of_another_name_is_not_served(registry: Place, tmp_path: Path) -> None:
@@ -317,7 +321,9 @@ def test_text_of_another_name_is_not_served(registry: Place, tmp_path: Path) -> 
     queries, told = _served(settings_of(registry.url, tmp_path))
 
     assert queries == []
-    assert told == ["registry:1: error: query 'secret': the registry has other queries under this name."]
+    assert told == [
+        "registry/secret:1: error: query 'secret': the registry has other queries under this name."
+    ]
 
 
 def _configured(folder: Path, text: str) -> Settings:
@@ -335,7 +341,7 @@ def test_files_win_over_the_registry(registry: Place, tmp_path: Path) -> None:
 
     assert queries == ["names", "things"]
     problem = "it is not served, since there is one of this name at things.sql:1."
-    assert told == [f"registry:1: warning: query things: {problem}"]
+    assert told == [f"registry/things:1: warning: query things: {problem}"]
 
 
 ROLE = '[roles.reader]\ntables."*" = true\nqueries = ["*"]\n'
@@ -352,6 +358,23 @@ def test_registry_that_is_not_named_is_not_trusted_where_there_are_roles(
 
     assert found == ([], [])
     assert named == (["things"], [])
+
+
+def test_registry_that_is_not_named_reads_nothing_that_is_left_out(registry: Place, tmp_path: Path) -> None:
+    names = "-- name: names\n-- description: Names.\nselect 1 as one"
+    anyio.run(add, registry.url, {"things": THINGS, "names": names})
+    database = f'[database]\nurl = "{registry.url}"\nexclude = ["thing"]\n'
+
+    queries, told = _served(_configured(tmp_path, database))
+    named, warned = _served(_configured(tmp_path, f'{database}[registry]\nurl = "{registry.url}"\n'))
+
+    label = "thing" if registry.url.startswith("sqlite") else "public.thing"
+    problem = f"reads {label}, and [database] leaves tables out."
+    assert (queries, named) == (["names"], ["names", "things"])
+    assert told == [
+        f"registry/things:1: error: query things is withdrawn: It {problem} [registry] url trusts a registry."
+    ]
+    assert warned == [f"registry/things:1: warning: query things {problem}"]
 
 
 def test_registry_may_be_in_another_database(place: Place, tmp_path: Path) -> None:
@@ -385,6 +408,16 @@ def test_registry_that_cannot_be_reached_keeps_nothing_else_from_being_served(
     assert len(told) == 1
     assert told[0].startswith("dbtools.toml:6: error: [registry] url: ")
     assert said in told[0]
+
+
+def test_registry_that_does_not_answer_holds_nothing_up_for_long(place: Place, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://somebody@127.0.0.1:{silent.getsockname()[1]}/shop"
+        text = f'[database]\nurl = "{place.url}"\n[registry]\nurl = "{url}"\n'
+        _, told = _served(_configured(tmp_path, text))
+
+    problem = "[registry] url: The registry does not answer within 3 seconds."
+    assert told == [f"dbtools.toml:4: error: {problem}"]
 
 
 def test_named_database_without_a_registry_is_told_of(place: Place, tmp_path: Path) -> None:

@@ -259,3 +259,27 @@ async def test_claim_of_another_type_denies(claim: object, url: str, tmp_path: P
         caller = Caller(role="r", claims={"id": claim})
         with pytest.raises(errors.Denied):
             await toolbox.call(caller, "list_note", {})
+
+
+async def test_query_that_the_role_of_the_database_may_not_run_is_withdrawn(
+    url: str, reader: str, tmp_path: Path
+) -> None:
+    (tmp_path / "queries").mkdir()
+    for name, column in (("bodies", "body"), ("pays", "pay")):
+        text = f"-- description: Some.\nselect id, {column} from note order by id"
+        (tmp_path / "queries" / f"{name}.sql").write_text(text)
+    roles = ROLES.format(reader=reader).replace('tables."*" = true', 'tables."*" = true\nqueries = ["*"]')
+    async with _opened(tmp_path, url, f'[queries]\ndirectory = "queries"\n{roles}') as toolbox:
+        views = {role: await toolbox.view(role) for role in ("writer", "boss")}
+        answer = await toolbox.call(_writer(author="bob"), "bodies", {})
+        with pytest.raises(errors.UnknownTool):
+            await toolbox.call(_writer(author="bob"), "pays", {})
+    checked = await anyio.to_thread.run_sync(run, "check", str(tmp_path / "dbtools.toml"), "--json")
+
+    found = json.loads(checked.stdout)["findings"]
+    served = {role: [each.name for each in view.setting.queries] for role, view in views.items()}
+    assert served == {"writer": ["bodies"], "boss": ["bodies", "pays"]}
+    assert rows_of(answer.structured) == [[2, "two"]]
+    assert [each["message"] for each in found if each["code"] == "withdrawn"] == [
+        "role writer, queries: pays is withdrawn: permission denied for table note."
+    ]

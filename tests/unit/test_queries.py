@@ -118,6 +118,7 @@ def test_query_is_read_whole(lexis: Lexis) -> None:
                 )
             ),
             source=Source(file="shop.sql", line=1),
+            sql_source=Source(file="shop.sql", line=5),
         ),
     )
 
@@ -380,6 +381,12 @@ def test_value_of_another_type_is_refused(type: str, value: str) -> None:
         ),
         pytest.param("a: text pattern '[[a]'", "param a: pattern: '[[a]' is no regular", id="odd regex"),
         pytest.param("a: text pattern 'a{9999999999999}'", "param a: pattern: 'a{99", id="large regex"),
+        pytest.param(
+            "a: text pattern '(?=a)b'",
+            "param a: pattern: '(?=a)b' cannot be used: look-around, including",
+            id="look-around",
+        ),
+        pytest.param(r"a: text pattern '(a)\1'", "param a: pattern: ", id="backreference"),
         pytest.param("a: text pattern '^b' = ab", "param a: default: 'ab' does not match the", id="match"),
         pytest.param(
             "a: integer[] = 5", "param a: default: '5' is not a JSON array in which each", id="item"

@@ -12,6 +12,7 @@ from dbtools.aggregates import Measure
 from dbtools.catalog import Table
 from dbtools.column_types import Family
 from dbtools.dialects.driver import CELLS_HELD, Fetched, Plan
+from dbtools.dialects.identifiers import identifier
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.postgresql import location
 from dbtools.dialects.postgresql.codecs import set_codecs
@@ -73,7 +74,7 @@ class PostgresqlDriver:
         """Return what the server takes each parameter of *condition* for."""
         numbers = count(1)
         written = condition.written(lambda _: f"${next(numbers)}")
-        name = ".".join(_quoted(part) for part in (table.schema, table.name) if part)
+        name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
         sql = f"select 1 from {name} where ({written}\n)"
         try:
             await connection.execute("begin read only")
@@ -150,10 +151,6 @@ class PostgresqlDriver:
     def is_stale(self, error: Exception) -> bool:
         """Return whether a prepared statement met a schema that has changed since."""
         return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 #: As it was at the connect: "$user" in it would follow the role that a statement runs as, and with it the

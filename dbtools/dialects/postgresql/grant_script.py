@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from asyncpg import Record
 
 from dbtools.column_types import quoted
+from dbtools.dialects.identifiers import identifier
 
 WIDTH = 100  #: characters of a comment
 BODY = "$dbtools$"
@@ -198,11 +199,6 @@ def _created(name: str, kind: str) -> list[str]:
         "end",
         f"{body};",
     ]
-
-
-def identifier(name: str) -> str:
-    """Return *name* as it is written in SQL, whatever characters it has."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _qualified(schema: str, name: str) -> str:

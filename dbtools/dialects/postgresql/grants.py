@@ -13,9 +13,10 @@ from asyncpg import Record
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, RowFilter, Table
+from dbtools.dialects.identifiers import identifier
 from dbtools.dialects.inspected import Reads
 from dbtools.dialects.postgresql import grant_queries
-from dbtools.dialects.postgresql.grant_script import Grant, Needs, Script, identifier
+from dbtools.dialects.postgresql.grant_script import Grant, Needs, Script
 from dbtools.dialects.postgresql.kept_queries import NOT_TEMPORARY, WHOLE_ROW, reads_of
 from dbtools.policy import BLANK, Role, restrict
 

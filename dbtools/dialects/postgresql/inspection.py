@@ -38,6 +38,7 @@ from dbtools.dialects.postgresql.prepared_queries import (
     prepare_query,
     refused,
 )
+from dbtools.dialects.postgresql.session import apply
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import rolled_back
 from dbtools.dialects.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber
@@ -140,29 +141,33 @@ left join pg_catalog.pg_attribute as a
 where c.oid = any($1::pg_catalog.oid[])
 """
 
-#: The functions $1, and whether they came with the system or with an extension.
+#: The functions $1, whether they came with the system or with an extension, and whether they may read tables.
 CALLED = """
 select
     n.nspname::text as schema,
     f.proname::text as name,
-    n.nspname in ('pg_catalog', 'information_schema') as native,
-    n.nspname = 'pg_catalog' or exists (
+    n.nspname not in ('pg_catalog', 'information_schema')
+    and not (e.known and f.provolatile = 'i') as reads,
+    n.nspname = 'pg_catalog' or e.known as known
+from pg_catalog.pg_proc as f
+join pg_catalog.pg_namespace as n on n.oid = f.pronamespace
+cross join lateral (
+    select exists (
         select
         from pg_catalog.pg_depend as d
         where d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass
             and d.objid = f.oid
             and d.deptype = 'e'
     ) as known
-from pg_catalog.pg_proc as f
-join pg_catalog.pg_namespace as n on n.oid = f.pronamespace
+) as e
 where f.oid = any($1::pg_catalog.oid[])
 order by n.nspname, f.proname
 """
 
 
 @asynccontextmanager
-async def inspector(url: str) -> AsyncIterator[Inspect]:
-    """Lend what asks the server of queries, all on one connection."""
+async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspect]:
+    """Lend what asks the server of queries, all on one connection that has the settings *session*."""
     connection = await connect(url)
     # What the driver has no codec for then is what it has none for in a call.
     await set_codecs(connection)
@@ -171,6 +176,8 @@ async def inspector(url: str) -> AsyncIterator[Inspect]:
         return await inspect_query(connection, pieces, declared)
 
     try:
+        if session:
+            await apply(connection, session, local=False)
         yield inspect
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
         raise DatabaseUnavailable("The queries cannot be held against the database.") from exc
@@ -304,7 +311,7 @@ class _Inspection:
             if row["known"] and is_acting(row["name"]):
                 places = [word.offset for word in self._calls() if _name(word) == row["name"]]
                 raise _acts(row["name"], places[0] if places else None)
-        names = (f"{row['schema']}.{row['name']}" for row in rows if not row["native"])
+        names = (f"{row['schema']}.{row['name']}" for row in rows if row["reads"])
         return tuple(dict.fromkeys(names))
 
     def _calls(self) -> Iterator[Token]:

@@ -8,6 +8,7 @@ from asyncpg import Record
 
 from dbtools.column_types import ColumnType, Family
 from dbtools.dialects.checks import Check, read_checks
+from dbtools.dialects.identifiers import identifier
 
 LONGEST_SMALL = 400  #: characters of a cell that is never cut
 DEEPEST = 16  #: types inside one another; what lies deeper is read as a text
@@ -147,12 +148,8 @@ class DeclaredTypes:
 def sql_name(type: asyncpg.Type) -> str:
     """Return the name of *type* in SQL: the driver writes arrays as int4[], not as _int4."""
     is_array = type.kind == "array" and type.name.endswith("[]")
-    name = f"{_quoted(type.name.removesuffix('[]'))}[]" if is_array else _quoted(type.name)
-    return f"{_quoted(type.schema)}.{name}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    name = f"{identifier(type.name.removesuffix('[]'))}[]" if is_array else identifier(type.name)
+    return f"{identifier(type.schema)}.{name}"
 
 
 def _checks(expressions: Iterable[str], base: str) -> Iterator[Check]:

@@ -8,7 +8,7 @@ from dbtools.catalog import Catalog, Selection
 from dbtools.dialects.inspected import Reads
 from dbtools.dialects.sqlite.inspection import inspector
 from dbtools.dialects.sqlite.introspection import read_catalog
-from dbtools.dialects.sqlite.location import connect, location_of
+from dbtools.dialects.sqlite.location import NO_SESSION, connect, location_of
 from dbtools.dialects.sqlite.registry import change_registry, read_registry
 from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.errors import ConfigurationError, Refused
@@ -20,7 +20,7 @@ __all__ = ["change_registry", "grants", "inspector", "introspect", "lexis", "rea
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
     """Return what the database file at *url* holds."""
     if session:
-        raise Refused("A database file has no roles and no settings of its own.")
+        raise Refused(NO_SESSION)
     return await asyncio.to_thread(_introspect, url, selection)
 
 

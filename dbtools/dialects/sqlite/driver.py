@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from dbtools.catalog import Table
 from dbtools.dialects.driver import Fetched, Plan
+from dbtools.dialects.identifiers import identifier
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.queries import compile_query
 from dbtools.dialects.selects import compile_select, driver_values
@@ -70,7 +71,7 @@ class SqliteDriver:
         self, connection: Any, table: Table, condition: Fragment, session: Mapping[str, str]
     ) -> tuple[str, ...]:
         """Return nothing, once SQLite has understood *condition*."""
-        name = '"' + table.name.replace('"', '""') + '"'
+        name = identifier(table.name)
         written = condition.written(lambda _: "?")
         nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
 

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Collection, Iterable
 
 from dbtools.catalog import Table, TableKind
+from dbtools.dialects.identifiers import identifier
 
 MOST_RANGES = 200  #: tables whose rowids are looked at: one statement, with two searches for each
 SHORTEST_ROW = 6  #: bytes in the file
@@ -57,8 +58,7 @@ def _ranges(connection: sqlite3.Connection, tables: list[Table]) -> dict[str, in
 
 
 def _range(number: int, table: Table) -> str:
-    name = '"' + table.name.replace('"', '""') + '"'
-    return RANGE.format(number=number, rowid=table.row_identifier, table=name)
+    return RANGE.format(number=number, rowid=table.row_identifier, table=identifier(table.name))
 
 
 def _rows(connection: sqlite3.Connection, sql: str) -> Iterable[tuple[object, ...]]:

@@ -3,6 +3,8 @@
 import sqlite3
 from contextlib import suppress
 
+from dbtools.dialects.identifiers import identifier
+
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
 #: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
@@ -46,7 +48,6 @@ def _warm(connection: sqlite3.Connection) -> None:
         "select name from pragma_table_list where type = 'virtual' and schema = 'main'"
     )
     for (name,) in names.fetchall():
-        quoted = str(name).replace('"', '""')
         # A module that this SQLite lacks makes its own table unreadable, and nothing else.
         with suppress(sqlite3.Error):
-            connection.execute(f'select 1 from "{quoted}" limit 1').fetchall()
+            connection.execute(f"select 1 from {identifier(name)} limit 1").fetchall()

@@ -20,10 +20,11 @@ from dbtools.dialects.inspected import NOT_READING, Declared, Inspect, Inspected
 from dbtools.dialects.lists import ListForms, with_lists
 from dbtools.dialects.sqlite.ddl import fold
 from dbtools.dialects.sqlite.guard import authorize, secure
-from dbtools.dialects.sqlite.location import Location, connect, location_of
+from dbtools.dialects.sqlite.location import NO_SESSION, Location, connect, location_of
 from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.dialects.sqlite.types import column_type
-from dbtools.parameters import Kind, Parameter, tokenize
+from dbtools.errors import Refused
+from dbtools.parameters import Kind, Parameter, Token, tokenize
 
 LIST_FORMS = ListForms(
     among="in (select value from json_each(",
@@ -39,6 +40,11 @@ SILENT_JOINS = {"using", "natural"}
 COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
 NULL = re.compile(r"\(null/\*(:[^*]+)\*/\)")  #: what stands for a parameter in the view
+#: What SQLite says of a name that means nothing, or too much.
+NAMED = re.compile(
+    r"(?:no such (?:table|column|function)|ambiguous column name): (?:.*\.)?(?P<name>[^.]+)"
+    r'|near "(?P<word>.+)": syntax error'
+)
 COMPARING = {"=", "<", ">"}
 AMONG = {"in", "any", "all"}
 TEXT = Declared(type="text", array=False)
@@ -115,8 +121,10 @@ def _check_lists(query: "_Query", arrays: Container[str]) -> None:
 
 
 @asynccontextmanager
-async def inspector(url: str) -> AsyncIterator[Inspect]:
+async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspect]:
     """Lend what asks SQLite of queries, each on a connection and a thread of its own."""
+    if session:
+        raise Refused(NO_SESSION)
     location = location_of(url)
 
     async def inspect(pieces: Sequence[Piece], declared: Mapping[str, Declared], /) -> Inspected:
@@ -146,12 +154,26 @@ class _Query:
     @cached_property
     def names(self) -> frozenset[str]:
         """The words, and whatever is in quotes, all folded: what the query names is among them."""
-        quoted = (each.text for each in tokenize(self._text, lexis) if each.kind is Kind.QUOTED)
-        return self.words | {fold(_unquoted(text)) for text in quoted}
+        quoted = (each for each in tokenize(self._text, lexis) if each.kind is Kind.QUOTED)
+        return self.words | {fold(_bare(each)) for each in quoted}
 
     @property
     def _text(self) -> str:
         return "".join(map(str, self.source))
+
+    def offset_of(self, message: str) -> int | None:
+        """Return where what *message* names first stands, None where that does not show.
+
+        SQLite knows the place (3.38), and the standard library's module does not tell it (Python 3.14).
+        """
+        named = NAMED.fullmatch(message)
+        if named is None:
+            return None
+        tokens = tokenize(self._text, lexis)
+        word = fold(named["name"] or named["word"])
+        places = [token.offset for token in tokens if fold(_bare(token)) == word]
+        # A word may be right in one place and wrong in the next.
+        return places[0] if len(places) == 1 or (places and named["name"]) else None
 
     def alone(self) -> str:
         """Return the query with numbered parameters."""
@@ -173,8 +195,11 @@ def _words(sql: str) -> frozenset[str]:
     return frozenset(fold(each.text) for each in tokenize(sql, lexis) if each.kind is Kind.CODE)
 
 
-def _unquoted(text: str) -> str:
-    mark = text[-1]
+def _bare(token: Token) -> str:
+    """Return the text of *token* without its quotes, if it has any."""
+    text, mark = token.text, token.text[-1]
+    if token.kind is not Kind.QUOTED:
+        return text
     return text[1:-1] if mark == "]" else text[1:-1].replace(mark * 2, mark)
 
 
@@ -225,7 +250,8 @@ def _refused(connection: sqlite3.Connection, query: _Query, error: Exception) ->
     try:
         connection.execute(f"explain {query.alone()}", [None] * len(query.numbers)).close()
     except (sqlite3.Error, sqlite3.Warning) as exc:
-        return refusal(NOT_READING if _is_denied(exc) else f"{str(exc).rstrip('.')}.")
+        message = str(exc).rstrip(".")
+        return refusal(NOT_READING if _is_denied(exc) else f"{message}.", offset=query.offset_of(message))
     return refusal(NOT_READING)
 
 

@@ -8,6 +8,8 @@ from urllib.parse import parse_qs, quote, unquote
 
 from dbtools import errors
 
+NO_SESSION = "A database file has no roles and no settings of its own."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
