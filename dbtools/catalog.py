@@ -129,6 +129,8 @@ class Catalog:
     #: by schema and table, the columns that are there and that the login may not select: for the rules of
     #: roles, which may name them, and never shown to a caller
     unreadable: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
+    #: what tells this state of the schema from later ones; nothing where nobody knows
+    stamp: str = field(default="", compare=False)
 
     @cached_property
     def whole(self) -> "Catalog":

@@ -1,6 +1,6 @@
 """The database that is served: its catalog, and a pool of connections that can only read."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from dbtools.policy import Role
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Pool
     from dbtools.dialects.inspected import Inspect
+    from dbtools.dialects.watched import Look
 
 
 NO_SESSION: Mapping[str, str] = {}
@@ -62,6 +63,15 @@ class Database:
     def inspector(self, session: Mapping[str, str] = NO_SESSION) -> "AbstractAsyncContextManager[Inspect]":
         """Lend what asks of queries, with the settings *session*; or raise DatabaseUnavailable."""
         return self._dialect.inspector(self.url, session)
+
+    @property
+    def interval(self) -> float:
+        """How many seconds there are between two looks whether something has changed."""
+        return self._dialect.INTERVAL
+
+    def watcher(self, heard: "Callable[[], None]") -> "AbstractAsyncContextManager[Look]":
+        """Lend what tells the stamp of the schema; *heard* is called when the database tells of a change."""
+        return self._dialect.watcher(self.url, heard)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[object]:

@@ -17,6 +17,7 @@ from dbtools.statement import Shape, Statement
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Fetched, Plan
 
+PATIENCE = 5.0  #: seconds in which a database says whether its schema is the same
 GRACE = 1.0  #: seconds in which the database itself is expected to have stopped a statement
 PLANS = 1_000  #: compiled shapes that are kept
 
@@ -24,7 +25,7 @@ PLANS = 1_000  #: compiled shapes that are kept
 class Execution:
     """Runs statements on one database."""
 
-    def __init__(self, database: Database, *, hash_key: bytes = b"") -> None:
+    def __init__(self, database: Database, *, hash_key: Callable[[], bytes] = bytes) -> None:
         self._database = database
         self._hash_key = hash_key
         self._compile: Callable[[Shape], Plan] | None = None
@@ -37,8 +38,36 @@ class Execution:
         except (TimeoutError, errors.TimedOut) as exc:
             raise _timed_out(limits) from exc
         outputs = statement.shape.outputs
-        rows = masked_rows([output.term.type for output in outputs], fetched.rows, self._hash_key)
+        rows = masked_rows([output.term.type for output in outputs], fetched.rows, self._hash_key())
         return ResultSet(outputs=outputs, rows=rows, more=fetched.more)
+
+    async def is_current(self, stamp: str) -> bool:
+        """Return whether the schema is still as of *stamp*; also where nobody can tell."""
+        driver = await self._database.driver()
+        try:
+            with anyio.fail_after(PATIENCE):
+                return await self._stamp(driver) == stamp
+        except (TimeoutError, errors.CallError):
+            return True
+        except driver.errors:
+            return True
+
+    async def _stamp(self, driver: "Driver") -> str:
+        try:
+            async with self._database.connection() as connection:
+                return await driver.stamp(connection)
+        except driver.errors as exc:
+            if not driver.is_lost(exc):
+                raise
+        await self._database.reopen()
+        async with self._database.connection() as connection:
+            return await driver.stamp(connection)
+
+    async def confirm(self, stamp: str) -> None:
+        """Raise SchemaChanged where the schema is not as of *stamp*, and each call looks at that."""
+        driver = await self._database.driver()
+        if driver.confirms and not await self.is_current(stamp):
+            raise errors.SchemaChanged
 
     async def _attempt(self, statement: Statement, limits: Limits) -> "Fetched":
         """Run *statement*, and once more where the connection or the prepared statement was out of date."""
@@ -82,6 +111,7 @@ class Execution:
                 limit=statement.limit,
                 timeout=limits.timeout,
                 session=session,
+                stamp=statement.stamp,
             )
 
     def _plan(self, driver: "Driver", shape: Shape) -> "Plan":

@@ -182,6 +182,7 @@ class Statement:
     session: tuple[SessionSetting, ...] = ()  #: what the database is told of the caller
     limit: int
     timeout: float | None = None  #: seconds, where the role's are too many
+    stamp: str = ""  #: of the catalog that it was made for; nothing: of any
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
 """What is served: the current Snapshot, and the verbs on it: refresh, list, call and read."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Protocol
+from functools import cached_property, partial
+from typing import Protocol, TypeVar
 
 import anyio
 
@@ -16,6 +16,7 @@ from dbtools.queries.permitted import Permitted
 from dbtools.results import Answer, Media, ResultSet, Style
 from dbtools.statement import Statement
 from dbtools.tools import (
+    Change,
     Chosen,
     Listing,
     Setting,
@@ -23,6 +24,7 @@ from dbtools.tools import (
     Tool,
     ToolDefinition,
     Toolset,
+    change_of,
     choose,
     define,
     listed,
@@ -36,13 +38,25 @@ from dbtools.tools.surface import pinned_tables
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
 COMPLETION = 1.0  #: seconds in which keys may be looked up while somebody types
 NOTHING = ResultSet(outputs=(), rows=())
+DATABASE = "database"  #: the name of the stamp of the schema
+
+T = TypeVar("T")
+
+#: What is the same on any schema.
+FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
 
 
 class Executes(Protocol):
     """What runs statements: `execution.Execution`, or a stand-in for it."""
 
     async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
-        """Return the rows of *statement*, or raise a CallError."""
+        """Return the rows of *statement*, or raise a CallError: SchemaChanged where it is out of date."""
+
+    async def confirm(self, stamp: str) -> None:
+        """Raise SchemaChanged where each call looks whether the schema is as of *stamp*, and it is not."""
+
+    async def is_current(self, stamp: str) -> bool:
+        """Return whether the schema is as of *stamp*."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +105,14 @@ class Snapshot:
 
     catalog: Catalog = field(repr=False)
     views: Mapping[str, View]  #: by the name of the role
+    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of all that it was made from, by name
+
+    def view(self, role: str) -> View:
+        """Return what *role* sees, or raise Denied where there is no such role any more."""
+        view = self.views.get(role)
+        if view is None:
+            raise errors.Denied
+        return view
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +131,8 @@ class Settled:
     catalogs: Mapping[str, Catalog] = field(default_factory=dict)  #: of roles whose login sees another one
     queries: tuple[Permitted, ...] = ()  #: that roles may be granted
     problems: tuple[str, ...] = ()
+    manner: Manner | None = None  #: None: that of the toolbox
+    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what they were made from
 
 
 Settle = Callable[[Catalog], Awaitable[Settled]]  #: of a catalog
@@ -121,6 +145,7 @@ def take_snapshot(
 
     A role that was in the snapshot *before* keeps its surface: clients would lose all tools at once.
     """
+    manner = settled.manner or manner
     surfaces = {name: view.chosen for name, view in before.views.items()} if before else {}
     warnings = (*catalog.warnings, *settled.problems)
     views: dict[str, View] = {}
@@ -129,7 +154,17 @@ def take_snapshot(
         queries = tuple(each for each in settled.queries if role.may_call(each.name))
         setting = Setting(catalog=seen, limits=role.limits, style=manner.style, queries=queries)
         views[role.name] = _view(setting, role, manner, surfaces.get(role.name), warnings)
-    return Snapshot(catalog=catalog, views=views)
+    return Snapshot(catalog=catalog, views=views, stamps={DATABASE: catalog.stamp, **settled.stamps})
+
+
+def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
+    """Return how the tools of *after* differ from those *before*, by role: of those where any does."""
+    changes = {
+        name: change_of(before.views[name].definitions, view.definitions)
+        for name, view in after.views.items()
+        if name in before.views
+    }
+    return {name: change for name, change in changes.items() if change}
 
 
 def _view(
@@ -149,6 +184,9 @@ def _view(
     )
 
 
+Listener = Callable[[Snapshot, Mapping[str, Change]], object]  #: of a snapshot, and by role what is new in it
+
+
 class Toolbox:
     """The tools of a database, for each role."""
 
@@ -165,7 +203,12 @@ class Toolbox:
         self._roles = roles
         self._manner = manner
         self._refreshing = anyio.Lock()
+        self._listeners: list[Listener] = []
         self._snapshot: Snapshot | None = None
+
+    def subscribe(self, listener: Listener) -> None:
+        """Have *listener* called with each snapshot that replaces another one, and the changes in it."""
+        self._listeners.append(listener)
 
     async def refresh(self) -> Snapshot:
         """Read the catalog again and replace the snapshot; where that fails the old one stays."""
@@ -173,11 +216,21 @@ class Toolbox:
             return await self._refresh()
 
     async def _refresh(self) -> Snapshot:
+        before = self._snapshot
         catalog = await self._introspect()
         roles = self._roles
         settled = await roles(catalog) if callable(roles) else Settled(roles=roles)
-        self._snapshot = take_snapshot(catalog, settled, self._manner, self._snapshot)
-        return self._snapshot
+        make = partial(take_snapshot, catalog, settled, self._manner, before)
+        if before is None:
+            self._snapshot = make()
+            return self._snapshot
+        # Calls go on meanwhile, on the old one.
+        after = await anyio.to_thread.run_sync(make)
+        changes = await anyio.to_thread.run_sync(changes_of, before, after)
+        self._snapshot = after
+        for listener in self._listeners:
+            listener(after, changes)
+        return after
 
     async def snapshot(self) -> Snapshot:
         """Return the current snapshot, taking the first one if there is none yet."""
@@ -188,8 +241,8 @@ class Toolbox:
         return self._snapshot
 
     async def view(self, role: str) -> View:
-        """Return what *role* sees now."""
-        return (await self.snapshot()).views[role]
+        """Return what *role* sees now, or raise Denied where there is no such role any more."""
+        return (await self.snapshot()).view(role)
 
     async def list(self, role: str) -> tuple[ToolDefinition, ...]:
         """Return the definitions of the tools that *role* may call, always in the same order."""
@@ -197,19 +250,55 @@ class Toolbox:
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, object]) -> Answer:
         """Return the answer of the tool *name*, or raise UnknownTool or a CallError."""
-        view = await self.view(caller.role)
-        call = _tool(view, name).bind(arguments)
-        if call.statement is None:
-            return call.render(NOTHING)
-        found = await self._execute(call.statement, view.role, caller)
-        return call.render(found, await self._inquire(call.inquire(found), view.role, caller))
+
+        async def answer(snapshot: Snapshot) -> Answer:
+            view = snapshot.view(caller.role)
+            call = _tool(view, name).bind(arguments)
+            if call.statement is None:
+                await self._execution.confirm(snapshot.catalog.stamp)
+                return call.render(NOTHING)
+            found = await self._execute(call.statement, snapshot, caller)
+            return call.render(found, await self._inquire(call.inquire(found), snapshot, caller))
+
+        return await self._answered(caller, answer)
+
+    async def _answered(self, caller: Caller, answer: Callable[[Snapshot], Awaitable[T]]) -> T:
+        """Return what *answer* makes of the snapshot, and of the next where the schema has changed meanwhile.
+
+        Whatever goes wrong may be so because of that: a tool or a column that is new, or gone.
+        """
+        snapshot = await self.snapshot()
+        ends = anyio.current_time() + _patience(snapshot, caller)
+        while True:
+            try:
+                return await answer(snapshot)
+            except FINAL:
+                raise
+            except errors.DbtoolsError:
+                later = await self._later(snapshot) if anyio.current_time() < ends else None
+                if later is None:
+                    raise
+                snapshot = later
+
+    async def _later(self, seen: Snapshot) -> Snapshot | None:
+        """Return the snapshot of a schema that has changed since *seen*, None where it has not."""
+        if self._snapshot is seen and await self._execution.is_current(seen.catalog.stamp):
+            return None
+        try:
+            async with self._refreshing:
+                return await self._refresh() if self._snapshot is seen else self._snapshot
+        except errors.DbtoolsError:
+            # Whoever watches tells why.
+            return None
 
     async def _execute(
-        self, statement: Statement, role: Role, caller: Caller, *, timeout: float | None = None
+        self, statement: Statement, snapshot: Snapshot, caller: Caller, *, timeout: float | None = None
     ) -> ResultSet:
-        """Run *statement* under the limits of *role*, of which *timeout* may be lower."""
-        if caller.claims or role.session:
-            statement = replace(statement, claims=caller.claims, session=role.session)
+        """Run *statement* under the limits of the caller's role, of which *timeout* may be lower."""
+        role = snapshot.view(caller.role).role
+        statement = replace(
+            statement, claims=caller.claims, session=role.session, stamp=snapshot.catalog.stamp
+        )
         limits = role.limits
         lowest = min(each for each in (timeout, statement.timeout, limits.timeout) if each is not None)
         if lowest != limits.timeout:
@@ -217,7 +306,7 @@ class Toolbox:
         return await self._execution.execute(statement, limits)
 
     async def _inquire(
-        self, inquiries: Sequence[Statement], role: Role, caller: Caller
+        self, inquiries: Sequence[Statement], snapshot: Snapshot, caller: Caller
     ) -> Sequence[ResultSet]:
         """Return the results of *inquiries*, as many as are there soon: the call has its answer already."""
         found: list[ResultSet] = []
@@ -225,17 +314,19 @@ class Toolbox:
         for statement in inquiries:
             left = max(ends - anyio.current_time(), 0.01)
             try:
-                found.append(await self._execute(statement, role, caller, timeout=left))
+                found.append(await self._execute(statement, snapshot, caller, timeout=left))
             except errors.CallError:
                 break
         return found
 
     async def read(self, caller: Caller, uri: str) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
-        view = await self.view(caller.role)
-        call = bind_resource(view.setting, uri)
-        found = await self._execute(call.statement, view.role, caller)
-        return call.render(found)
+
+        async def answer(snapshot: Snapshot) -> Media:
+            call = bind_resource(snapshot.view(caller.role).setting, uri)
+            return call.render(await self._execute(call.statement, snapshot, caller))
+
+        return await self._answered(caller, answer)
 
     async def complete(
         self,
@@ -249,18 +340,25 @@ class Toolbox:
 
         *given* are the variables before it; where the database does not answer soon there are none.
         """
-        view = await self.view(caller.role)
+
+        async def answer(snapshot: Snapshot) -> Completed:
+            call = bind_completion(snapshot.view(caller.role).setting, template, name, value, given)
+            if call.statement is None:
+                return call.render(NOTHING)
+            return call.render(await self._execute(call.statement, snapshot, caller, timeout=COMPLETION))
+
         try:
-            call = bind_completion(view.setting, template, name, value, given)
-            found = NOTHING
-            if call.statement is not None:
-                soon = min(COMPLETION, view.role.limits.timeout)
-                found = await self._execute(call.statement, view.role, caller, timeout=soon)
+            return await self._answered(caller, answer)
         except errors.UnknownArgument:
             raise
         except errors.CallError:
             return Completed(values=())
-        return call.render(found)
+
+
+def _patience(snapshot: Snapshot, caller: Caller) -> float:
+    """Return for how many seconds a call follows a schema that keeps changing."""
+    view = snapshot.views.get(caller.role)
+    return view.role.limits.timeout if view is not None else 0.0
 
 
 def _tool(view: View, name: str) -> Tool:

@@ -38,7 +38,7 @@ def serve(target: str | None, role: str, claim: tuple[str, ...]) -> None:
         settings = settings_for(target, role)
         from dbtools.server import serve_stdio
 
-        run(serve_stdio, settings, caller_of(settings, role, claim), _announcement(target))
+        run(serve_stdio, settings, caller_of(settings, role, claim), _announcement(target), _tell)
 
 
 def _open_closed_descriptors() -> None:
@@ -71,6 +71,11 @@ def _announcement(target: str | None) -> "Callable[[View], None]":
         )
 
     return announce
+
+
+def _tell(message: str) -> None:
+    """Tell the operator *message*, on one line."""
+    click.echo(f"dbtools: {message}", err=True)
 
 
 def _full(target: str) -> str:

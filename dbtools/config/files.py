@@ -84,7 +84,7 @@ def load(path: Path) -> Settings:
             "log": settings.log.model_copy(update={"file": log_file}),
         }
     )
-    return settings.written_in(path.name, text)
+    return settings.written_in(path, text)
 
 
 def _full(url: str, folder: Path) -> str:

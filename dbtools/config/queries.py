@@ -1,6 +1,6 @@
 """The permitted queries of a configuration: files and a registry in, queries that the database knows out."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class Library:
     queries: tuple[Permitted, ...] = ()
     findings: tuple[Finding, ...] = ()
     known: tuple[str, ...] = ()  #: names of all, those that are withdrawn too
+    registry: Hashable = None  #: what the registry held
 
 
 def queries_in(settings: Settings) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
@@ -74,13 +75,13 @@ def _twice(query: Query, other: Query) -> Finding:
 async def library_of(settings: Settings, catalog: Catalog, database: Database) -> Library:
     """Return the queries of *settings* that *database* understands; the others are withdrawn, and told."""
     written, problems = queries_in(settings)
-    kept, others = await registered_in(settings, {query.name: query for query in written})
-    queries = sorted((*written, *kept), key=lambda query: query.name)
+    kept = await registered_in(settings, {query.name: query for query in written})
+    queries = sorted((*written, *kept.queries), key=lambda query: query.name)
     library = await held_against(settings, catalog, database, queries)
-    trusted = {query.name for query in (*written, *(kept if settings.registry.url else ()))}
+    trusted = {query.name for query in (*written, *(kept.queries if settings.registry.url else ()))}
     served, left = _without_left_out(settings, catalog, library, trusted)
-    findings = sorted((*problems, *others, *library.findings, *left), key=_place)
-    return replace(library, queries=served, findings=tuple(findings))
+    findings = sorted((*problems, *kept.findings, *library.findings, *left), key=_place)
+    return replace(library, queries=served, findings=tuple(findings), registry=kept.stamp)
 
 
 def _without_left_out(

@@ -1,6 +1,7 @@
 """The queries that a configuration has from a registry: settings in, queries and findings out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 
 import anyio
 
@@ -12,7 +13,7 @@ from dbtools.parameters import Lexis
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries
 from dbtools.queries.headers import NAME
-from dbtools.registry import Entry, find_entries
+from dbtools.registry import Entry, Registry, entries_of, find_registry
 
 FILE = "registry"  #: what findings name instead of a folder
 PATIENCE = 3.0  #: seconds: all else that is served waits for it
@@ -26,25 +27,34 @@ def registry_url(settings: Settings) -> str:
     return settings.registry.url or ("" if settings.roles else settings.database.url)
 
 
-async def registered_in(
-    settings: Settings, files: Mapping[str, Query]
-) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What a registry has."""
+
+    queries: tuple[Query, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    stamp: Hashable = None  #: of all that it holds
+
+
+async def registered_in(settings: Settings, files: Mapping[str, Query]) -> Kept:
     """Return the queries in the registry of *settings* that are enabled and not among those of *files*.
 
     Where it cannot be read, that is what is found.
     """
     url = registry_url(settings)
+    registry: Registry | None = None
     try:
         with anyio.fail_after(PATIENCE):
-            entries = await find_entries(url) if url else None
+            registry = await find_registry(url) if url else None
+        entries = entries_of(registry) if registry is not None else None
     except TimeoutError:
         problem = f"The registry does not answer within {PATIENCE:g} seconds."
-        return (), (_unread(settings, errors.DatabaseUnavailable(problem)),)
+        return Kept(findings=(_unread(settings, errors.DatabaseUnavailable(problem)),))
     except errors.DbtoolsError as exc:
-        return (), (_unread(settings, exc),)
+        return Kept(findings=(_unread(settings, exc),), stamp=registry or str(exc))
     if entries is None and settings.registry.url:
         message = "The database has no registry. `dbtools registry upgrade URL` makes one."
-        return (), (_unread(settings, errors.ConfigurationError(message)),)
+        return Kept(findings=(_unread(settings, errors.ConfigurationError(message)),))
     queries: list[Query] = []
     findings: list[Finding] = []
     lexis = dialect_of(settings.database.url).lexis
@@ -55,7 +65,7 @@ async def registered_in(
             found, problems = query_of(entry, lexis)
             queries += found
             findings += problems
-    return tuple(queries), tuple(findings)
+    return Kept(queries=tuple(queries), findings=tuple(findings), stamp=registry)
 
 
 def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:

@@ -1,5 +1,6 @@
 """The sections of dbtools.toml as frozen values; every key has its meaning beside it."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictBool
@@ -222,15 +223,21 @@ class Settings(Section):
     server: ServerSection = ServerSection()
     _file: str = PrivateAttr(default="")
     _text: str = PrivateAttr(default="")
+    _path: str = PrivateAttr(default="")
 
     @property
     def file(self) -> str:
         """The name of the file that they were read from, if any."""
         return self._file
 
-    def written_in(self, file: str, text: str) -> "Settings":
-        """Return these settings as those that are written in *file* as *text*."""
-        self._file, self._text = file, text
+    @property
+    def path(self) -> str:
+        """The path of this file."""
+        return self._path
+
+    def written_in(self, path: Path, text: str) -> "Settings":
+        """Return these settings as those that are written in the file at *path* as *text*."""
+        self._file, self._text, self._path = path.name, text, str(path.absolute())
         return self
 
     def at(self, url: str) -> "Settings":

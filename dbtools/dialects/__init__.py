@@ -4,7 +4,7 @@ A dialect has two halves. Its package reads catalogs and is loaded at once; its 
 pool, compiles and runs statements; it is loaded at the first call, since it costs much to import.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver
     from dbtools.dialects.inspected import Inspect
     from dbtools.dialects.registered import Change, Registry
+    from dbtools.dialects.watched import Look
 
 __all__ = [
     "DIALECTS",
@@ -48,6 +49,7 @@ class Dialect(Protocol):
     """The half of a dialect that reads catalogs and registries."""
 
     lexis: Lexis
+    INTERVAL: float  #: seconds between two looks whether something has changed
 
     def inspector(self, url: str, session: Mapping[str, str]) -> "AbstractAsyncContextManager[Inspect]":
         """Lend what asks the database at *url* of queries, or raise DatabaseUnavailable.
@@ -66,6 +68,15 @@ class Dialect(Protocol):
 
         Raise ConfigurationError where there are no logins, or where it cannot be told what is read.
         """
+
+    def watcher(self, url: str, heard: "Callable[[], None]") -> "AbstractAsyncContextManager[Look]":
+        """Lend what tells the stamp of the schema at *url*, again and again.
+
+        *heard* is called when the database itself tells of a change. Raise DatabaseUnavailable.
+        """
+
+    def registry_watcher(self, url: str) -> "AbstractAsyncContextManager[Look]":
+        """Lend what tells what `read_registry` of the database at *url* returns, again and again."""
 
     async def read_registry(self, url: str) -> "Registry | None":
         """Return what the registry in the database at *url* holds, None where there is none.

@@ -64,6 +64,10 @@ class Driver(Protocol):
     def errors(self) -> tuple[type[Exception], ...]:
         """The exceptions that the driver raises."""
 
+    @property
+    def confirms(self) -> bool:
+        """Whether each fetch looks whether the schema is still the same, since that costs next to nothing."""
+
     def open_pool(self, url: str) -> Pool:
         """Return a pool of connections to the database at *url*; the first call opens the first."""
 
@@ -95,13 +99,18 @@ class Driver(Protocol):
         limit: int,
         timeout: float,
         session: Mapping[str, str],
+        stamp: str,
     ) -> Fetched:
         """Run *plan* on the driver's *connection*; at most *limit* rows, stopped after *timeout* seconds.
 
-        For this statement alone the database has the settings *session*, where it has any.
+        For this statement alone the database has the settings *session*, where it has any. A driver that
+        `confirms` raises SchemaChanged where the schema is not as of *stamp*, if that is known.
         When the task is cancelled the statement is stopped in the database, and the connection is usable
         again when this returns; where that fails the connection is closed.
         """
+
+    async def stamp(self, connection: object) -> str:
+        """Return what `Catalog.stamp` of the schema is now."""
 
     def translate(self, error: Exception) -> CallError:
         """Return what *error* means to a caller, without its text: that quotes data."""

@@ -3,14 +3,17 @@
 `upgrading`, which makes and changes its tables, is imported by itself: that takes long.
 """
 
+from dbtools.dialects.registered import Registry
 from dbtools.registry.entries import (
     LATEST,
     Entry,
     add,
     disable,
     enable,
+    entries_of,
     entry_of,
     find_entries,
+    find_registry,
     read_entries,
     remove,
 )
@@ -18,11 +21,14 @@ from dbtools.registry.entries import (
 __all__ = [
     "LATEST",
     "Entry",
+    "Registry",
     "add",
     "disable",
     "enable",
+    "entries_of",
     "entry_of",
     "find_entries",
+    "find_registry",
     "read_entries",
     "remove",
 ]

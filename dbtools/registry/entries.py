@@ -7,7 +7,7 @@ from itertools import groupby
 from dbtools import errors
 from dbtools.column_types import quoted
 from dbtools.dialects import dialect_of
-from dbtools.dialects.registered import Disable, Enable, Registered, Remove, Save
+from dbtools.dialects.registered import Disable, Enable, Registered, Registry, Remove, Save
 from dbtools.errors import listing, nearest
 
 LATEST = "registry_0001"  #: the revision of the tables that this release knows, as `migrations` name it
@@ -23,14 +23,25 @@ class Entry:
     previous: Registered | None  #: what it was before the last change, None where it is new
 
 
+async def find_registry(url: str) -> Registry | None:
+    """Return what the registry in the database at *url* holds, None where there is none.
+
+    Raise DatabaseUnavailable where it cannot be read.
+    """
+    return await dialect_of(url).read_registry(url)
+
+
 async def find_entries(url: str) -> Mapping[str, Entry] | None:
     """Return the queries of the registry in the database at *url* by name, None where there is none.
 
     Raise DatabaseUnavailable where it cannot be read, and ConfigurationError where it is of a later release.
     """
-    registry = await dialect_of(url).read_registry(url)
-    if registry is None:
-        return None
+    registry = await find_registry(url)
+    return None if registry is None else entries_of(registry)
+
+
+def entries_of(registry: Registry) -> Mapping[str, Entry]:
+    """Return the queries of *registry* by name, or raise ConfigurationError where a later release made it."""
     unknown = sorted({*registry.revisions} - KNOWN)
     if unknown:
         raise errors.ConfigurationError(

@@ -26,6 +26,7 @@ from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.results import Answer, Link, Media
 from dbtools.server.calls import Calls, Request
+from dbtools.server.notices import Notices
 from dbtools.server.quotas import Quotas
 from dbtools.toolbox import Toolbox
 from dbtools.tools import ToolDefinition, tool_content
@@ -36,8 +37,6 @@ MALFORMED = "malformed"  #: the code of a call that is no request of the protoco
 RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
 LINKS_SINCE = "2025-06-18"
 AUDIO_SINCE = "2025-03-26"
-#: What a role sees is nobody else's, and may change at any moment.
-CACHING: Mapping[Any, CacheHint] = dict.fromkeys(CACHEABLE_METHODS, CacheHint(ttl_ms=0, scope="private"))
 
 Context = ServerRequestContext[Any, Any]
 CallNext = Callable[[Context], Awaitable[Any]]
@@ -68,18 +67,24 @@ def build_server(
     *,
     calls: Calls | None = None,
     listed: anyio.Event | None = None,
+    notices: Notices | None = None,
+    fresh: float = 0.0,
 ) -> Server[Any]:
     """Return the SDK's server for whom *identify* names.
 
-    Calls go through *calls*; *listed* is set when a client has its first list of tools.
+    Calls go through *calls*; *listed* is set when a client has its first list of tools. With *notices*
+    clients are told of changes; who is not may take what it has read for current for *fresh* seconds.
     """
+    # What a role sees is nobody else's.
+    hint = CacheHint(ttl_ms=round(fresh * 1000), scope="private")
+    hints: Mapping[Any, CacheHint] = dict.fromkeys(CACHEABLE_METHODS, hint)
     # No schema of ours maps arguments to headers: without the lookup the SDK would list all tools to see.
     server: Server[Any] = Server(
         "dbtools",
         version=__version__,
         instructions=instructions or None,
         get_tool_input_schema=lambda _: None,
-        cache_hints=CACHING,
+        cache_hints=hints,
     )
     calls = calls or Calls(toolbox, Quotas(), None)
     protocol = Protocol(toolbox, identify, calls, listed or anyio.Event())
@@ -91,6 +96,11 @@ def build_server(
     server.add_request_handler("resources/templates/list", page, protocol.list_templates)
     server.add_request_handler("resources/read", types.ReadResourceRequestParams, protocol.read_resource)
     server.add_request_handler("completion/complete", types.CompleteRequestParams, protocol.complete)
+    if notices is not None:
+        listen = types.SubscriptionsListenRequestParams
+        server.add_request_handler("subscriptions/listen", listen, notices.on_listen)
+        initialized = "notifications/initialized"
+        server.add_notification_handler(initialized, types.NotificationParams, notices.on_initialized)
     return server
 
 

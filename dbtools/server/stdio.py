@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
 
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INVALID_REQUEST,
@@ -35,7 +35,9 @@ async def serve(server: Server[Any], descriptors: Descriptors) -> None:
     writer = await _open_writer(descriptors.output, output)
     streams = LineStreams(reader, writer)
     output.lost = streams.leave
-    await server.run(streams, streams, server.create_initialization_options())
+    # The list of resources never changes: it is empty.
+    options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+    await server.run(streams, streams, options)
 
 
 class LineStreams:

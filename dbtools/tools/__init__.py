@@ -10,12 +10,14 @@ from dbtools.tools import (
     list_tables,
     permitted_queries,
 )
+from dbtools.tools.changes import Change, change_of
 from dbtools.tools.definition import Call, Setting, Tool, ToolDefinition, Toolset, tool_content
 from dbtools.tools.surface import Chosen, Listing, Surface, choose, listed
 
 __all__ = [
     "KINDS",
     "Call",
+    "Change",
     "Chosen",
     "Listing",
     "Setting",
@@ -23,6 +25,7 @@ __all__ = [
     "Tool",
     "ToolDefinition",
     "Toolset",
+    "change_of",
     "choose",
     "define",
     "listed",

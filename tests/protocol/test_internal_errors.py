@@ -29,7 +29,18 @@ CALL: Message = {"name": "list_person", "arguments": {}}
 READ: Message = {"uri": "dbtools://row/person/1"}
 
 
-class Raises:
+class Steady:
+    """The schema is always the same."""
+
+    async def confirm(self, stamp: str) -> None:
+        """Confirm."""
+
+    async def is_current(self, stamp: str) -> bool:
+        """Take each schema for the current one."""
+        return True
+
+
+class Raises(Steady):
     """Runs no statement."""
 
     def __init__(self, error: BaseException) -> None:
@@ -40,7 +51,7 @@ class Raises:
         raise self._error
 
 
-class AnswersNonsense:
+class AnswersNonsense(Steady):
     """Answers every statement with what no tool can render."""
 
     async def execute(self, statement: Statement, limits: Limits) -> ResultSet:

@@ -14,9 +14,20 @@ from dbtools.dialects.postgresql.location import connect
 from dbtools.dialects.postgresql.registry import change_registry, read_registry
 from dbtools.dialects.postgresql.session import apply
 from dbtools.dialects.postgresql.syntax import lexis
+from dbtools.dialects.postgresql.watching import INTERVAL, registry_watcher, watcher
 from dbtools.policy import Role
 
-__all__ = ["change_registry", "grants", "inspector", "introspect", "lexis", "read_registry"]
+__all__ = [
+    "INTERVAL",
+    "change_registry",
+    "grants",
+    "inspector",
+    "introspect",
+    "lexis",
+    "read_registry",
+    "registry_watcher",
+    "watcher",
+]
 
 
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:

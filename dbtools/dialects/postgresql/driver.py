@@ -16,6 +16,7 @@ from dbtools.dialects.identifiers import identifier
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.postgresql import location
 from dbtools.dialects.postgresql.codecs import set_codecs
+from dbtools.dialects.postgresql.fingerprint import fingerprint
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
 from dbtools.dialects.postgresql.inspection import LIST_FORMS
 from dbtools.dialects.postgresql.session import apply
@@ -49,6 +50,7 @@ class PostgresqlDriver:
     """The Driver of PostgreSQL."""
 
     grammar = PostgresqlGrammar()
+    confirms = False
 
     errors = DRIVER_ERRORS
 
@@ -109,8 +111,9 @@ class PostgresqlDriver:
         limit: int,
         timeout: float,
         session: Mapping[str, str],
+        stamp: str,
     ) -> Fetched:
-        """Run *plan* between BEGIN READ ONLY and ROLLBACK."""
+        """Run *plan* between BEGIN READ ONLY and ROLLBACK, whatever the *stamp*: that costs too much here."""
         milliseconds = max(1, round(timeout * 1000))
         clean = False
         try:
@@ -134,6 +137,10 @@ class PostgresqlDriver:
         except Refused as exc:
             # The server's words are for operators.
             raise Refused("The database does not take the settings of this role.") from exc
+
+    async def stamp(self, connection: Any) -> str:
+        """Return the stamp of the schema now."""
+        return await fingerprint(connection)
 
     def translate(self, error: Exception) -> CallError:
         """Return what *error* means to a caller, by its SQLSTATE."""

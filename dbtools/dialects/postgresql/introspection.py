@@ -15,6 +15,7 @@ from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, 
 from dbtools.column_types import Family
 from dbtools.dialects.checks import Check, read_checks
 from dbtools.dialects.postgresql import catalog_queries
+from dbtools.dialects.postgresql.fingerprint import fingerprint
 from dbtools.dialects.postgresql.joins import Joins, read_joins
 from dbtools.dialects.postgresql.posture import read_posture
 from dbtools.dialects.postgresql.types import DeclaredType, DeclaredTypes
@@ -52,6 +53,7 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
         facts = await _read_facts(connection, [row for row in relations if row["reachable"]])
         unreadable = await _read_unreadable(connection, relations)
         posture = await read_posture(connection)
+        stamp = await fingerprint(connection)
     tables = _tables(facts)
     return Catalog(
         tables=tuple(sorted(tables, key=lambda table: _place(table, default_schema))),
@@ -59,6 +61,7 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
         warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
         posture=posture,
         unreadable=unreadable,
+        stamp=stamp,
     )
 
 

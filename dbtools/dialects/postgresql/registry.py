@@ -7,7 +7,16 @@ from dataclasses import astuple
 import asyncpg
 
 from dbtools.dialects.postgresql.location import connect
-from dbtools.dialects.registered import Change, Disable, Enable, Registered, Registry, Remove, Save
+from dbtools.dialects.registered import (
+    Change,
+    Disable,
+    Enable,
+    Registered,
+    Registry,
+    RegistryRefused,
+    Remove,
+    Save,
+)
 from dbtools.errors import DatabaseUnavailable
 
 #: The tables, and whether the login may read them. The version table is where the search path led to, and has
@@ -92,6 +101,8 @@ and version = (select pg_catalog.max(version) from dbtools.dbtools_query where n
 """
 #: Two that save at once would take the same version.
 LOCK = "lock table dbtools.dbtools_query in share row exclusive mode"
+#: Servers hear of it when it is committed.
+TELL = "select pg_catalog.pg_notify('dbtools_schema', 'registry')"
 #: Each takes the first values of its change.
 STATEMENTS: Mapping[type[Change], Sequence[tuple[str, int]]] = {
     Save: ((SAVE, 2), (PRUNE, 1)),
@@ -103,20 +114,23 @@ STATEMENTS: Mapping[type[Change], Sequence[tuple[str, int]]] = {
 
 async def read_registry(url: str) -> Registry | None:
     """Return what the registry in the database at *url* holds, None where there is none."""
-    async with (
-        _connection(url, "The registry cannot be read") as connection,
-        connection.transaction(isolation="repeatable_read", readonly=True),
-    ):
+    async with _connection(url, "The registry cannot be read") as connection:
+        return await registry_of(connection)
+
+
+async def registry_of(connection: "asyncpg.Connection[asyncpg.Record]") -> Registry | None:
+    """Return what the registry holds in the database of *connection*, None where there is none."""
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(PATIENCE)
         tables = await connection.fetch(TABLES)
         kept = [table for table in tables if table["name"] == "dbtools_query"]
         if not kept:
             return None
         if not kept[0]["readable"]:
-            raise DatabaseUnavailable("The login may not read the registry.")
+            raise RegistryRefused("The login may not read the registry.")
         if not (kept[0]["trusted"] and kept[0]["plain"]):
             owner = kept[0]["owner"]
-            raise DatabaseUnavailable(
+            raise RegistryRefused(
                 f"The registry is {owner}'s, who is neither the database's owner nor a role of the login, "
                 "or it is not as dbtools made it: it is not read."
             )
@@ -137,6 +151,7 @@ async def change_registry(url: str, changes: Sequence[Change]) -> None:
         for change in changes:
             for statement, number in STATEMENTS[type(change)]:
                 await connection.execute(statement, *astuple(change)[:number])
+        await connection.execute(TELL)
 
 
 @asynccontextmanager

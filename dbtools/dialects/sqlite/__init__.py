@@ -10,11 +10,23 @@ from dbtools.dialects.sqlite.inspection import inspector
 from dbtools.dialects.sqlite.introspection import read_catalog
 from dbtools.dialects.sqlite.location import NO_SESSION, connect, location_of
 from dbtools.dialects.sqlite.registry import change_registry, read_registry
+from dbtools.dialects.sqlite.stamps import identity_of
 from dbtools.dialects.sqlite.syntax import lexis
+from dbtools.dialects.sqlite.watching import INTERVAL, registry_watcher, watcher
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
 
-__all__ = ["change_registry", "grants", "inspector", "introspect", "lexis", "read_registry"]
+__all__ = [
+    "INTERVAL",
+    "change_registry",
+    "grants",
+    "inspector",
+    "introspect",
+    "lexis",
+    "read_registry",
+    "registry_watcher",
+    "watcher",
+]
 
 
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
@@ -25,8 +37,10 @@ async def introspect(url: str, selection: Selection, session: Mapping[str, str])
 
 
 def _introspect(url: str, selection: Selection) -> Catalog:
-    with closing(connect(location_of(url))) as connection:
-        return read_catalog(connection, selection)
+    location = location_of(url)
+    identity = identity_of(location)
+    with closing(connect(location)) as connection:
+        return read_catalog(connection, selection, identity)
 
 
 async def grants(url: str, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:

@@ -4,8 +4,10 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import aiosqlite
 import anyio
@@ -23,6 +25,7 @@ from dbtools.dialects.sqlite.guard import secure
 from dbtools.dialects.sqlite.inspection import LIST_FORMS
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
+from dbtools.dialects.sqlite.stamps import identity_of, stamp_of
 from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.errors import (
     Busy,
@@ -41,6 +44,7 @@ CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connection is given up
 
 T = TypeVar("T")
+FILES: "WeakKeyDictionary[aiosqlite.Connection, File]" = WeakKeyDictionary()
 GIVEN_UP: set[aiosqlite.Connection] = set()  #: their threads are still busy with what was stopped
 
 
@@ -52,6 +56,7 @@ class SqliteDriver:
     """The Driver of SQLite."""
 
     grammar = SqliteGrammar()
+    confirms = True
 
     errors = (Stopped, sqlite3.Error, ConnectionLost)
 
@@ -103,8 +108,10 @@ class SqliteDriver:
         limit: int,
         timeout: float,
         session: Mapping[str, str],
+        stamp: str,
     ) -> Fetched:
         """Run *plan* in one hop, and in further ones where a cell is too large to be loaded."""
+        file = FILES[connection]
         ends = time.monotonic() + timeout
         too_big: Exception = sqlite3.DataError()
         for way, make in _ways(plan):
@@ -114,6 +121,7 @@ class SqliteDriver:
                 outputs=plan.outputs,
                 limit=limit,
                 timeout=ends - time.monotonic(),
+                confirm=partial(_confirm, file=file, stamp=stamp),
             )
             try:
                 return await _run(connection, job)
@@ -122,6 +130,10 @@ class SqliteDriver:
                     raise
                 too_big = exc
         raise too_big
+
+    async def stamp(self, connection: Any) -> str:
+        """Return the stamp of the schema now, in one hop."""
+        return await on_thread(connection, partial(_stamp, file=FILES[connection]))
 
     def translate(self, error: Exception) -> CallError:
         """Return what *error* means to a caller."""
@@ -152,7 +164,30 @@ def _ways(plan: Plan) -> Iterator[tuple[Plan, Callable[..., Job]]]:
         yield giant, partial(GiantJob, table=shape.table)
 
 
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """What a connection has opened."""
+
+    location: Location
+    identity: str
+
+
+def _stamp(connection: sqlite3.Connection, *, file: File) -> str:
+    """Return the stamp of the schema that *connection* sees, or raise ConnectionLost."""
+    # No file at all may be one that is being replaced: what is open can still be read.
+    if identity_of(file.location) not in (file.identity, ""):
+        raise ConnectionLost
+    return stamp_of(connection, file.identity)
+
+
+def _confirm(connection: sqlite3.Connection, *, file: File, stamp: str) -> None:
+    """Raise SchemaChanged where the schema is not as of *stamp*, or ConnectionLost."""
+    if stamp and _stamp(connection, file=file) != stamp:
+        raise SchemaChanged
+
+
 async def _connect(where: Location) -> aiosqlite.Connection:
+    file = File(location=where, identity=identity_of(where))
     connection = aiosqlite.connect(where.uri(), uri=True, isolation_level=None, cached_statements=256)
     # A statement that cannot be stopped must not keep the process from ending.
     connection._thread.daemon = True
@@ -161,6 +196,7 @@ async def _connect(where: Location) -> aiosqlite.Connection:
         await on_thread(opened, secure)
     except sqlite3.Error as exc:
         raise unavailable(where, exc) from exc
+    FILES[opened] = file
     return opened
 
 

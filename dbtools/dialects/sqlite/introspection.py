@@ -19,6 +19,7 @@ from dbtools.dialects.sqlite.ddl import Definition, fold, module_of, read_defini
 from dbtools.dialects.sqlite.estimates import row_estimates
 from dbtools.dialects.sqlite.foreign_keys import read_foreign_keys
 from dbtools.dialects.sqlite.limits import Limits, column_limits
+from dbtools.dialects.sqlite.stamps import stamp_of
 from dbtools.dialects.sqlite.structure import ColumnRow, Index, Relation, Structure
 from dbtools.dialects.sqlite.types import column_type
 
@@ -71,17 +72,21 @@ order by s.name, i.seq desc, x.seqno
 """
 
 
-def read_catalog(connection: sqlite3.Connection, selection: Selection) -> Catalog:
-    """Return the tables of the database on *connection* that *selection* admits, as of one moment."""
+def read_catalog(connection: sqlite3.Connection, selection: Selection, identity: str = "") -> Catalog:
+    """Return the tables of the database on *connection* that *selection* admits, as of one moment.
+
+    *identity* is that of the file, before it was opened.
+    """
     with _one_transaction(connection):
+        stamp = stamp_of(connection, identity)
         try:
-            return _read(connection, selection)
+            return replace(_read(connection, selection), stamp=stamp)
         except sqlite3.OperationalError as exc:
             if not str(exc).startswith("Could not decode"):
                 raise
         # Text that is no UTF-8: read it again by way of the bytes, which costs more.
         with _any_text(connection):
-            return _read(connection, selection)
+            return replace(_read(connection, selection), stamp=stamp)
 
 
 @contextmanager

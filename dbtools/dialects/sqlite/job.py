@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dbtools.dialects.driver import CELLS_HELD, Fetched
@@ -25,6 +25,7 @@ class Job:
     outputs: tuple[Output, ...]
     limit: int
     timeout: float
+    confirm: Callable[[sqlite3.Connection], None]  #: raises where the statement is for another schema
     cancelled: bool = False
     deadline: float = field(default=0.0, init=False)
     shortest: int = field(init=False)  #: characters or bytes up to which no cell is cut
@@ -38,6 +39,9 @@ class Job:
         connection.set_progress_handler(self._expired, OPERATIONS)
         try:
             self._check()
+            # What is read is of one moment, and so is the version of its schema.
+            connection.execute("begin")
+            self.confirm(connection)
             return self._fetch(connection)
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
@@ -45,6 +49,7 @@ class Job:
             raise
         finally:
             connection.set_progress_handler(None, 0)
+            connection.rollback()
 
     def _fetch(self, connection: sqlite3.Connection) -> Fetched:
         try:

@@ -1,0 +1,114 @@
+"""What serves a database: settings in, a toolbox out, with what may change of what it was made from."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+import anyio
+
+from dbtools.catalog import Catalog
+from dbtools.config.current import Current
+from dbtools.config.descriptions import described
+from dbtools.config.login import check_strictness, posture_findings, unreadable_tables
+from dbtools.config.queries import held_with_queries, library_of
+from dbtools.config.registered import registry_url
+from dbtools.config.roles import roles_of
+from dbtools.config.sections import Settings
+from dbtools.database import Database
+from dbtools.dialects import dialect_of
+from dbtools.dialects.watched import Look
+from dbtools.execution import Execution
+from dbtools.toolbox import DATABASE, Settled, Toolbox
+from dbtools.watch import Observed
+
+FILES, REGISTRY = "files", "registry"  #: the names of stamps
+FILES_INTERVAL = 1.0  #: seconds between two looks
+
+
+async def read_catalog(settings: Settings, database: Database) -> Catalog:
+    """Return what *database* holds, with the descriptions that *settings* add to it."""
+    catalog = described(await database.introspect(settings.selection()), settings)
+    if settings.roles:
+        # What they name and the login may not select is told with the rules that name it.
+        return catalog
+    return replace(catalog, warnings=(*unreadable_tables(catalog), *catalog.warnings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What serves a database, and what may change of it."""
+
+    toolbox: Toolbox
+    database: Database  #: to be closed
+    observed: tuple[Observed, ...]
+
+
+def open_served(settings: Settings, only: str | None = None) -> Served:
+    """Return what serves the database that *settings* describe, for all roles, or for the role *only*."""
+    database = Database(settings.database.url)
+    current = Current(settings, only)
+
+    async def introspect() -> Catalog:
+        current.read()
+        catalog = await read_catalog(current.settings, database)
+        check_strictness(current.settings, catalog)
+        return catalog
+
+    async def settle(catalog: Catalog) -> Settled:
+        return await _settled(current, catalog, database, only)
+
+    execution = Execution(database, hash_key=lambda: current.settings.policy.hash_key.encode())
+    toolbox = Toolbox(introspect, execution, roles=settle, manner=settings.manner())
+    return Served(toolbox=toolbox, database=database, observed=tuple(_observed(current, database)))
+
+
+def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, Database]:
+    """Return the toolbox that *settings* describe, and the database behind it, which is to be closed.
+
+    It is for all roles, or for the role *only*.
+    """
+    served = open_served(settings, only)
+    return served.toolbox, served.database
+
+
+async def _settled(current: Current, catalog: Catalog, database: Database, only: str | None) -> Settled:
+    """Return the roles and queries of the *current* settings, held against *database*."""
+    settings, stamp = current.settings, current.stamp_of_read()
+    library = await library_of(settings, catalog, database)
+    found = [
+        await held_with_queries(settings, role, catalog, database, library.queries)
+        for role in roles_of(settings)
+        if only in (None, role.name)
+    ]
+    findings = (
+        *current.findings,
+        *posture_findings(settings, catalog),
+        *(finding for each in found for finding in each.findings),
+        *library.findings,
+    )
+    return Settled(
+        roles=[each.served for each in found],
+        catalogs={each.served.name: each.catalog for each in found},
+        queries=library.queries,
+        problems=tuple(map(str, findings)),
+        manner=settings.manner(),
+        stamps={FILES: stamp, REGISTRY: library.registry},
+    )
+
+
+def _observed(current: Current, database: Database) -> Iterator[Observed]:
+    """Yield what may change while *database* is served with the *current* settings."""
+    yield Observed(name=DATABASE, open=database.watcher, interval=database.interval)
+    settings = current.settings
+    if settings.path:
+
+        @asynccontextmanager
+        async def look_at_files(heard: Callable[[], None]) -> AsyncIterator[Look]:
+            yield partial(anyio.to_thread.run_sync, current.stamp)
+
+        yield Observed(name=FILES, open=look_at_files, interval=FILES_INTERVAL)
+    url = registry_url(settings)
+    if url:
+        dialect = dialect_of(url)
+        yield Observed(name=REGISTRY, open=lambda _: dialect.registry_watcher(url), interval=dialect.INTERVAL)

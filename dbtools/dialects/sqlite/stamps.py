@@ -1,0 +1,25 @@
+"""What tells one state of a database file's schema from another: which file it is, and SQLite's own count.
+
+The count goes up with each change of the schema that is committed, by whichever process, and with each
+ANALYZE and VACUUM (sqlite.org/pragma.html, schema_version).
+"""
+
+import os
+import sqlite3
+
+from dbtools.dialects.sqlite.location import Location
+
+
+def identity_of(location: Location) -> str:
+    """Return which file is at *location* now, nothing where none is: another file has another one."""
+    try:
+        found = os.stat(location.path)
+    except OSError:
+        return ""
+    return f"{found.st_dev}.{found.st_ino}"
+
+
+def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
+    """Return the stamp of the schema that *connection* sees, of the file *identity*."""
+    (version,) = connection.execute("pragma schema_version").fetchone()
+    return f"{identity}.{version}"

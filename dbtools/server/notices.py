@@ -1,0 +1,79 @@
+"""Tells clients that the tools of their role have changed, in both eras of the protocol.
+
+A client of the 2025 era hears of it on its connection; one of 2026-07-28 on the stream that it has asked for
+by `subscriptions/listen`. Nobody is told of what does not concern the own role.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import anyio
+import mcp_types as types
+from mcp.server import ServerRequestContext
+from mcp.server.connection import Connection
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ServerEvent,
+    ToolsListChanged,
+)
+
+from dbtools.policy import Caller
+from dbtools.toolbox import Snapshot
+from dbtools.tools import Change
+
+PATIENCE = 5.0  #: seconds that one client may take to read a notice
+MOST_STREAMS = 256  #: of the clients of one role
+
+Context = ServerRequestContext[Any, Any]
+
+
+class Notices:
+    """The clients who are told, by role."""
+
+    def __init__(self, identify: Callable[[Context], Caller]) -> None:
+        self._identify = identify
+        self._connections: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
+        self._buses: dict[str, InMemorySubscriptionBus] = {}
+        self._handlers: dict[str, ListenHandler] = {}
+        self._send, self._receive = anyio.create_memory_object_stream[str](math.inf)
+
+    def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
+        """Have the clients of the roles in *changes* told."""
+        for role in changes:
+            self._send.send_nowait(role)
+
+    async def run(self) -> None:
+        """Tell clients until cancelled."""
+        async for role in self._receive:
+            await self._tell(role, ToolsListChanged())
+
+    async def _tell(self, role: str, event: ServerEvent) -> None:
+        if role in self._buses:
+            await self._buses[role].publish(event)
+        async with anyio.create_task_group() as group:
+            for connection, of in list(self._connections.items()):
+                if of == role:
+                    group.start_soon(_notify, connection)
+
+    async def on_initialized(self, context: Context, params: types.NotificationParams | None) -> None:
+        """Note a client of the 2025 era, once it is ready to hear."""
+        # The SDK (2.3) has no other way to a connection that outlives the request.
+        self._connections[context.session._connection] = self._identify(context).role
+
+    async def on_listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Answer `subscriptions/listen` with a stream of what concerns the caller's role."""
+        role = self._identify(context).role
+        if role not in self._handlers:
+            self._buses[role] = InMemorySubscriptionBus()
+            self._handlers[role] = ListenHandler(self._buses[role], max_subscriptions=MOST_STREAMS)
+        return await self._handlers[role](context, params)
+
+
+async def _notify(connection: Connection) -> None:
+    with anyio.move_on_after(PATIENCE):
+        await connection.send_tool_list_changed()

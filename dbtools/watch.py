@@ -1,0 +1,130 @@
+"""Notices that something has changed of what is served, and has the toolbox refresh.
+
+Each of these is looked at from time to time, and compared with what the snapshot was made from; some tell by
+themselves as well. What is noticed during a refresh leads to another one. A refresh that fails leaves all as
+it is, and is tried again; that is told once.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import anyio
+
+from dbtools import errors
+from dbtools.dialects.watched import Look
+from dbtools.toolbox import Snapshot, Toolbox
+from dbtools.tools import Change
+
+SHARE = 100  #: looks that take long are followed by pauses so many times as long
+SAMPLES = 3  #: looks of which the quickest counts: a busy machine makes any look long
+PATIENCE = (1.0, 2.0, 5.0, 10.0, 30.0)  #: seconds before what failed is tried again, each time longer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """Something that may change, by the name of its stamp in a snapshot."""
+
+    name: str
+    #: Lends what looks at it; is given what to call when it tells by itself.
+    open: Callable[[Callable[[], None]], AbstractAsyncContextManager[Look]]
+    interval: float  #: seconds between two looks
+
+
+class Watch:
+    """Looks at what is observed while a toolbox is served."""
+
+    def __init__(self, toolbox: Toolbox, observed: Sequence[Observed], tell: Callable[[str], None]) -> None:
+        self._toolbox = toolbox
+        self._observed = observed
+        self._tell = tell  #: an operator
+        self._told: dict[str, str] = {}  #: what is wrong now, by what it is about
+        self._due = anyio.Event()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        snapshot = await self._toolbox.snapshot()
+        self._warnings = _warnings(snapshot)
+        self._toolbox.subscribe(self._note)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._refresh)
+            for each in self._observed:
+                group.start_soon(self._watch, each)
+
+    def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
+        """Tell what is wrong in *snapshot* and was not before."""
+        warnings = _warnings(snapshot)
+        for each in warnings:
+            if each not in self._warnings:
+                self._tell(each)
+        self._warnings = warnings
+
+    async def _refresh(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due = anyio.Event()
+            try:
+                await self._toolbox.refresh()
+            except errors.DbtoolsError as exc:
+                self._complain("refresh", f"What has changed cannot be read, and all stays as it was: {exc}")
+            else:
+                self._told.pop("refresh", None)
+
+    async def _watch(self, observed: Observed) -> None:
+        """Look at *observed* for ever, opening it again where that fails."""
+        failures = 0
+        while True:
+            nudge = _Nudge()
+
+            def hear(nudge: _Nudge = nudge) -> None:
+                self._due.set()
+                nudge.event.set()
+
+            try:
+                async with observed.open(hear) as look:
+                    await self._look(observed, look, nudge)
+            except errors.DbtoolsError as exc:
+                self._complain(observed.name, f"{observed.name}: changes are not seen for now: {exc}")
+            await anyio.sleep(PATIENCE[min(failures, len(PATIENCE) - 1)])
+            failures = 0 if nudge.looked else failures + 1
+
+    async def _look(self, observed: Observed, look: Look, nudge: "_Nudge") -> None:
+        """Look again and again, until that fails; have a refresh made where the snapshot is out of date."""
+        asked: object = None
+        waits = 0.0
+        spent: deque[float] = deque(maxlen=SAMPLES)
+        while True:
+            began = anyio.current_time()
+            stamp = await look()
+            ended = anyio.current_time()
+            spent.append(ended - began)
+            nudge.looked = True
+            self._told.pop(observed.name, None)
+            current = (await self._toolbox.snapshot()).stamps.get(observed.name)
+            # A refresh for the same stamp is on its way, or has failed and is tried again later.
+            if stamp != current and (stamp != asked or ended > waits):
+                asked, waits = stamp, ended + PATIENCE[2]
+                self._due.set()
+            pause = SHARE * min(spent) if len(spent) == SAMPLES else 0.0
+            with anyio.move_on_after(max(observed.interval, pause)):
+                await nudge.event.wait()
+            nudge.event = anyio.Event()
+
+    def _complain(self, about: str, problem: str) -> None:
+        """Tell *problem*, unless it is what has been told before."""
+        if self._told.get(about) != problem:
+            self._told[about] = problem
+            self._tell(problem)
+
+
+class _Nudge:
+    """What what is observed and tells by itself does to its looks."""
+
+    def __init__(self) -> None:
+        self.event = anyio.Event()
+        self.looked = False
+
+
+def _warnings(snapshot: Snapshot) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each for view in snapshot.views.values() for each in view.warnings))
