@@ -8,6 +8,8 @@ from alembic import context
 from alembic.util import CommandError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from dbtools.alembic import notify
+
 #: A search path begins with the login's own schema: for a login named dbtools that of the registry, once it
 #: is there, and tables of the sample would go into it.
 SETTLE = """
@@ -59,6 +61,7 @@ def migrate(connection: sa.Connection) -> None:
         version_table="dbtools_version",
         transactional_ddl=True,
         transaction_per_migration=True,
+        on_version_apply=notify,
     )
     with context.begin_transaction():
         context.run_migrations()

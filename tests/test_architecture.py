@@ -35,7 +35,7 @@ FLOORS = (
     {"execution"},
     {"toolbox"},
     {"call_log"},
-    {"registry", "watch"},
+    {"registry", "watch", "alembic"},
     {"config", "explanation"},
     {"server", "presentation"},
     {"cli"},

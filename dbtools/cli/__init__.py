@@ -9,6 +9,7 @@ from dbtools.cli.grants import grants
 from dbtools.cli.log import log
 from dbtools.cli.registry import query, registry
 from dbtools.cli.serving import serve
+from dbtools.cli.watching import watch
 
 
 @click.group(
@@ -24,5 +25,5 @@ def main() -> None:
     """
 
 
-for command in (serve, tools, call, explain, check, schema, grants, log, query, registry):
+for command in (serve, tools, call, explain, check, schema, grants, log, query, registry, watch):
     main.add_command(command)

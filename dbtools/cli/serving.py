@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,10 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.toolbox import View
+    from collections.abc import Mapping
+
+    from dbtools.toolbox import Snapshot, View
+    from dbtools.tools import Change
 
 
 @click.command(cls=ExampleCommand, example="dbtools serve sample.db")
@@ -38,7 +40,7 @@ def serve(target: str | None, role: str, claim: tuple[str, ...]) -> None:
         settings = settings_for(target, role)
         from dbtools.server import serve_stdio
 
-        run(serve_stdio, settings, caller_of(settings, role, claim), _announcement(target), _tell)
+        run(serve_stdio, settings, caller_of(settings, role, claim), _Operator(target))
 
 
 def _open_closed_descriptors() -> None:
@@ -53,29 +55,43 @@ def _open_closed_descriptors() -> None:
             setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
 
 
-def _announcement(target: str | None) -> "Callable[[View], None]":
-    """Return what tells a person at a terminal what is served, and how a client is connected."""
+class _Operator:
+    """Tells whoever has started the server, on stderr: people at a terminal more than a log."""
 
-    def announce(view: "View") -> None:
+    def __init__(self, target: str | None) -> None:
+        self._target = target
+
+    def announce(self, view: "View") -> None:
+        """Tell what is wrong, what is served, and how a client is connected."""
         for warning in view.warnings:
-            click.echo(f"dbtools: {warning}", err=True)
+            self.tell(warning)
         if not sys.stderr.isatty():
             return
-        command = {"command": "dbtools", "args": ["serve", *([_full(target)] if target else [])]}
-        click.echo(
-            f"dbtools serves {len(view.catalog.tables)} tables with {len(view.definitions)} tools, "
+        words = ["serve", *([_full(self._target)] if self._target else [])]
+        self.tell(
+            f"{len(view.catalog.tables)} tables are served with {len(view.definitions)} tools, "
             "to the client at stdin and stdout.\n"
-            f"An MCP client starts it by itself: {json.dumps(command)}\n"
-            "Ctrl-C ends it.",
-            err=True,
+            f"An MCP client starts it by itself: {json.dumps({'command': 'dbtools', 'args': words})}\n"
+            "Ctrl-C ends it."
         )
 
-    return announce
+    def tell(self, message: str) -> None:
+        """Tell *message*."""
+        click.echo(f"dbtools: {message}", err=True)
 
-
-def _tell(message: str) -> None:
-    """Tell the operator *message*, on one line."""
-    click.echo(f"dbtools: {message}", err=True)
+    def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
+        """Tell on one line which tools are new, other ones and gone."""
+        if not sys.stderr.isatty():
+            return
+        for role, change in changes.items():
+            told = (
+                ("new", change.added),
+                ("changed", change.changed),
+                ("gone", change.removed),
+            )
+            parts = [f"{what}: {', '.join(names)}" for what, names in told if names]
+            of = f" of {role}" if len(snapshot.views) > 1 else ""
+            self.tell(f"The tools{of} have changed. {'; '.join(parts).capitalize()}.")
 
 
 def _full(target: str) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "DIALECTS",
     "CallWriter",
     "Dialect",
+    "announcement_of",
     "call_writer",
     "dialect_of",
     "load_driver",
@@ -50,6 +51,8 @@ class Dialect(Protocol):
 
     lexis: Lexis
     INTERVAL: float  #: seconds between two looks whether something has changed
+    ANNOUNCEMENT: str | None  #: the statement by which a migration tells of itself
+    WATCH_SCRIPT: str | None  #: with which the database tells of changes by itself
 
     def inspector(self, url: str, session: Mapping[str, str]) -> "AbstractAsyncContextManager[Inspect]":
         """Lend what asks the database at *url* of queries, or raise DatabaseUnavailable.
@@ -77,6 +80,9 @@ class Dialect(Protocol):
 
     def registry_watcher(self, url: str) -> "AbstractAsyncContextManager[Look]":
         """Lend what tells what `read_registry` of the database at *url* returns, again and again."""
+
+    async def install_watch(self, url: str) -> None:
+        """Run WATCH_SCRIPT in the database at *url*, or raise DatabaseUnavailable."""
 
     async def read_registry(self, url: str) -> "Registry | None":
         """Return what the registry in the database at *url* holds, None where there is none.
@@ -114,6 +120,11 @@ def dialect_of(url: str) -> Dialect:
     """Return the dialect of the database at *url*, or raise ConfigurationError."""
     dialect: Dialect = import_module(_module(url))
     return dialect
+
+
+def announcement_of(name: str) -> str | None:
+    """Return the statement by which a migration of a database of the dialect *name* tells of itself."""
+    return dialect_of(f"{name}:").ANNOUNCEMENT if name in DIALECTS else None
 
 
 def load_driver(url: str) -> "Driver":

@@ -4,7 +4,7 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
@@ -19,12 +19,13 @@ from dbtools.server.quotas import Quotas
 from dbtools.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from types import ModuleType
 
     from dbtools.database import Database
     from dbtools.policy import Caller
-    from dbtools.toolbox import Toolbox, View
+    from dbtools.toolbox import Snapshot, Toolbox, View
+    from dbtools.tools import Change
 
 HINTS = (
     "Each table T has its own list_T and get_T, or list_rows and get_row take it as an argument. Totals, "
@@ -38,19 +39,31 @@ HINTS = (
 PAUSE = 10.0  #: seconds after a bug
 logger = logging.getLogger("dbtools")
 
-__all__ = ["serve_stdio"]
+__all__ = ["Operator", "serve_stdio"]
+
+
+class Operator(Protocol):
+    """Whoever runs the server."""
+
+    def announce(self, view: "View") -> None:
+        """Tell what is served."""
+
+    def tell(self, message: str) -> None:
+        """Tell something that went wrong."""
+
+    def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
+        """Tell what is new in *snapshot*: the *changes* of the tools, by role."""
 
 
 async def serve_stdio(
     settings: Settings,
     caller: "Caller",
-    announce: "Callable[[View], object]",
-    tell: "Callable[[str], None]",
+    operator: "Operator",
 ) -> None:
     """Serve *settings*' database to *caller* at the other end of stdin and stdout, until they leave.
 
     The catalog is read while the SDK is imported, which takes longer; a catalog that cannot be read ends the
-    server, so that the one who started it sees why. Later on *tell* is given what an operator should know.
+    server, so that the one who started it sees why. The *operator* is told what to know.
     """
     served = open_served(settings, caller.role)
     toolbox, database = served.toolbox, served.database
@@ -60,11 +73,12 @@ async def serve_stdio(
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_signal, group.cancel_scope, signals)
-            group.start_soon(_prepare, toolbox, caller.role, announce)
+            group.start_soon(_prepare, toolbox, caller.role, operator)
             group.start_soon(quotas.check)
             listed = anyio.Event()
             group.start_soon(_warm, database, listed)
-            group.start_soon(watch_for, served, tell)
+            group.start_soon(watch_for, served, operator)
+            toolbox.subscribe(operator.changed)
             # What the SDK and the drivers print as they are imported is no message either.
             with private_descriptors() as descriptors:
                 protocol, serve = await anyio.to_thread.run_sync(_import_protocol)
@@ -136,16 +150,16 @@ def _sink(section: LogSection) -> Sink:
     return sink
 
 
-async def _prepare(toolbox: "Toolbox", role: str, announce: "Callable[[View], object]") -> None:
+async def _prepare(toolbox: "Toolbox", role: str, operator: "Operator") -> None:
     view = await toolbox.view(role)
-    announce(view)
+    operator.announce(view)
 
 
-async def watch_for(served: Served, tell: "Callable[[str], None]") -> None:
+async def watch_for(served: Served, operator: "Operator") -> None:
     """Have what is *served* refreshed when it changes; a bug in that ends nothing else."""
     while True:
         try:
-            await Watch(served.toolbox, served.observed, tell).run()
+            await Watch(served.toolbox, served.observed, operator.tell).run()
         except Exception:
             logger.exception("internal error while watching for changes")
         await anyio.sleep(PAUSE)

@@ -14,14 +14,18 @@ from dbtools.dialects.postgresql.location import connect
 from dbtools.dialects.postgresql.registry import change_registry, read_registry
 from dbtools.dialects.postgresql.session import apply
 from dbtools.dialects.postgresql.syntax import lexis
+from dbtools.dialects.postgresql.triggers import ANNOUNCEMENT, SCRIPT as WATCH_SCRIPT, install_watch
 from dbtools.dialects.postgresql.watching import INTERVAL, registry_watcher, watcher
 from dbtools.policy import Role
 
 __all__ = [
+    "ANNOUNCEMENT",
     "INTERVAL",
+    "WATCH_SCRIPT",
     "change_registry",
     "grants",
     "inspector",
+    "install_watch",
     "introspect",
     "lexis",
     "read_registry",

@@ -17,16 +17,28 @@ from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
 
 __all__ = [
+    "ANNOUNCEMENT",
     "INTERVAL",
+    "WATCH_SCRIPT",
     "change_registry",
     "grants",
     "inspector",
+    "install_watch",
     "introspect",
     "lexis",
     "read_registry",
     "registry_watcher",
     "watcher",
 ]
+
+#: A file tells nobody.
+ANNOUNCEMENT: str | None = None
+WATCH_SCRIPT: str | None = None
+
+
+async def install_watch(url: str) -> None:
+    """Raise ConfigurationError: a file tells nobody."""
+    raise ConfigurationError("A database file tells nobody of changes.")
 
 
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
