@@ -26,11 +26,11 @@ async def candidates(
 ) -> Candidates:
     """Return the queries in *files*, held against the live *database*, which has *catalog*."""
     lexis = dialect_of(settings.database.url).lexis
-    queries, problems = read_files({str(path): path for path in files}, lexis)
-    library = await held_against(settings, catalog, database, queries)
+    written = read_files({str(path): path for path in files}, lexis)
+    library = await held_against(settings, catalog, database, written.queries)
     names = {query.name for query in library.queries}
     texts: dict[str, str] = {}
     for path in files if names else ():
         found = texts_of(path.read_text(encoding="utf-8"), str(path), lexis)
         texts |= {name: text for name, text in found.items() if name in names}
-    return Candidates(texts=texts, findings=(*problems, *library.findings))
+    return Candidates(texts=texts, findings=(*written.findings, *library.findings))

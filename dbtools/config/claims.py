@@ -18,20 +18,24 @@ CASTS: Mapping[ParameterType, str] = {
 
 
 def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[str, object]:
-    """Return *claims* without those that are no values of the types that are declared: they are missing."""
+    """Return *claims* as values of the types that are declared; those that are none are missing."""
     declared = settings.policy.claims
-    return {
-        name: value for name, value in claims.items() if name not in declared or _fits(value, declared[name])
+    typed = {
+        name: _typed(value, declared[name]) if name in declared else value for name, value in claims.items()
     }
+    return {name: value for name, value in typed.items() if value is not None}
 
 
-def _fits(value: object, type: ParameterType) -> bool:
+def _typed(value: object, type: ParameterType) -> object:
+    """Return *value* as one of *type*, None where it is none; a text may be the value as it is written."""
+    if isinstance(value, list | dict) and type is not ParameterType.JSON:
+        return None
     text = value if isinstance(value, str) else json.dumps(value)
     try:
         value_of(text, type)
     except ValueError:
-        return False
-    return True
+        return None
+    return text == "true" if type is ParameterType.BOOLEAN else value
 
 
 def declared_casts(settings: Settings, condition: Fragment) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """What an operator's SQL does with claims whose type nobody knows. A Fragment in, names of claims out.
 
-Where values alone have types, one of another type than the author meant equals nothing, and is less or
-greater than everything. So it is told which claims are not only looked for, as `tenant = :claims.tenant`
-does: of those another value may let rows in.
+Where values alone have types, one of another type than the author meant equals nothing, is less or greater
+than everything, and makes true whatever is denied. So a claim needs a type, unless another value can only
+find fewer rows: where it is one side of an equality that is a whole condition of WHERE or of an inner join,
+as in `tenant = :claims.tenant`, also in a subquery of EXISTS or IN that is such a condition itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,18 +11,19 @@ from dataclasses import dataclass, field
 
 from dbtools.parameters import Fragment, Kind, Lexis, Parameter, Token, tokenize
 
-#: Signs and words of comparisons that hold for most values.
-BY_SIZE = frozenset({"<", ">", "!", "between", "not"})
-#: Those that hold for few.
-EQUAL = frozenset({"=", "in", "is", "like", "glob"})
-#: Words and signs between one condition, or one value, and the next.
-BOUNDS = frozenset(
-    {
-        *("and", "or", "where", "on", "having", "when", "then", "else", "select", "distinct", "from", "by"),
-        *("limit", "offset", "as", "join", "union", "intersect", "except", "all", "values", ","),
-    }
+JUNCTIONS = frozenset({"and", "or"})
+#: What begins a clause of a SELECT: of these, conditions follow the first two.
+CONDITIONS = frozenset({"where", "on"})
+CLAUSES = CONDITIONS | {
+    *("select", "from", "group", "having", "window", "order", "limit", "offset", "union", "intersect"),
+    *("except", "values", "join", "using", "with"),
+}
+#: What makes of fewer rows more.
+TURNING = frozenset({"not", "except", "left", "right", "full", "outer", "between"})
+#: What compares, so that a whole condition is more than one equality.
+COMPARING = frozenset(
+    {"=", "<", ">", "!", "is", "in", "like", "glob", "match", "regexp", "isnull", "notnull", "exists", "not"}
 )
-SUBQUERIES = ("select", "with")
 
 
 @dataclass(kw_only=True)
@@ -29,19 +31,26 @@ class _Group:
     """What stands in brackets, or between CASE and END."""
 
     parts: "list[Token | _Group]" = field(default_factory=list)
+    is_case: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        """The words and signs, nothing for all else."""
+        return [_word(part) for part in self.parts]
+
+
+_Path = Sequence[tuple[_Group, int]]  #: groups, the outermost first, and the place in each
 
 
 def uncertain_claims(fragment: Fragment, lexis: Lexis) -> Iterator[str]:
     """Yield the claims of *fragment* of which a value of another type may let rows in, each once."""
-    tokens = list(_significant(tokenize(fragment.text, lexis)))
-    by_size = any(_word(token) in BY_SIZE for token in tokens)
     claims: dict[str, None] = {}
-    for path in _paths(_grouped(tokens), []):
+    for path in _paths(_grouped(_significant(tokenize(fragment.text, lexis))), ()):
         group, at = path[-1]
         part = group.parts[at]
         assert isinstance(part, Token)
         claim = Parameter(part.text[1:]).claim
-        if claim is not None and not _is_looked_for(path, by_size=by_size):
+        if claim is not None and not _only_narrows(path):
             claims[claim] = None
     yield from claims
 
@@ -60,11 +69,12 @@ def _word(part: "Token | _Group") -> str:
     return part.text.lower() if isinstance(part, Token) and part.kind is Kind.CODE else ""
 
 
-def _grouped(tokens: Sequence[Token]) -> _Group:
+def _grouped(tokens: Iterator[Token]) -> _Group:
     opened = [_Group()]
     for token in tokens:
-        if token.kind is Kind.OPENING or _word(token) == "case":
-            opened.append(_Group())
+        is_case = _word(token) == "case"
+        if token.kind is Kind.OPENING or is_case:
+            opened.append(_Group(is_case=is_case))
             opened[-2].parts.append(opened[-1])
         elif (token.kind is Kind.CLOSING or _word(token) == "end") and len(opened) > 1:
             opened.pop()
@@ -73,39 +83,96 @@ def _grouped(tokens: Sequence[Token]) -> _Group:
     return opened[0]
 
 
-def _paths(group: _Group, above: "list[tuple[_Group, int]]") -> "Iterator[list[tuple[_Group, int]]]":
-    """Yield the way to each parameter: groups, the outermost first, and the place in each."""
+def _paths(group: _Group, above: _Path) -> Iterator[_Path]:
+    """Yield the way to each parameter."""
     for at, part in enumerate(group.parts):
-        path = [*above, (group, at)]
+        path = (*above, (group, at))
         if isinstance(part, _Group):
             yield from _paths(part, path)
         elif part.kind is Kind.PARAMETER:
             yield path
 
 
-def _is_looked_for(path: "Sequence[tuple[_Group, int]]", *, by_size: bool) -> bool:
-    """Return whether the parameter at the end of *path* is only compared in ways that hold for few values.
+def _only_narrows(path: _Path) -> bool:
+    """Return whether another value for the parameter at the end of *path* can only find fewer rows."""
+    *outer, (group, at) = path
+    if outer and _is_list(group):
+        # One of several that are looked for.
+        *outer, (group, at) = outer
+        is_whole = _is_looked_up(group, at)
+    else:
+        is_whole = _is_equality(group, at)
+    while is_whole and _is_condition(group, at):
+        if not outer:
+            return True
+        inner = group
+        *outer, (group, at) = outer
+        is_whole = _is_bracketed(inner, group, at)
+    return False
 
-    One that is compared in no way that shows may be anywhere, where the SQL compares something *by_size*.
+
+def _is_list(group: _Group) -> bool:
+    """Return whether *group* is a list of values, each of one token."""
+    shown = [part.text if isinstance(part, Token) else "(" for part in group.parts]
+    return shown[1::2] == [","] * (len(shown) // 2) and not {"(", ","}.intersection(shown[::2])
+
+
+def _condition(group: _Group, at: int) -> tuple[int, int]:
+    """Return where in *group* the condition around the place *at* begins and ends."""
+    ends = JUNCTIONS | CLAUSES
+    words = group.words
+    start = next((number + 1 for number in range(at - 1, -1, -1) if words[number] in ends), 0)
+    end = next((number for number in range(at + 1, len(words)) if words[number] in ends), len(words))
+    return start, end
+
+
+def _is_equality(group: _Group, at: int) -> bool:
+    """Return whether the condition is `x = :claim` or `:claim = x`, or with == or IS."""
+    start, end = _condition(group, at)
+    before, after = group.words[start:at], group.words[at + 1 : end]
+    if before and after:
+        return False
+    sign, operand = (before[::-1], []) if before else (after, [])
+    for length, signs in ((2, ["=", "="]), (1, ["="]), (1, ["is"])):
+        if sign[:length] == signs:
+            operand = sign[length:]
+            break
+    return bool(operand) and not COMPARING.intersection(operand)
+
+
+def _is_looked_up(group: _Group, at: int) -> bool:
+    """Return whether the condition is `x in (…)`, and the brackets are at the place *at*."""
+    start, end = _condition(group, at)
+    words = group.words[start:end]
+    return (
+        at == end - 1 and words[-2:-1] == ["in"] and not COMPARING.intersection(words[:-2]) and at > start + 1
+    )
+
+
+def _is_condition(group: _Group, at: int) -> bool:
+    """Return whether what is at the place *at* of *group* is among the conditions of WHERE or ON.
+
+    Or of a condition that stands alone, as that of a row filter; and nothing there makes of fewer rows more.
     """
-    found = inner = False
-    for group, at in reversed(path):
-        words = _condition(group, at)
-        negated = "not" in words or (not inner and bool(words & BY_SIZE))
-        if negated or (found and not inner and words & EQUAL):
-            return False
-        found = found or bool(words & EQUAL)
-        inner = found and (_is_subquery(group) or (inner and len(group.parts) == 1))
-    return found or not by_size
+    words = group.words
+    if group.is_case or TURNING.intersection(words):
+        return False
+    clause = next((words[number] for number in range(at - 1, -1, -1) if words[number] in CLAUSES), None)
+    return clause in CONDITIONS if clause is not None else not CLAUSES.intersection(words)
 
 
-def _is_subquery(group: _Group) -> bool:
-    return bool(group.parts) and _word(group.parts[0]) in SUBQUERIES
-
-
-def _condition(group: _Group, at: int) -> frozenset[str]:
-    """Return the words and signs of *group* around the place *at*, as far as one condition goes."""
-    words = [_word(part) for part in group.parts]
-    start = next((number + 1 for number in range(at - 1, -1, -1) if words[number] in BOUNDS), 0)
-    end = next((number for number in range(at, len(words)) if words[number] in BOUNDS), len(words))
-    return frozenset(words[start:end])
+def _is_bracketed(inner: _Group, group: _Group, at: int) -> bool:
+    """Return whether *inner*, at the place *at* of *group*, is a whole condition: `(…)`, EXISTS or IN."""
+    start, end = _condition(group, at)
+    words = group.words[start:end]
+    if at != end - 1 or inner.is_case:
+        return False
+    if inner.words[:1] != ["select"]:
+        return at == start and "," not in inner.words
+    if words[:-1] != ["exists"] and not (
+        words[-2:-1] == ["in"] and len(words) > 2 and not COMPARING.intersection(words[:-2])
+    ):
+        return False
+    # A function, such as count(*), makes a row of no rows.
+    shown = inner.parts[: inner.words.index("from")] if "from" in inner.words else inner.parts
+    return not any(isinstance(part, _Group) for part in shown)

@@ -1,7 +1,7 @@
 """The permitted queries of a configuration: files and a registry in, queries that the database knows out."""
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dbtools import errors
@@ -18,7 +18,7 @@ from dbtools.dialects.inspected import Declared, Inspect, Inspected
 from dbtools.errors import listing
 from dbtools.parameters import CLAIMS, Lexis, Parameter
 from dbtools.policy import Finding, QueryGrant, Role, Source
-from dbtools.queries import Query, read_queries
+from dbtools.queries import Query, read_queries, sources_of
 from dbtools.queries.permitted import Permitted
 from dbtools.tools import Setting, define
 from dbtools.tools.permitted_queries import NAMES
@@ -34,37 +34,52 @@ class Library:
     registry: Hashable = None  #: what the registry held
 
 
-def queries_in(settings: Settings) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What files of queries have."""
+
+    queries: tuple[Query, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    sources: Mapping[str, Source] = field(default_factory=dict)  #: by name, of those that cannot be used too
+
+
+def queries_in(settings: Settings) -> Written:
     """Return the queries in the folder of *settings*, by name, and what is wrong with its files."""
     if not settings.queries.directory:
-        return (), ()
+        return Written()
     folder = Path(settings.queries.directory)
     if not folder.is_dir():
         message = f"[queries] directory: there is no folder {quoted(str(folder), 200)}."
         source = settings.source("queries", "directory")
-        return (), (Finding(code="no_queries", message=message, source=source),)
+        return Written(findings=(Finding(code="no_queries", message=message, source=source),))
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.sql"))}
     return read_files(paths, dialect_of(settings.database.url).lexis)
 
 
-def read_files(paths: Mapping[str, Path], lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
+def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
     """Return the queries in *paths*, which are shown as their keys, by name; and what is wrong with these."""
     queries: dict[str, Query] = {}
     findings: list[Finding] = []
+    sources: dict[str, Source] = {}
     for name, path in paths.items():
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             message = "the file cannot be read as text in UTF-8."
-            findings.append(Finding(code="bad_query", message=message, source=Source(file=name, line=1)))
+            source = Source(file=name, line=1)
+            findings.append(Finding(code="bad_query", message=message, source=source))
+            sources.setdefault(path.stem, source)
             continue
         found, problems = read_queries(text, name, lexis)
         findings += problems
+        sources = {**sources_of(text, name, lexis), **sources}
         for query in found:
             if query.name in queries:
                 findings.append(_twice(query, queries[query.name]))
             queries.setdefault(query.name, query)
-    return tuple(queries[name] for name in sorted(queries)), tuple(findings)
+    return Written(
+        queries=tuple(queries[name] for name in sorted(queries)), findings=tuple(findings), sources=sources
+    )
 
 
 def _twice(query: Query, other: Query) -> Finding:
@@ -74,13 +89,13 @@ def _twice(query: Query, other: Query) -> Finding:
 
 async def library_of(settings: Settings, catalog: Catalog, database: Database) -> Library:
     """Return the queries of *settings* that *database* understands; the others are withdrawn, and told."""
-    written, problems = queries_in(settings)
-    kept = await registered_in(settings, {query.name: query for query in written})
-    queries = sorted((*written, *kept.queries), key=lambda query: query.name)
+    written = queries_in(settings)
+    kept = await registered_in(settings, written.sources)
+    queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
     library = await held_against(settings, catalog, database, queries)
-    trusted = {query.name for query in (*written, *(kept.queries if settings.registry.url else ()))}
+    trusted = {query.name for query in (*written.queries, *(kept.queries if settings.registry.url else ()))}
     served, left = _without_left_out(settings, catalog, library, trusted)
-    findings = sorted((*problems, *kept.findings, *library.findings, *left), key=_place)
+    findings = sorted((*written.findings, *kept.findings, *library.findings, *left), key=_place)
     return replace(library, queries=served, findings=tuple(findings), registry=kept.stamp)
 
 

@@ -36,8 +36,10 @@ class Kept:
     stamp: Hashable = None  #: of all that it holds
 
 
-async def registered_in(settings: Settings, files: Mapping[str, Query]) -> Kept:
-    """Return the queries in the registry of *settings* that are enabled and not among those of *files*.
+async def registered_in(settings: Settings, files: Mapping[str, Source]) -> Kept:
+    """Return the queries in the registry of *settings* that are enabled and have no name of *files*.
+
+    What is in files wins, also where it does not work.
 
     Where it cannot be read, that is what is found.
     """
@@ -76,8 +78,8 @@ def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
     return Finding(code="no_registry", message=message, level=level, source=source)
 
 
-def _covered(name: str, other: Query) -> Finding:
-    place = str(other.source).rstrip(": ")
+def _covered(name: str, other: Source) -> Finding:
+    place = str(other).rstrip(": ")
     message = f"query {name}: it is not served, since there is one of this name at {place}."
     return Finding(code="covered", message=message, level="warning", source=Source(file=_place(name), line=1))
 

@@ -3,7 +3,7 @@
 from dbtools.queries.bodies import Body, Clause, Fixed
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import Returns
-from dbtools.queries.reading import Query, read_queries, texts_of
+from dbtools.queries.reading import Query, read_queries, sources_of, texts_of
 from dbtools.queries.values import ParameterType
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "QueryParameter",
     "Returns",
     "read_queries",
+    "sources_of",
     "texts_of",
 ]

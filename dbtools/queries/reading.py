@@ -96,13 +96,23 @@ def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...],
     return tuple(queries), tuple(sorted(findings, key=lambda each: each.source.line or 0))
 
 
+def sources_of(text: str, file: str, lexis: Lexis) -> Mapping[str, Source]:
+    """Return where in *text*, that of *file*, each query is, by name: those that cannot be used too."""
+    return {
+        part.name or PurePath(file).stem: Source(file=file, line=part.line) for part in _named(text, lexis)
+    }
+
+
+def _named(text: str, lexis: Lexis) -> Sequence[_Part]:
+    """Return the parts of *text* that hold a query."""
+    parts = list(_parts(text.removeprefix("\ufeff"), lexis))
+    return parts[1:] if len(parts) > 1 and parts[0].name is None else parts
+
+
 def texts_of(text: str, file: str, lexis: Lexis) -> Mapping[str, str]:
     """Return the text of each query in *text*, that of *file*, by name, each as a file of its own."""
-    parts = list(_parts(text.removeprefix("\ufeff"), lexis))
-    if len(parts) > 1 and parts[0].name is None:
-        del parts[0]
     texts: dict[str, str] = {}
-    for part in parts:
+    for part in _named(text, lexis):
         name = part.name or PurePath(file).stem
         beginning = "" if part.name else f"-- name: {name}\n"
         texts[name] = f"{beginning}{part.text.strip()}\n"

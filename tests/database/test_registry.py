@@ -344,6 +344,21 @@ def test_files_win_over_the_registry(registry: Place, tmp_path: Path) -> None:
     assert told == [f"registry/things:1: warning: query things: {problem}"]
 
 
+def test_file_that_cannot_be_used_still_wins(registry: Place, tmp_path: Path) -> None:
+    anyio.run(add, registry.url, {"things": THINGS, "names": NAMES})
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "things.sql").write_text("-- bogus: x\nselect 1 as one")
+    (tmp_path / "queries" / "names.sql").write_bytes(b"select '\xe9' as e")
+    text = f'[database]\nurl = "{registry.url}"\n[queries]\ndirectory = "queries"\n'
+
+    queries, told = _served(_configured(tmp_path, text))
+
+    assert queries == []
+    assert [each.partition(": ")[0] for each in told] == [
+        *("names.sql:1", "registry/names:1", "registry/things:1", "things.sql:1"),
+    ]
+
+
 ROLE = '[roles.reader]\ntables."*" = true\nqueries = ["*"]\n'
 
 

@@ -164,7 +164,7 @@ async def test_role_of_the_database_that_goes_away_ends_calls_and_not_the_server
         await _rows(toolbox, _writer(author="ann"))
         postgresql_server.execute(f"alter role {reader} rename to {reader}_gone", url=url)
         try:
-            with pytest.raises(errors.Refused) as refused:
+            with pytest.raises(errors.UnknownTool) as refused:
                 await _rows(toolbox, _writer(author="ann"))
             assert len(await _rows(toolbox, BOSS)) == 3
         finally:

@@ -9,9 +9,18 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 #: Rows of the catalogs by their transactions, which no VACUUM changes; of relations, what is no statistic.
-#: What is temporary is nobody else's.
+#: What is temporary is nobody else's; of roles, those that the login is a member of.
 FINGERPRINT = """
-with passing as materialized (
+with recursive entered (oid) as (
+    select r.oid
+    from pg_catalog.pg_roles as r
+    where r.rolname = current_user
+    union
+    select m.roleid
+    from pg_catalog.pg_auth_members as m
+    join entered as e on e.oid = m.member
+),
+passing as materialized (
     select c.oid
     from pg_catalog.pg_class as c
     where c.relpersistence = 't'
@@ -95,8 +104,16 @@ written (catalog, rows, sum) as (
     from pg_catalog.pg_namespace as n
     where not pg_catalog.starts_with(n.nspname::pg_catalog.text, 'pg_')
     union all
-    select 'member', count(*), sum(m.xmin::pg_catalog.text::pg_catalog.int8)
-    from pg_catalog.pg_auth_members as m
+    select
+        'role',
+        count(*),
+        sum(
+            pg_catalog.hashtextextended(
+                pg_catalog.concat_ws(' ', r.oid, r.rolname, r.rolsuper, r.rolinherit, r.rolbypassrls), '0'
+            )::pg_catalog.numeric
+        )
+    from pg_catalog.pg_roles as r
+    where r.oid in (select e.oid from entered as e)
 )
 select pg_catalog.string_agg(pg_catalog.concat_ws(':', w.catalog, w.rows, w.sum), ' ' order by w.catalog)
 from written as w
