@@ -10,7 +10,7 @@ from typing import Any
 from dbtools.dialects import announcement_of
 
 
-def notify(*, ctx: Any, **_: object) -> None:
+def notify(ctx: Any, *_: object, **__: object) -> None:
     """Tell servers, in the transaction of the migration itself: they hear of it when that is committed.
 
     A hook for `on_version_apply` of Alembic's `EnvironmentContext.configure`; *ctx* is its MigrationContext.
