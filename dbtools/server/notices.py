@@ -4,7 +4,6 @@ A client of the 2025 era hears of it on its connection; one of 2026-07-28 on the
 by `subscriptions/listen`. Nobody is told of what does not concern the own role.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -38,17 +37,21 @@ class Notices:
         self._connections: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
         self._buses: dict[str, InMemorySubscriptionBus] = {}
         self._handlers: dict[str, ListenHandler] = {}
-        self._send, self._receive = anyio.create_memory_object_stream[str](math.inf)
+        self._due: dict[str, None] = {}  #: roles whose clients are to be told
+        self._noted = anyio.Event()
 
     def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
         """Have the clients of the roles in *changes* told."""
-        for role in changes:
-            self._send.send_nowait(role)
+        self._due |= dict.fromkeys(changes)
+        self._noted.set()
 
     async def run(self) -> None:
         """Tell clients until cancelled."""
-        async for role in self._receive:
-            await self._tell(role, ToolsListChanged())
+        while True:
+            await self._noted.wait()
+            self._noted = anyio.Event()
+            while self._due:
+                await self._tell(self._due.popitem()[0], ToolsListChanged())
 
     async def _tell(self, role: str, event: ServerEvent) -> None:
         if role in self._buses:

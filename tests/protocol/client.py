@@ -137,9 +137,10 @@ class Client:
                 seen += 1
                 if matches(message):
                     return message
-            self.received.append(await self._receive())
+            self.received.append(await self.receive())
 
-    async def _receive(self) -> Message:
+    async def receive(self) -> Message:
+        """Return the next message."""
         with anyio.fail_after(PATIENCE):
             line = await self._reader.readline()
         if not line:

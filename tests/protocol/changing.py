@@ -1,0 +1,109 @@
+"""A database that changes while it is served, and what its clients hear of that."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from tests.postgresql_server import PostgresqlServer
+from tests.protocol.client import MODERN, PATIENCE, Client, Message, spawn
+
+HANDSHAKE = "2025-11-25"
+ERAS = (HANDSHAKE, MODERN)
+CHANGED = "notifications/tools/list_changed"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changing:
+    """A database, and a hand that changes it from elsewhere."""
+
+    dialect: str
+    url: str
+    execute: Callable[[str], None]  #: statements of one transaction, or one that cannot be in any
+
+    async def change(self, sql: str) -> None:
+        """Run *sql* while others go on."""
+        await anyio.to_thread.run_sync(self.execute, sql)
+
+
+@contextmanager
+def open_changing(
+    dialect: str,
+    ddl: str,
+    *,
+    sqlite_database: Callable[[str], Path],
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+    postgresql_server: Callable[[], PostgresqlServer],
+) -> Iterator[Changing]:
+    """Give a new database of *dialect* with *ddl*."""
+    if dialect == "sqlite":
+        path = sqlite_database(ddl)
+
+        def execute(sql: str) -> None:
+            with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
+                connection.executescript(sql)
+
+        yield Changing(dialect=dialect, url=f"sqlite:///{path}", execute=execute)
+        return
+    server = postgresql_server()
+    with postgresql_database(ddl) as url:
+        yield Changing(dialect=dialect, url=url, execute=lambda sql: server.execute(sql, url=url))
+
+
+class Hearing:
+    """A client that hears of changes."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._heard = 0
+        self._listening: object = None
+
+    async def open(self) -> None:
+        """Shake hands, and in the era of 2026 ask to be told."""
+        await self.client.open()
+        if self.client.version != MODERN:
+            return
+        wanted = {"notifications": {"toolsListChanged": True}}
+        self._listening = await self.client.start("subscriptions/listen", wanted)
+        first = await self._next(ACKNOWLEDGED, 0)
+        assert first["params"]["notifications"] == {"toolsListChanged": True}
+
+    async def told(self) -> None:
+        """Wait until told of a change that has not been heard of yet."""
+        notice = await self._next(CHANGED, self._heard)
+        if self._listening is not None:
+            meta = notice["params"]["_meta"]
+            assert meta == {"io.modelcontextprotocol/subscriptionId": self._listening}
+        self._heard += 1
+
+    async def heard(self) -> int:
+        """Return how often it has been told by now: what has changed is noticed by the call of a tool."""
+        await self.client.request("tools/call", {"name": "no_such_tool", "arguments": {}})
+        return sum(each.get("method") == CHANGED for each in self.client.received)
+
+    async def tools(self) -> dict[str, Message]:
+        """Return the tools that are listed, by name."""
+        return {each["name"]: each for each in await self.client.list_all("tools/list", "tools")}
+
+    async def _next(self, method: str, number: int) -> Message:
+        """Return the message of *method* that comes after *number* others, asking meanwhile."""
+        with anyio.fail_after(PATIENCE):
+            while True:
+                found = [each for each in self.client.received if each.get("method") == method]
+                if len(found) > number:
+                    return found[number]
+                self.client.received.append(await self.client.receive())
+
+
+@asynccontextmanager
+async def hearing(target: object, folder: Path, version: str, *options: str) -> AsyncIterator[Hearing]:
+    """Run a server of *target* in a process of its own, and give a client of it that hears."""
+    await anyio.Path(folder).mkdir(exist_ok=True)
+    async with spawn(target, folder, version=version, options=options) as client:
+        hearing = Hearing(client)
+        await hearing.open()
+        yield hearing
