@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dbtools.cells import dump, visible
-from dbtools.config import Review
+from dbtools.config import Review, RoleChange
 from dbtools.explanation import Explanation
 from dbtools.results import Answer
 from dbtools.toolbox import View
@@ -55,8 +56,8 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
         _print(Text(told))
 
 
-def review_json(found: Review) -> str:
-    """Return *found* as `dbtools check --json` prints it."""
+def review_json(found: Review, changes: Mapping[str, RoleChange] | None = None) -> str:
+    """Return *found* as `dbtools check --json` prints it, with the *changes* of a migration by role."""
     shown = [
         {
             "level": each.level,
@@ -68,16 +69,27 @@ def review_json(found: Review) -> str:
         for each in found.findings
     ]
     queries = {name: {"reads": list(reads)} for name, reads in found.reads.items()}
-    content = {"findings": shown} | ({"queries": queries} if queries else {})
+    content: dict[str, object] = {"findings": shown} | ({"queries": queries} if queries else {})
+    if changes is not None:
+        content["changes"] = {role: asdict(change) for role, change in changes.items()}
     return json.dumps(content, indent=2, ensure_ascii=False)
 
 
-def print_review(found: Review) -> None:
-    """Print *found*, each finding on a line, and what each query reads."""
+def print_review(found: Review, changes: Mapping[str, RoleChange] | None = None) -> None:
+    """Print *found*, each finding on a line, what each query reads, and the *changes* of a migration."""
     lines = [str(finding) for finding in found.findings] or ["All is well."]
     for name, reads in found.reads.items():
         lines.append(f"The query {name} reads {visible(', '.join(reads)) or 'no table'}.")
+    if changes is not None:
+        lines += list(_change_lines(changes)) or ["The migration changes no tool."]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _change_lines(changes: Mapping[str, RoleChange]) -> Iterator[str]:
+    for role, change in changes.items():
+        for what, names in asdict(change).items():
+            if names:
+                yield f"role {role}: {what}: {', '.join(names)}"
 
 
 def explanation_json(found: Explanation) -> str:

@@ -197,6 +197,7 @@ class Toolbox:
         *,
         roles: Settle | Sequence[Role],
         manner: Manner,
+        before: Snapshot | None = None,
     ) -> None:
         self._introspect = introspect
         self._execution = execution
@@ -205,6 +206,7 @@ class Toolbox:
         self._refreshing = anyio.Lock()
         self._listeners: list[Listener] = []
         self._snapshot: Snapshot | None = None
+        self._before = before  #: whose surfaces the first one keeps
 
     def subscribe(self, listener: Listener) -> None:
         """Have *listener* called with each snapshot that replaces another one, and the changes in it."""
@@ -220,7 +222,7 @@ class Toolbox:
         catalog = await self._introspect()
         roles = self._roles
         settled = await roles(catalog) if callable(roles) else Settled(roles=roles)
-        make = partial(take_snapshot, catalog, settled, self._manner, before)
+        make = partial(take_snapshot, catalog, settled, self._manner, before or self._before)
         if before is None:
             self._snapshot = make()
             return self._snapshot

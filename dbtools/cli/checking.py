@@ -7,30 +7,44 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dbtools.cli.options import REFUSED, ExampleCommand, complaints, json_option, with_toolbox
+from dbtools.cli.options import REFUSED, ExampleCommand, complaints, json_option, run, with_toolbox
 
 if TYPE_CHECKING:
-    from dbtools.config import Review, Settings
+    from collections.abc import Mapping
+
+    from dbtools.config import Review, RoleChange, Settings
     from dbtools.database import Database
 
 
 @click.command(cls=ExampleCommand, example="dbtools check dbtools.toml")
 @click.argument("target", required=False)
+@click.option("--against", metavar="URL", help="A migrated database: what becomes of the tools there.")
 @json_option
-def check(target: str | None, as_json: bool) -> None:
+def check(target: str | None, against: str | None, as_json: bool) -> None:
     """Hold the configuration TARGET against the live database: exit status 1 where something is wrong."""
     with complaints():
         from dbtools.config import settings_of
         from dbtools.presentation import print_review, review_json
 
         settings = settings_of(target, Path.cwd())
+        changes = None
+        if against is not None:
+            settings, changes = _migrated(settings, settings_of(against, Path.cwd()))
         found = with_toolbox(settings, lambda _, database: _review(settings, database))
         if as_json:
-            click.echo(review_json(found))
+            click.echo(review_json(found, changes))
         else:
-            print_review(found)
+            print_review(found, changes)
         if any(finding.level == "error" for finding in found.findings):
             sys.exit(REFUSED)
+
+
+def _migrated(settings: "Settings", other: "Settings") -> "tuple[Settings, Mapping[str, RoleChange]]":
+    """Return the settings for the migrated database of *other*, and what changes there."""
+    from dbtools.config import changes_by, migrated
+
+    after = run(migrated, settings, other.database.url)
+    return after, run(changes_by, settings, after)
 
 
 async def _review(settings: "Settings", database: "Database") -> "Review":

@@ -21,10 +21,12 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dbtools.toolbox import Snapshot, View
     from dbtools.tools import Change
+
+FEW = 8  #: names of tools on one line
 
 
 @click.command(cls=ExampleCommand, example="dbtools serve sample.db")
@@ -89,9 +91,14 @@ class _Operator:
                 ("changed", change.changed),
                 ("gone", change.removed),
             )
-            parts = [f"{what}: {', '.join(names)}" for what, names in told if names]
+            parts = [f"{what}: {_few(names)}" for what, names in told if names]
             of = f" of {role}" if len(snapshot.views) > 1 else ""
             self.tell(f"The tools{of} have changed. {'; '.join(parts).capitalize()}.")
+
+
+def _few(names: "Sequence[str]") -> str:
+    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    return ", ".join(names[:FEW]) + more
 
 
 def _full(target: str) -> str:

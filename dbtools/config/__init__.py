@@ -5,6 +5,7 @@ from dbtools.config.claims import typed_claims
 from dbtools.config.descriptions import described
 from dbtools.config.files import is_file, load, settings_of
 from dbtools.config.login import grants_of
+from dbtools.config.migration import RoleChange, changes_by, migrated
 from dbtools.config.registered import query_of
 from dbtools.config.review import Review, review
 from dbtools.config.roles import roles_of
@@ -27,15 +28,18 @@ __all__ = [
     "RegistrySection",
     "ResultsSection",
     "Review",
+    "RoleChange",
     "Served",
     "Settings",
     "TableSection",
     "ToolsSection",
     "candidates",
+    "changes_by",
     "described",
     "grants_of",
     "is_file",
     "load",
+    "migrated",
     "open_served",
     "open_toolbox",
     "query_of",

@@ -19,7 +19,7 @@ from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.dialects.watched import Look
 from dbtools.execution import Execution
-from dbtools.toolbox import DATABASE, Settled, Toolbox
+from dbtools.toolbox import DATABASE, Settled, Snapshot, Toolbox
 from dbtools.watch import Observed
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
@@ -44,8 +44,11 @@ class Served:
     observed: tuple[Observed, ...]
 
 
-def open_served(settings: Settings, only: str | None = None) -> Served:
-    """Return what serves the database that *settings* describe, for all roles, or for the role *only*."""
+def open_served(settings: Settings, only: str | None = None, *, before: Snapshot | None = None) -> Served:
+    """Return what serves the database that *settings* describe, for all roles, or for the role *only*.
+
+    Roles that were in the snapshot *before* keep their surface.
+    """
     database = Database(settings.database.url)
     current = Current(settings, only)
 
@@ -59,7 +62,7 @@ def open_served(settings: Settings, only: str | None = None) -> Served:
         return await _settled(current, catalog, database, only)
 
     execution = Execution(database, hash_key=lambda: current.settings.policy.hash_key.encode())
-    toolbox = Toolbox(introspect, execution, roles=settle, manner=settings.manner())
+    toolbox = Toolbox(introspect, execution, roles=settle, manner=settings.manner(), before=before)
     return Served(toolbox=toolbox, database=database, observed=tuple(_observed(current, database)))
 
 

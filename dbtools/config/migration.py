@@ -1,0 +1,63 @@
+"""What a migration does to the tools: settings, and the URL of a migrated database, in; changes out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dbtools.config.registered import registry_url
+from dbtools.config.sections import Settings
+from dbtools.config.served import open_served
+from dbtools.registry import find_registry
+from dbtools.toolbox import Snapshot, changes_of
+from dbtools.tools import Change
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleChange:
+    """The names of a role's tools, in the order of their lists."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    broken: tuple[str, ...]  #: queries that do not work on the migrated database
+
+
+async def migrated(settings: Settings, url: str) -> Settings:
+    """Return *settings* for the migrated database at *url*, with the queries that are served now."""
+    registry = registry_url(settings)
+    if registry == settings.database.url and await find_registry(registry) is None:
+        registry = settings.registry.url
+    return settings.at(url).model_copy(
+        update={
+            "registry": settings.registry.model_copy(update={"url": registry}),
+            # Whoever migrates may do more than whoever serves.
+            "server": settings.server.model_copy(update={"strict": False}),
+        }
+    )
+
+
+async def changes_by(settings: Settings, after: Settings) -> Mapping[str, RoleChange]:
+    """Return by role what is new, other, gone and broken with the settings *after* a migration."""
+    before = await _snapshot(settings, None)
+    later = await _snapshot(after, before)
+    changes = changes_of(before, later)
+    return {role: _role_change(role, changes.get(role, Change()), before, later) for role in later.views}
+
+
+async def _snapshot(settings: Settings, before: Snapshot | None) -> Snapshot:
+    served = open_served(settings, before=before)
+    try:
+        return await served.toolbox.snapshot()
+    finally:
+        await served.database.close()
+
+
+def _role_change(role: str, change: Change, before: Snapshot, later: Snapshot) -> RoleChange:
+    old, new = (
+        {query.name for query in snapshot.views[role].setting.queries} for snapshot in (before, later)
+    )
+    return RoleChange(
+        added=change.added,
+        changed=change.changed,
+        removed=tuple(name for name in change.removed if name not in old),
+        broken=tuple(sorted(old - new)),
+    )
