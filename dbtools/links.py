@@ -1,4 +1,6 @@
-"""The addresses of rows and cells: `dbtools://row/TABLE/KEY` and `dbtools://cell/TABLE/KEY/COLUMN`.
+"""The addresses of rows, cells and the schema.
+
+`dbtools://row/TABLE/KEY`, `dbtools://cell/TABLE/KEY/COLUMN`, `dbtools://schema` and `dbtools://schema/TABLE`.
 
 Each part is percent-encoded (RFC 3986); the values of a composite key have commas between them.
 """
@@ -13,6 +15,7 @@ from dbtools.column_types import UNSENDABLE
 
 ROW_TEMPLATE = "dbtools://row/{table}/{key}"
 CELL_TEMPLATE = "dbtools://cell/{table}/{key}/{column}"
+SCHEMA = "dbtools://schema"
 MOST_CHARACTERS = 4_000
 
 
@@ -44,6 +47,19 @@ def address_of(uri: str) -> Address | None:
 
 def _key(text: str) -> tuple[str, ...]:
     return tuple(unquote(part) for part in text.split(","))
+
+
+def schema_uri(table: str) -> str:
+    """Return the address of the schema of *table*."""
+    return f"{SCHEMA}/{quote(table, safe='')}"
+
+
+def schema_of_uri(uri: str) -> tuple[str | None] | None:
+    """Return the table whose schema *uri* names, or None for all; None alone for another address."""
+    if uri == SCHEMA:
+        return (None,)
+    table = uri.removeprefix(f"{SCHEMA}/")
+    return (unquote(table),) if table and table != uri and "/" not in table else None
 
 
 def row_uri(table: str, key: Sequence[object]) -> str | None:

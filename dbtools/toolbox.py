@@ -33,6 +33,7 @@ from dbtools.tools import (
 from dbtools.tools.completion import Completed, bind_completion
 from dbtools.tools.definition import tokens_of
 from dbtools.tools.read_resource import bind_resource
+from dbtools.tools.schema_resources import Resource, define_resources, updated_resources
 from dbtools.tools.surface import pinned_tables
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
@@ -69,6 +70,7 @@ class View:
     warnings: tuple[str, ...]  #: what the operator should know, and no caller
     tools: Toolset = field(repr=False)  #: all that can be called
     definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
+    resources: tuple[Resource, ...] = field(default=(), repr=False)  #: that are listed
 
     @property
     def cost_of_tables(self) -> int:
@@ -158,9 +160,13 @@ def take_snapshot(
 
 
 def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
-    """Return how the tools of *after* differ from those *before*, by role: of those where any does."""
+    """Return how the lists of *after* differ from those *before*, by role: of those where any does."""
     changes = {
-        name: change_of(before.views[name].definitions, view.definitions)
+        name: replace(
+            change_of(before.views[name].definitions, view.definitions),
+            resources=before.views[name].resources != view.resources,
+            updated=tuple(updated_resources(before.views[name].setting, view.setting)),
+        )
         for name, view in after.views.items()
         if name in before.views
     }
@@ -181,6 +187,7 @@ def _view(
         warnings=warnings,
         tools=tools,
         definitions=definitions,
+        resources=tuple(define_resources(setting)),
     )
 
 
@@ -326,6 +333,9 @@ class Toolbox:
 
         async def answer(snapshot: Snapshot) -> Media:
             call = bind_resource(snapshot.view(caller.role).setting, uri)
+            if call.statement is None:
+                await self._execution.confirm(snapshot.catalog.stamp)
+                return call.render(NOTHING)
             return call.render(await self._execute(call.statement, snapshot, caller))
 
         return await self._answered(caller, answer)

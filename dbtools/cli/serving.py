@@ -83,9 +83,9 @@ class _Operator:
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
         """Tell on one line which tools are new, other ones and gone."""
-        if not sys.stderr.isatty():
-            return
         for role, change in changes.items():
+            if not (change.tools and sys.stderr.isatty()):
+                continue
             told = (
                 ("new", change.added),
                 ("changed", change.changed),

@@ -2,12 +2,6 @@
 
 from dataclasses import dataclass
 
-from dbtools.errors import DatabaseUnavailable
-
-
-class RegistryRefused(DatabaseUnavailable):
-    """There is a registry, and it is not for this login, or not to be trusted."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:

@@ -1,10 +1,10 @@
-"""Tells clients that the tools of their role have changed, in both eras of the protocol.
+"""Tells clients that the tools or resources of their role have changed, in both eras of the protocol.
 
 A client of the 2025 era hears of it on its connection; one of 2026-07-28 on the stream that it has asked for
 by `subscriptions/listen`. Nobody is told of what does not concern the own role.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,6 +15,8 @@ from mcp.server.connection import Connection
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
+    ResourcesListChanged,
+    ResourceUpdated,
     ServerEvent,
     ToolsListChanged,
 )
@@ -37,12 +39,13 @@ class Notices:
         self._connections: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
         self._buses: dict[str, InMemorySubscriptionBus] = {}
         self._handlers: dict[str, ListenHandler] = {}
-        self._due: dict[str, None] = {}  #: roles whose clients are to be told
+        self._due: dict[tuple[str, ServerEvent], None] = {}  #: roles whose clients are to be told, and what
         self._noted = anyio.Event()
 
     def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
         """Have the clients of the roles in *changes* told."""
-        self._due |= dict.fromkeys(changes)
+        for role, change in changes.items():
+            self._due |= dict.fromkeys((role, event) for event in _events(change))
         self._noted.set()
 
     async def run(self) -> None:
@@ -51,7 +54,8 @@ class Notices:
             await self._noted.wait()
             self._noted = anyio.Event()
             while self._due:
-                await self._tell(self._due.popitem()[0], ToolsListChanged())
+                (role, event), _ = self._due.popitem()
+                await self._tell(role, event)
 
     async def _tell(self, role: str, event: ServerEvent) -> None:
         if role in self._buses:
@@ -59,7 +63,7 @@ class Notices:
         async with anyio.create_task_group() as group:
             for connection, of in list(self._connections.items()):
                 if of == role:
-                    group.start_soon(_notify, connection)
+                    group.start_soon(_notify, connection, event)
 
     async def on_initialized(self, context: Context, params: types.NotificationParams | None) -> None:
         """Note a client of the 2025 era, once it is ready to hear."""
@@ -77,6 +81,21 @@ class Notices:
         return await self._handlers[role](context, params)
 
 
-async def _notify(connection: Connection) -> None:
+def _events(change: Change) -> Iterator[ServerEvent]:
+    if change.tools:
+        yield ToolsListChanged()
+    if change.resources:
+        yield ResourcesListChanged()
+    yield from (ResourceUpdated(uri=uri) for uri in change.updated)
+
+
+async def _notify(connection: Connection, event: ServerEvent) -> None:
+    """Tell a client of the 2025 era, which cannot ask to be told of one resource."""
     with anyio.move_on_after(PATIENCE):
-        await connection.send_tool_list_changed()
+        match event:
+            case ToolsListChanged():
+                await connection.send_tool_list_changed()
+            case ResourcesListChanged():
+                await connection.send_resource_list_changed()
+            case _:
+                return

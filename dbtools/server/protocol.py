@@ -77,7 +77,9 @@ def build_server(
     """
     # What a role sees is nobody else's.
     hint = CacheHint(ttl_ms=round(fresh * 1000), scope="private")
-    hints: Mapping[Any, CacheHint] = dict.fromkeys(CACHEABLE_METHODS, hint)
+    hints: dict[Any, CacheHint] = dict.fromkeys(CACHEABLE_METHODS, hint)
+    # Rows change without anybody being told.
+    hints["resources/read"] = CacheHint(ttl_ms=0, scope="private")
     # No schema of ours maps arguments to headers: without the lookup the SDK would list all tools to see.
     server: Server[Any] = Server(
         "dbtools",
@@ -194,9 +196,13 @@ class Protocol:
             await anyio.sleep(PROGRESS)
 
     async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
-        """Answer `resources/list`: rows and cells are too many to list, their templates are there."""
-        _offset(params.cursor, 0)
-        return complete(resources=[])
+        """Answer `resources/list`: the schema; rows and cells are too many, their templates are there."""
+        with _safe("resources/list"):
+            view = await self._toolbox.view(self._identify(context).role)
+        start = _offset(params.cursor, len(view.resources))
+        shown = [each.content() for each in view.resources[start : start + PAGE]]
+        more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(view.resources) else {}
+        return complete(resources=shown, **more)
 
     async def list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """Answer `resources/templates/list`."""

@@ -35,8 +35,8 @@ async def serve(server: Server[Any], descriptors: Descriptors) -> None:
     writer = await _open_writer(descriptors.output, output)
     streams = LineStreams(reader, writer)
     output.lost = streams.leave
-    # The list of resources never changes: it is empty.
-    options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+    told = NotificationOptions(tools_changed=True, resources_changed=True)
+    options = server.create_initialization_options(told)
     await server.run(streams, streams, options)
 
 

@@ -13,10 +13,17 @@ class Change:
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    resources: bool = False  #: whether the list of resources differs as well
+    updated: tuple[str, ...] = ()  #: the addresses of resources that say something else
+
+    @property
+    def tools(self) -> bool:
+        """Whether the list of tools differs."""
+        return bool(self.added or self.changed or self.removed)
 
     def __bool__(self) -> bool:
         """Return whether there is any difference."""
-        return bool(self.added or self.changed or self.removed)
+        return self.tools or self.resources or bool(self.updated)
 
 
 def change_of(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition]) -> Change:

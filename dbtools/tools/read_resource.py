@@ -1,4 +1,4 @@
-"""Rows and cells by their address: what `resources/read` answers."""
+"""Rows, cells and the schema by their address: what `resources/read` answers."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,12 @@ from dbtools import errors
 from dbtools.catalog import Column
 from dbtools.cells import dump, encoder
 from dbtools.column_types import Family, quoted
-from dbtools.links import address_of
+from dbtools.links import address_of, schema_of_uri
 from dbtools.results import Cut, Media, ResultSet, media_type
 from dbtools.statement import Output, Statement
 from dbtools.tools.definition import Setting
 from dbtools.tools.get_row import GetCall, bind_get, key_arguments, key_statement
+from dbtools.tools.schema_resources import SchemaCall, bind_schema
 
 LARGEST_CELL = 10_000_000  #: characters, or bytes of bytes
 
@@ -65,8 +66,14 @@ def unknown(uri: str) -> errors.UnknownResource:
     return errors.UnknownResource(f"There is no resource {quoted(uri, 200)}.")
 
 
-def bind_resource(setting: Setting, uri: str) -> RowCall | CellCall:
+def bind_resource(setting: Setting, uri: str) -> RowCall | CellCall | SchemaCall:
     """Return the call that reads *uri*, or raise UnknownResource."""
+    schema = schema_of_uri(uri)
+    if schema is not None and setting.catalog.tables:
+        try:
+            return bind_schema(setting, uri, *schema)
+        except errors.CallError as exc:
+            raise unknown(uri) from exc
     address = address_of(uri)
     tables = setting.catalog.named(address.table) if address else ()
     if address is None or len(tables) != 1:

@@ -181,6 +181,31 @@ async def test_what_changes_no_tool_is_silent(version: str, changing: Changing, 
     assert number == 1
 
 
+@pytest.mark.parametrize("version", ERAS)
+async def test_resources_change_with_the_schema(version: str, changing: Changing, tmp_path: Path) -> None:
+    async with hearing(changing.url, tmp_path, version) as client:
+        if version == MODERN:
+            uris = ["dbtools://schema/customers", "dbtools://schema/orders"]
+            wanted = {"resourcesListChanged": True, "resourceSubscriptions": uris}
+            await client.client.start("subscriptions/listen", {"notifications": wanted})
+        await changing.change("alter table customers add column nick text")
+        await client.told()
+        await changing.change("create table orders (id integer primary key)")
+        await client.told()
+        await client.heard()
+        listed = await client.client.list_all("resources/list", "resources")
+        heard = [each.get("method") for each in client.client.received]
+        updated = [
+            each["params"]["uri"]
+            for each in client.client.received
+            if each.get("method") == "notifications/resources/updated"
+        ]
+
+    assert "dbtools://schema/orders" in [each["uri"] for each in listed]
+    assert heard.count("notifications/resources/list_changed") == 1
+    assert updated == (["dbtools://schema/customers"] if version == MODERN else [])
+
+
 ROLES = """
 [roles.all]
 tables."*" = true

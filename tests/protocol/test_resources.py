@@ -20,8 +20,20 @@ async def test_templates_name_rows_and_cells(client: Client) -> None:
     ]
 
 
-async def test_no_row_is_listed(client: Client) -> None:
-    assert await client.list_all("resources/list", "resources") == []
+async def test_schema_is_listed_and_no_row(client: Client) -> None:
+    listed = await client.list_all("resources/list", "resources")
+
+    assert [each["uri"] for each in listed] == [
+        "dbtools://schema",
+        *(f"dbtools://schema/{name}" for name in ("album", "person", "slow", "story", "tag")),
+    ]
+    assert listed[2] == {
+        "uri": "dbtools://schema/person",
+        "name": "person",
+        "title": "Schema of person",
+        "description": "Somebody.",
+        "mimeType": "application/json",
+    }
 
 
 @pytest.mark.parametrize(
@@ -100,3 +112,23 @@ async def test_malformed_reading_is_a_protocol_error(client: Client, params: dic
     error = await client.error("resources/read", params)
 
     assert error["code"] == INVALID_PARAMS
+
+
+async def test_schema_is_read_as_describe_tables_tells_it(client: Client) -> None:
+    read = [
+        await client.result("resources/read", {"uri": uri})
+        for uri in ("dbtools://schema", "dbtools://schema/person")
+    ]
+    told = [
+        await client.call("describe_tables"),
+        await client.call("describe_tables", {"tables": ["person"], "detail": "full"}),
+    ]
+
+    assert [each["contents"][0]["text"] for each in read] == [each["content"][0]["text"] for each in told]
+
+
+@pytest.mark.parametrize("uri", ["dbtools://schema/nothing", "dbtools://schema/", "dbtools://schema/a/b"])
+async def test_schema_of_no_table_is_no_resource(uri: str, client: Client) -> None:
+    error = await client.error("resources/read", {"uri": uri})
+
+    assert error["code"] == (INVALID_PARAMS if client.version == MODERN else NOT_FOUND)

@@ -14,12 +14,14 @@ from tests.unit.shop import ID, ORDER_LINE, column, select_of, setting, table
 
 def _read(uri: str, *row: object) -> Media:
     call = bind_resource(setting(), uri)
+    assert call.statement is not None
     return call.render(ResultSet(outputs=call.statement.shape.outputs, rows=(row,) if row else ()))
 
 
 def test_cell_is_read_whole_by_the_key_of_its_row() -> None:
     call = bind_resource(setting(), "dbtools://cell/order%20line/3,7/quantity")
 
+    assert call.statement is not None
     assert call.statement.shape.outputs == (Output(term=ORDER_LINE.columns[2], cut=LARGEST_CELL),)
     assert dict(call.statement.values) == {"c0_0": 3, "c1_0": 7}
     assert call.statement.limit == 1

@@ -13,7 +13,6 @@ from dbtools.dialects.registered import (
     Enable,
     Registered,
     Registry,
-    RegistryRefused,
     Remove,
     Save,
 )
@@ -127,10 +126,10 @@ async def registry_of(connection: "asyncpg.Connection[asyncpg.Record]") -> Regis
         if not kept:
             return None
         if not kept[0]["readable"]:
-            raise RegistryRefused("The login may not read the registry.")
+            raise DatabaseUnavailable("The login may not read the registry.")
         if not (kept[0]["trusted"] and kept[0]["plain"]):
             owner = kept[0]["owner"]
-            raise RegistryRefused(
+            raise DatabaseUnavailable(
                 f"The registry is {owner}'s, who is neither the database's owner nor a role of the login, "
                 "or it is not as dbtools made it: it is not read."
             )

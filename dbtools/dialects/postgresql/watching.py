@@ -16,7 +16,6 @@ from dbtools.dialects.postgresql.fingerprint import ENDED, fingerprint
 from dbtools.dialects.postgresql.location import connect
 from dbtools.dialects.postgresql.registry import registry_of
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS
-from dbtools.dialects.registered import RegistryRefused
 from dbtools.dialects.watched import Look
 from dbtools.errors import DatabaseUnavailable
 
@@ -68,7 +67,10 @@ async def registry_watcher(url: str) -> AsyncIterator[Look]:
 async def _registry(connection: Any) -> Hashable:
     try:
         return await _answer(registry_of(connection))
-    except RegistryRefused as exc:
+    except DatabaseUnavailable as exc:
+        if exc.__cause__ is not None:
+            raise
+        # It is there, and not for this login, or not to be trusted: that may change as well.
         return str(exc)
 
 

@@ -1,0 +1,183 @@
+"""Watching: what is noticed leads to a refresh, what fails is told once, and all stays as it was."""
+
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import anyio
+import pytest
+
+from dbtools import errors
+from dbtools.catalog import Catalog
+from dbtools.dialects.watched import Look
+from dbtools.policy import Limits, Role
+from dbtools.results import ResultSet
+from dbtools.statement import Statement
+from dbtools.toolbox import DATABASE, Manner, Snapshot, Toolbox
+from dbtools.watch import Observed, Watch
+from tests.unit.shop import SALE
+
+FIRST = Catalog(tables=(SALE,), stamp="1")
+SECOND = Catalog(tables=(replace(SALE, comment="what was sold"),), stamp="2")
+
+
+class Executed:
+    """Stands in for the execution, which no test here needs."""
+
+    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+        """Answer with nothing."""
+        return ResultSet(outputs=(), rows=())
+
+    async def confirm(self, stamp: str) -> None:
+        """Confirm."""
+
+    async def is_current(self, stamp: str) -> bool:
+        """Take each schema for the current one."""
+        return True
+
+
+@dataclass
+class World:
+    """A database that changes, and what is heard of it."""
+
+    now: Catalog | errors.DbtoolsError = FIRST
+    looks: list[Hashable | errors.DbtoolsError] = field(default_factory=list)  #: then: of the current catalog
+    read: int = 0
+    opened: int = 0
+    told: list[str] = field(default_factory=list)
+    hear: Callable[[], None] = lambda: None
+    held: anyio.Event | None = None  #: what a refresh waits for
+    news: anyio.Condition = field(default_factory=anyio.Condition)
+
+    async def introspect(self) -> Catalog:
+        """Return what there is now."""
+        found = self.now
+        self.read += 1
+        await self._tell_all()
+        if self.held is not None:
+            await self.held.wait()
+        if isinstance(found, errors.DbtoolsError):
+            raise found
+        return found
+
+    @asynccontextmanager
+    async def open(self, hear: Callable[[], None]) -> AsyncIterator[Look]:
+        """Lend what looks."""
+        self.opened += 1
+        self.hear = hear
+        yield self.look
+
+    async def look(self) -> Hashable:
+        """Return the next stamp."""
+        await self._tell_all()
+        found = self.looks.pop(0) if self.looks else getattr(self.now, "stamp", "broken")
+        if isinstance(found, errors.DbtoolsError):
+            raise found
+        return found
+
+    async def _tell_all(self) -> None:
+        async with self.news:
+            self.news.notify_all()
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        """Wait until *happened*, which is looked at whenever something is asked."""
+        with anyio.fail_after(20):
+            async with self.news:
+                while not happened():
+                    await self.news.wait()
+
+
+@pytest.fixture
+async def world() -> World:
+    """Give a world."""
+    return World()
+
+
+@asynccontextmanager
+async def _watched(world: World, interval: float = 0.01) -> AsyncIterator[Toolbox]:
+    toolbox = Toolbox(world.introspect, Executed(), roles=(Role(),), manner=Manner())
+    await toolbox.snapshot()
+    watch = Watch(toolbox, [Observed(name=DATABASE, open=world.open, interval=interval)], world.told.append)
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch.run)
+        yield toolbox
+        group.cancel_scope.cancel()
+
+
+async def _stamp(toolbox: Toolbox) -> Hashable:
+    return (await toolbox.snapshot()).stamps[DATABASE]
+
+
+async def test_look_that_finds_another_stamp_leads_to_a_refresh(world: World) -> None:
+    async with _watched(world) as toolbox:
+        changes: list[Snapshot] = []
+        toolbox.subscribe(lambda snapshot, _: changes.append(snapshot))
+        world.now = SECOND
+        await world.until(lambda: bool(changes))
+
+        assert await _stamp(toolbox) == "2"
+        assert world.read == 2
+
+
+async def test_same_stamp_leads_to_none(world: World) -> None:
+    async with _watched(world):
+        for _ in range(5):
+            await world.until(lambda: True)
+            await world.look()
+
+    assert world.read == 1
+
+
+async def test_what_is_heard_during_a_refresh_leads_to_another(world: World) -> None:
+    async with _watched(world, interval=60) as toolbox:
+        await world.until(lambda: world.opened == 1)
+        world.held = anyio.Event()
+        world.now = SECOND
+        world.hear()
+        await world.until(lambda: world.read == 2)
+        world.now = replace(SECOND, stamp="3")
+        world.hear()
+        world.hear()
+        world.held.set()
+        await world.until(lambda: world.read == 3)
+        await toolbox.refresh()
+
+        assert await _stamp(toolbox) == "3"
+        assert world.read == 4
+
+
+async def test_refresh_that_fails_keeps_what_was_and_is_told_once(world: World) -> None:
+    async with _watched(world, interval=60) as toolbox:
+        await world.until(lambda: world.opened == 1)
+        world.now = errors.DatabaseUnavailable("The server is away.")
+        for number in (2, 3, 4):
+            world.hear()
+            await world.until(lambda number=number: world.read == number)  # type: ignore[misc]
+
+        assert await _stamp(toolbox) == "1"
+        assert world.told == ["What has changed cannot be read, and all stays as it was: The server is away."]
+
+        world.now = SECOND
+        world.hear()
+        await world.until(lambda: world.read == 5)
+        await toolbox.refresh()
+        assert await _stamp(toolbox) == "2"
+
+
+async def test_look_that_fails_is_told_once_and_opened_again(world: World) -> None:
+    gone = errors.DatabaseUnavailable("The server is away.")
+    world.looks = [gone, gone]
+    async with _watched(world):
+        world.now = SECOND
+        await world.until(lambda: world.read == 2)
+
+    assert world.opened == 3
+    assert world.told == ["database: changes are not seen for now: The server is away."]
+
+
+async def test_warning_that_is_new_is_told(world: World) -> None:
+    async with _watched(world):
+        world.now = replace(SECOND, warnings=("table x is left out.",))
+        await world.until(lambda: bool(world.told))
+
+    assert world.told == ["table x is left out."]
