@@ -1,13 +1,13 @@
 """The permitted queries that a registry keeps: the URL of a database in, entries by name out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from dbtools import errors
 from dbtools.column_types import quoted
 from dbtools.dialects import dialect_of
-from dbtools.dialects.registered import Disable, Enable, Registered, Registry, Remove, Save
+from dbtools.dialects.registered import Change, Disable, Enable, Registered, Registry, Remove, Save
 from dbtools.errors import listing, nearest
 
 LATEST = "registry_0001"  #: the revision of the tables that this release knows, as `migrations` name it
@@ -75,18 +75,21 @@ async def entry_of(url: str, name: str) -> Entry:
 async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, Entry]:
     """Keep *texts*, by the names of their queries, in the registry at *url*; return what it has of them then.
 
-    What is served as it is already gets no new version.
+    What has its text already gets no new version, which would push out the one before: it is only enabled.
     """
     before = await read_entries(url)
-    changed = [
-        Save(name=name, text=text)
-        for name, text in texts.items()
-        if name not in before or (before[name].current.text, before[name].current.enabled) != (text, True)
-    ]
-    if changed:
-        await dialect_of(url).change_registry(url, changed)
+    changes = [change for name, text in texts.items() for change in _changes(before.get(name), name, text)]
+    if changes:
+        await dialect_of(url).change_registry(url, changes)
     after = await read_entries(url)
     return {name: after[name] for name in texts}
+
+
+def _changes(entry: Entry | None, name: str, text: str) -> Sequence[Change]:
+    """Return what has the query *name*, which is *entry* now, served with *text*."""
+    if entry is None or entry.current.text != text:
+        return [Save(name=name, text=text)]
+    return [] if entry.current.enabled else [Enable(name=name)]
 
 
 async def remove(url: str, name: str) -> None:

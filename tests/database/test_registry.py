@@ -236,18 +236,20 @@ def test_version_before_is_kept_and_older_ones_go(registry: Place) -> None:
     assert registry.rows(f"select count(*) from {registry.table}") == [(2,)]
 
 
-def test_same_text_is_no_new_version_unless_it_is_disabled(registry: Place) -> None:
-    for _ in range(2):
-        anyio.run(add, registry.url, {"things": THINGS})
+def test_same_text_is_no_new_version_and_is_enabled_again(registry: Place) -> None:
+    for text in (THINGS.replace("All", "First"), THINGS, THINGS):
+        anyio.run(add, registry.url, {"things": text})
     same = anyio.run(entry_of, registry.url, "things")
     anyio.run(disable, registry.url, "things")
     disabled = anyio.run(entry_of, registry.url, "things")
     anyio.run(add, registry.url, {"things": THINGS})
     again = anyio.run(entry_of, registry.url, "things")
 
-    assert (same.current.version, same.previous) == (1, None)
-    assert (disabled.current.version, disabled.current.enabled) == (1, False)
-    assert (again.current.version, again.current.enabled) == (2, True)
+    assert (same.current.version, same.current.enabled) == (2, True)
+    assert (disabled.current.version, disabled.current.enabled) == (2, False)
+    assert (again.current.version, again.current.text, again.current.enabled) == (2, THINGS, True)
+    assert again.previous is not None
+    assert (again.previous.version, again.previous.text) == (1, THINGS.replace("All", "First"))
 
 
 def test_disabled_one_is_not_served_until_it_is_enabled(registry: Place, tmp_path: Path) -> None:
