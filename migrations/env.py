@@ -1,5 +1,6 @@
 """Alembic's entry: a URL, an engine or an open connection in, migrated tables out."""
 
+from collections.abc import Sequence
 from logging.config import fileConfig
 
 import anyio
@@ -9,62 +10,85 @@ from alembic.util import CommandError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dbtools.alembic import notify
+from dbtools.dialects.postgresql.trust import PATH, STRANGE
 
-#: A search path begins with the login's own schema: for a login named dbtools that of the registry, once it
-#: is there, and tables of the sample would go into it.
-SETTLE = """
-select pg_catalog.set_config('search_path', pg_catalog.string_agg(pg_catalog.quote_ident(name), ', '), false)
-from pg_catalog.unnest(pg_catalog.current_schemas(false)) as name
-where name <> 'dbtools'
-"""
-
-
-#: Whose triggers, rules or policies would run as the login that migrates. A superuser's are trusted.
-STRANGE = """
-select n.nspname || '.' || c.relname
-from pg_catalog.pg_class as c
-join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-join pg_catalog.pg_roles as r on r.oid = c.relowner
-where (n.nspname = 'dbtools' or c.relname = 'dbtools_version' and n.nspname = any(current_schemas(false)))
-    and c.relkind in ('r', 'p', 'v', 'm', 'f')
-    and not r.rolsuper
-    and not pg_catalog.pg_has_role(session_user, c.relowner, 'usage')
-union all
-select n.nspname::text
-from pg_catalog.pg_namespace as n
-join pg_catalog.pg_roles as r on r.oid = n.nspowner
-where n.nspname = 'dbtools'
-    and not r.rolsuper
-    and not pg_catalog.pg_has_role(session_user, n.nspowner, 'usage')
-union all
-select n.nspname || '.' || c.relname
+VERSION_TABLE = "dbtools_version"
+OWN_PATH = "select pg_catalog.current_setting('search_path')"
+SET_PATH = sa.text("select pg_catalog.set_config('search_path', :path, false)")
+#: Without an operator, since whose would run is not known yet.
+SCHEMAS = "select pg_catalog.unnest(pg_catalog.current_schemas(false))"
+VERSION_SCHEMAS = sa.text("""
+select n.nspname
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 where c.relname = 'dbtools_version'
-    and n.nspname = any(current_schemas(false))
-    and (c.relhasrules or c.relhastriggers or c.relrowsecurity)
-"""
+    and c.relkind = 'r'
+    and n.nspname = any(cast(:schemas as pg_catalog.name[]))
+""")
 
 
 def migrate(connection: sa.Connection) -> None:
     """Run the requested revisions on *connection*, each in a transaction of its own."""
-    if connection.dialect.name == "postgresql":
-        is_callers = connection.in_transaction()
-        strange = connection.exec_driver_sql(STRANGE).scalars().first()
-        if strange is not None:
-            raise CommandError(f"{strange} is somebody else's, or has triggers, which would run here")
-        connection.exec_driver_sql(SETTLE)
-        if not is_callers:
-            connection.commit()
+    if connection.dialect.name != "postgresql":
+        _run(connection, schema=None, own_schemas=())
+        return
+    is_callers = connection.in_transaction()
+    own_path = connection.exec_driver_sql(OWN_PATH).scalar_one()
+    own_schemas = _own_schemas(connection)
+    connection.execute(SET_PATH, {"path": PATH})
+    schema = _version_schema(connection, own_schemas)
+    if not is_callers:
+        connection.commit()
+    _run(connection, schema=schema, own_schemas=own_schemas)
+    connection.execute(SET_PATH, {"path": own_path})
+    if not is_callers:
+        connection.commit()
+
+
+def _run(connection: sa.Connection, *, schema: str | None, own_schemas: Sequence[str]) -> None:
     context.configure(
         connection=connection,
-        version_table="dbtools_version",
+        version_table=VERSION_TABLE,
+        version_table_schema=schema,
         transactional_ddl=True,
         transaction_per_migration=True,
         on_version_apply=notify,
+        own_schemas=own_schemas,  # for revisions, by the `opts` of their context
     )
     with context.begin_transaction():
         context.run_migrations()
+
+
+def _own_schemas(connection: sa.Connection) -> Sequence[str]:
+    """Return the schemas of the login's search path that tables may go into."""
+    names = connection.exec_driver_sql(SCHEMAS).scalars().all()
+    # A search path begins with the login's own schema: for a login named dbtools that of the registry, once
+    # it is there, and tables of the sample would go into it.
+    schemas = [name for name in names if name != "dbtools" and not name.startswith("pg_")]
+    if not schemas:
+        raise CommandError("the search path of the login has no schema")
+    return schemas
+
+
+def _version_schema(connection: sa.Connection, own_schemas: Sequence[str]) -> str:
+    """Return where the version table is, which is made here if need be; or raise CommandError."""
+    schemas = {"schemas": list(own_schemas)}
+    strange = connection.execute(sa.text(STRANGE), schemas).scalars().first()
+    if strange is not None:
+        raise CommandError(strange)
+    found = connection.execute(VERSION_SCHEMAS, schemas).scalars().all()
+    for schema in own_schemas:
+        if schema in found:
+            return schema
+    # Alembic would take one that somebody else has made since.
+    sa.Table(
+        VERSION_TABLE,
+        sa.MetaData(),
+        sa.Column("version_num", sa.String(32), nullable=False),
+        sa.PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+        schema=own_schemas[0],
+    ).create(connection, checkfirst=False)
+    return own_schemas[0]
 
 
 def migrate_engine(engine: sa.Engine | AsyncEngine) -> None:

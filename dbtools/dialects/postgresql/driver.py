@@ -43,6 +43,9 @@ from dbtools.statement import Output, QueryShape, Shape
 CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 
+#: Statements of migrations take long on large tables only, which the registry's are not.
+MIGRATING = "set statement_timeout = '60s'"
+
 MASKED_BYTES = 2**16  #: that a masked cell, which is read whole, is taken to have
 
 
@@ -66,9 +69,13 @@ class PostgresqlDriver:
 
     def open_engine(self, url: str) -> AsyncEngine:
         """Return an engine that may change the database at *url*."""
-        return create_async_engine(
-            "postgresql+asyncpg://", async_creator=lambda: location.connect(url), poolclass=sa.NullPool
-        )
+
+        async def connect() -> Any:
+            connection = await location.connect(url)
+            await connection.execute(MIGRATING)
+            return connection
+
+        return create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=sa.NullPool)
 
     async def casts(
         self, connection: Any, table: Table, condition: Fragment, session: Mapping[str, str]

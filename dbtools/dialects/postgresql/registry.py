@@ -7,6 +7,7 @@ from dataclasses import astuple
 import asyncpg
 
 from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.postgresql.trust import HAS_FOREIGN_TYPE, PIN, TRUSTED
 from dbtools.dialects.registered import (
     Change,
     Disable,
@@ -18,10 +19,10 @@ from dbtools.dialects.registered import (
 )
 from dbtools.errors import DatabaseUnavailable
 
-#: The tables, and whether the login may read them. The version table is where the search path led to, and has
-#: the owner of the queries. Types and policies of somebody else's would run their code.
-TABLES = """
-with registry as (
+#: The tables, and whether the login may read them. The version tables have the owner of the queries. Types
+#: and policies of somebody else's would run their code; the owner of a schema may put another table there.
+TABLES = f"""{TRUSTED},
+registry as (
     select c.oid, c.relowner
     from pg_catalog.pg_class as c
     join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
@@ -35,29 +36,19 @@ select
     pg_catalog.has_schema_privilege(n.oid, 'usage')
     and pg_catalog.has_table_privilege(c.oid, 'select') as readable,
     not c.relrowsecurity
-    and not exists (
-        select
-        from pg_catalog.pg_attribute as a
-        join pg_catalog.pg_type as t on t.oid = a.atttypid
-        where a.attrelid = c.oid
-            and a.attnum > 0
-            and not a.attisdropped
-            and t.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace
-    ) as plain,
-    o.rolsuper
-    or o.oid = d.datdba
-    or pg_catalog.pg_has_role(session_user, o.oid, 'usage') as trusted,
+    and not {HAS_FOREIGN_TYPE} as plain,
+    c.relowner in (select t.role from trusted as t)
+    and n.nspowner in (select t.role from trusted as t) as trusted,
     o.rolname::pg_catalog.text as owner
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 join pg_catalog.pg_roles as o on o.oid = c.relowner
-join pg_catalog.pg_database as d on d.datname = pg_catalog.current_database()
 join registry as r on r.oid = c.oid or r.relowner = c.relowner
 where c.oid = r.oid
     or c.relkind = 'r' and c.relname = 'dbtools_version'
 order by 1, 2
 """
-PATIENCE = "set local statement_timeout = 5000"
+PATIENCE = f"{PIN}; set local statement_timeout = 5000"
 REVISIONS = """
 select version_num::pg_catalog.text
 from {}
@@ -136,7 +127,8 @@ async def registry_of(connection: "asyncpg.Connection[asyncpg.Record]") -> Regis
         revisions = [
             revision
             for table in tables
-            if table["name"] == "dbtools_version" and table["readable"] and table["plain"]
+            if table["name"] == "dbtools_version"
+            and all(table[fact] for fact in ("readable", "plain", "trusted"))
             for (revision,) in await connection.fetch(REVISIONS.format(table["place"]))
         ]
         queries = [Registered(**record) for record in await connection.fetch(QUERIES)]
@@ -146,6 +138,7 @@ async def registry_of(connection: "asyncpg.Connection[asyncpg.Record]") -> Regis
 async def change_registry(url: str, changes: Sequence[Change]) -> None:
     """Make all *changes* in the registry in the database at *url*, or none."""
     async with _connection(url, "The registry cannot be written") as connection, connection.transaction():
+        await connection.execute(PIN)
         await connection.execute(LOCK)
         for change in changes:
             for statement, number in STATEMENTS[type(change)]:

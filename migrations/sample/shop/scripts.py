@@ -1,7 +1,8 @@
 """What a revision of the sample does to a database: a file of SQL or rows in, nothing out."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from json import dumps
@@ -11,6 +12,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from alembic import op
 
+from dbtools.dialects.postgresql.trust import PIN
 from migrations.sample.shop.tables import Json
 
 FOLDER = Path(__file__).parent.parent
@@ -20,9 +22,10 @@ def run(name: str) -> None:
     """Run the statements of *name*, in the file for the dialect of the database."""
     connection = op.get_bind()
     path = FOLDER / f"{name}.{connection.dialect.name}.sql"
-    for statement in re.split(r";\s*$", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
-        if statement.strip():
-            connection.exec_driver_sql(statement.strip())
+    with _naming(connection, None):
+        for statement in re.split(r";\s*$", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            if statement.strip():
+                connection.exec_driver_sql(statement.strip())
 
 
 def insert(rows: Mapping[str, Sequence[NamedTuple]], schema: str | None = None) -> None:
@@ -33,7 +36,8 @@ def insert(rows: Mapping[str, Sequence[NamedTuple]], schema: str | None = None) 
     for table, values in rows.items():
         columns: list[sa.ColumnClause[object]] = [sa.column(name) for name in values[0]._fields]
         records = [{name: stored(value) for name, value in row._asdict().items()} for row in values]
-        connection.execute(sa.insert(sa.table(table, *columns, schema=schema)), records)
+        with _naming(connection, schema):
+            connection.execute(sa.insert(sa.table(table, *columns, schema=schema)), records)
 
 
 def delete(rows: Mapping[str, Sequence[NamedTuple]], schema: str | None = None) -> None:
@@ -43,7 +47,21 @@ def delete(rows: Mapping[str, Sequence[NamedTuple]], schema: str | None = None) 
     for table, values in rows.items():
         key: sa.ColumnClause[object] = sa.column(values[0]._fields[0])
         gone = key.in_([row[0] for row in values])
-        connection.execute(sa.delete(sa.table(table, key, schema=schema)).where(gone))
+        with _naming(connection, schema):
+            connection.execute(sa.delete(sa.table(table, key, schema=schema)).where(gone))
+
+
+@contextmanager
+def _naming(connection: sa.Connection, schema: str | None) -> Iterator[None]:
+    """Let names without a schema be looked up where the login does, unless there is a *schema*."""
+    if connection.dialect.name == "sqlite" or schema is not None:
+        yield
+        return
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    path = ", ".join(quote(name) for name in op.get_context().opts["own_schemas"])
+    connection.exec_driver_sql(f"set local search_path = {path}")
+    yield
+    connection.exec_driver_sql(PIN)
 
 
 def _as_sqlite(value: object) -> object:
