@@ -44,7 +44,7 @@ from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 left join pg_catalog.pg_description as d
     on d.objoid = c.oid
-    and d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass
+    and d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
     and d.objsubid = 0
 where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and not c.relispartition
@@ -54,7 +54,7 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and not exists (
         select
         from pg_catalog.pg_depend as e
-        where e.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
+        where e.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
             and e.objid = c.oid
             and e.objsubid = 0
             and e.deptype = 'e'
@@ -85,7 +85,7 @@ left join pg_catalog.pg_attrdef as e
     and e.adnum = a.attnum
 left join pg_catalog.pg_description as d
     on d.objoid = a.attrelid
-    and d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass
+    and d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
     and d.objsubid = a.attnum
 where a.attrelid = any($1::pg_catalog.oid[])
     and a.attnum > 0
@@ -295,7 +295,7 @@ select
 from {CONSTRAINT}
 where k.conrelid = any($1::pg_catalog.oid[])
     and (
-        k.contype = 'f' and k.conparentid = 0 and not k.periodic
+        k.contype = 'f' and k.conparentid = '0' and not k.periodic
         or k.contype = 'c' and k.convalidated and not k.connoinherit
         or k.contype = 'n' and not k.convalidated
     )
@@ -308,7 +308,7 @@ with types (number, name) as (
     select
         t.oid,
         case n.nspname
-            when 'pg_catalog' then 'pg_catalog.' || t.typname
+            when 'pg_catalog' then 'pg_catalog.' || t.typname::pg_catalog.text
             else pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(t.typname)
         end
     from pg_catalog.pg_type as t
@@ -319,7 +319,7 @@ select
     l.name as left_type,
     r.name as right_type
 from pg_catalog.pg_operator as o
-join pg_catalog.pg_proc as f on f.oid = o.oprcode
+join pg_catalog.pg_proc as f on f.oid = o.oprcode::pg_catalog.oid
 join types as l on l.number = o.oprleft
 join types as r on r.number = o.oprright
 where o.oid = any($1::pg_catalog.oid[])

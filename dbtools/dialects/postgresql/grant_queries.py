@@ -69,21 +69,21 @@ select distinct
     end as closed_function
 from pg_catalog.pg_rewrite as r
 join pg_catalog.pg_depend as d
-    on d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass
+    on d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass::pg_catalog.oid
     and d.objid = r.oid
 left join pg_catalog.pg_operator as o
-    on d.refclassid = 'pg_catalog.pg_operator'::pg_catalog.regclass
+    on d.refclassid = 'pg_catalog.pg_operator'::pg_catalog.regclass::pg_catalog.oid
     and o.oid = d.refobjid
 left join pg_catalog.pg_proc as f
-    on d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass
+    on d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid
     and f.oid = d.refobjid
-    or f.oid = o.oprcode
+    or f.oid = o.oprcode::pg_catalog.oid
 left join pg_catalog.pg_namespace as m on m.oid = f.pronamespace
 left join pg_catalog.pg_type as t
-    on d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass
+    on d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass::pg_catalog.oid
     and t.oid = d.refobjid
 left join pg_catalog.pg_collation as l
-    on d.refclassid = 'pg_catalog.pg_collation'::pg_catalog.regclass
+    on d.refclassid = 'pg_catalog.pg_collation'::pg_catalog.regclass::pg_catalog.oid
     and l.oid = d.refobjid
 join pg_catalog.pg_namespace as n
     on n.oid = coalesce(o.oprnamespace, f.pronamespace, t.typnamespace, l.collnamespace)
@@ -117,7 +117,7 @@ with recursive wanted (type) as (
             and a.attnum > 0
             and not a.attisdropped
     ) as part (type)
-    where part.type <> 0
+    where part.type <> '0'
 )
 select distinct n.nspname::text as schema
 from wanted as w
@@ -194,13 +194,13 @@ cross join lateral pg_catalog.aclexplode(
     coalesce(d.datacl, pg_catalog.acldefault('d', d.datdba))
 ) as p
 where d.datname = pg_catalog.current_database()
-    and p.grantee = 0
+    and p.grantee = '0'
     and p.privilege_type <> 'CONNECT'
 union all
 select 'create', 'schema', null, n.nspname::text
 from pg_catalog.pg_namespace as n
 cross join lateral pg_catalog.aclexplode(n.nspacl) as p
-where p.grantee = 0
+where p.grantee = '0'
     and p.privilege_type = 'CREATE'
     and not pg_catalog.starts_with(n.nspname::text, 'pg_')
 union all
@@ -214,14 +214,14 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
         exists (
             select
             from pg_catalog.aclexplode(c.relacl) as p
-            where p.grantee = 0
+            where p.grantee = '0'
         )
         or exists (
             select
             from pg_catalog.pg_attribute as a
             cross join lateral pg_catalog.aclexplode(a.attacl) as p
             where a.attrelid = c.oid
-                and p.grantee = 0
+                and p.grantee = '0'
         )
     )
 order by 2, 3, 4, 1

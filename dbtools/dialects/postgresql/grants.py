@@ -159,7 +159,7 @@ async def _add_filter(
                 hint="Name a URL with a login that may: `grant temporary on database` lets one.",
             ) from exc
         raise
-    number = await connection.fetchval("select 'pg_temp.dbtools_filter'::regclass::oid")
+    number = await connection.fetchval("select 'pg_temp.dbtools_filter'::pg_catalog.regclass::pg_catalog.oid")
     await _add_views(connection, reads, [number])
 
 

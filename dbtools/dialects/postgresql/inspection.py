@@ -155,7 +155,7 @@ cross join lateral (
     select exists (
         select
         from pg_catalog.pg_depend as d
-        where d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass
+        where d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid
             and d.objid = f.oid
             and d.deptype = 'e'
     ) as known

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -38,7 +39,7 @@ def dsn_of(url: str) -> str:
 async def connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
     """Open a connection to *url*, or raise DatabaseUnavailable with what can be done."""
     try:
-        return await asyncpg.connect(
+        connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
             dsn_of(url), server_settings=SETTINGS, timeout=CONNECT_TIMEOUT, statement_cache_size=256
         )
     except (
@@ -49,6 +50,18 @@ async def connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
         ValueError,
     ) as exc:
         raise unavailable(exc) from exc
+    _fit_types(connection)
+    return connection
+
+
+def _fit_types(connection: Any) -> None:
+    """Have the driver ask for unknown types with what fits exactly, so that nothing else on the path does.
+
+    Until asyncpg, 0.32 for now, does so itself.
+    """
+    query = getattr(connection, "_intro_query", "")
+    fitting = query.replace("!= 0", "!= '0'").replace("array_agg(", "pg_catalog.array_agg(")
+    connection._intro_query = fitting
 
 
 def unavailable(exc: Exception) -> errors.DatabaseUnavailable:

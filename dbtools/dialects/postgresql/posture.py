@@ -25,7 +25,7 @@ relations as materialized (
     select
         c.oid,
         c.relkind as kind,
-        n.nspname || '.' || c.relname as name,
+        n.nspname::pg_catalog.text || '.' || c.relname::pg_catalog.text as name,
         c.relowner as owner,
         c.relacl as privileges
     from pg_catalog.pg_class as c
@@ -76,7 +76,7 @@ facts (fact, name, role) as (
     select g.fact, g.name::text, coalesce(i.rolname::text, session_user::text)
     from granted as g
     left join identities as i on i.oid = g.role
-    where g.role = 0
+    where g.role = '0'
         or i.oid is not null
     union all
     select f.fact, i.rolname::text, i.rolname::text
