@@ -27,12 +27,15 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = url
         self._dialect = dialect_of(url)
+        self._reader = self._dialect.Reader(url)
         self._driver: Driver | None = None
         self._pool: Pool | None = None
         self._opening = anyio.Lock()
 
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return what the database holds now, as it is seen with the settings *session*; or raise Refused."""
+        if not session:
+            return await self._reader.read(selection)
         return await self._dialect.introspect(self.url, selection, session)
 
     async def grants(self, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:
@@ -88,5 +91,6 @@ class Database:
 
     async def close(self) -> None:
         """Close every connection."""
+        await self._reader.close()
         if self._pool is not None:
             await self._pool.close()

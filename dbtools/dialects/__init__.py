@@ -46,11 +46,22 @@ class CallWriter(Protocol):
         """Close what is open."""
 
 
+class Reader(Protocol):
+    """What reads the catalog of a database again and again."""
+
+    async def read(self, selection: Selection) -> Catalog:
+        """Return what the database holds now, or raise DatabaseUnavailable."""
+
+    async def close(self) -> None:
+        """Close what is open."""
+
+
 class Dialect(Protocol):
     """The half of a dialect that reads catalogs and registries."""
 
     lexis: Lexis
     INTERVAL: float  #: seconds between two looks whether something has changed
+    Reader: Callable[[str], Reader]  #: of the database at a URL
     ANNOUNCEMENT: str | None  #: the statement by which a migration tells of itself
     WATCH_SCRIPT: str | None  #: with which the database tells of changes by itself
 

@@ -6,6 +6,7 @@ They say what `describe_tables` does, of what the role sees, and are read under 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from dbtools.catalog import Table
 from dbtools.links import SCHEMA, schema_uri
 from dbtools.results import Media, ResultSet
 from dbtools.tools.definition import Setting
@@ -53,18 +54,17 @@ def define_resources(setting: Setting) -> Iterator[Resource]:
 
 def updated_resources(before: Setting, after: Setting) -> Iterator[str]:
     """Yield the addresses of what is there *before* and *after*, and says something else then."""
-    old, new = _told(before), _told(after)
-    if old and new and old != new:
+    old = dict(zip(before.labels, before.catalog.tables, strict=True))
+    new = dict(zip(after.labels, after.catalog.tables, strict=True))
+    other = [label for label, table in new.items() if label in old and _differs(old[label], table)]
+    if old and new and (other or old.keys() != new.keys()):
         yield SCHEMA
-    yield from (schema_uri(label) for label, table in new.items() if old.get(label, table) != table)
+    yield from map(schema_uri, other)
 
 
-def _told(setting: Setting) -> Mapping[str, object]:
-    """Return what is told of tables, by label; numbers of rows change all the time."""
-    tables = setting.catalog.tables
-    return {
-        label: replace(each, row_estimate=None) for label, each in zip(setting.labels, tables, strict=True)
-    }
+def _differs(before: Table, after: Table) -> bool:
+    """Return whether something else is told of a table; its number of rows changes all the time."""
+    return before != after and before != replace(after, row_estimate=before.row_estimate)
 
 
 @dataclass(frozen=True, kw_only=True)

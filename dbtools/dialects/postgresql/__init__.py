@@ -11,6 +11,7 @@ from dbtools.dialects.postgresql.grants import write_script
 from dbtools.dialects.postgresql.inspection import inspector
 from dbtools.dialects.postgresql.introspection import check_version, read_catalog
 from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.postgresql.reading import Reader
 from dbtools.dialects.postgresql.registry import change_registry, read_registry
 from dbtools.dialects.postgresql.session import apply
 from dbtools.dialects.postgresql.syntax import lexis
@@ -22,6 +23,7 @@ __all__ = [
     "ANNOUNCEMENT",
     "INTERVAL",
     "WATCH_SCRIPT",
+    "Reader",
     "change_registry",
     "grants",
     "inspector",

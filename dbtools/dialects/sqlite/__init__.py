@@ -20,6 +20,7 @@ __all__ = [
     "ANNOUNCEMENT",
     "INTERVAL",
     "WATCH_SCRIPT",
+    "Reader",
     "change_registry",
     "grants",
     "inspector",
@@ -39,6 +40,20 @@ WATCH_SCRIPT: str | None = None
 async def install_watch(url: str) -> None:
     """Raise ConfigurationError: a file tells nobody."""
     raise ConfigurationError("A database file tells nobody of changes.")
+
+
+class Reader:
+    """Reads the catalog of a file again and again, each time on a connection of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def read(self, selection: Selection) -> Catalog:
+        """Return what the file holds now, or raise DatabaseUnavailable."""
+        return await introspect(self._url, selection, {})
+
+    async def close(self) -> None:
+        """Do nothing: nothing stays open."""
 
 
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
