@@ -5,7 +5,7 @@ runs the file by hand, it is a comment, so the marks may be taken for a blank.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dbtools.parameters import Fragment, Kind, Lexis, Parameter, SqlError, Token, scan, tokenize
 
@@ -241,10 +241,22 @@ def _clause_problem(tokens: Sequence[Token], fragment: Fragment, always: Collect
 def places_of(sql: str, lexis: Lexis) -> dict[Parameter, int]:
     """Return where in *sql*, which `read_body` takes, each parameter first stands, in clauses too."""
     places: dict[Parameter, int] = {}
-    for token in tokenize(sql, lexis):
-        text, start = inside(token) if is_clause(token) else (token.text, token.offset)
-        for each in tokenize(text, lexis) if is_clause(token) else [token]:
-            offset = start + each.offset if is_clause(token) else start
-            if each.kind is Kind.PARAMETER:
-                places.setdefault(Parameter(each.text[1:]), offset)
+    for token in _all_tokens(sql, lexis):
+        if token.kind is Kind.PARAMETER:
+            places.setdefault(Parameter(token.text[1:]), token.offset)
     return places
+
+
+def quotes_of(sql: str, lexis: Lexis) -> tuple[str, ...]:
+    """Return what stands in quotes in *sql*, which `read_body` takes, in clauses too."""
+    return tuple(token.text for token in _all_tokens(sql, lexis) if token.kind is Kind.QUOTED)
+
+
+def _all_tokens(sql: str, lexis: Lexis) -> Iterator[Token]:
+    """Yield the tokens of *sql*, and instead of a clause those in it."""
+    for token in tokenize(sql, lexis):
+        if not is_clause(token):
+            yield token
+            continue
+        text, start = inside(token)
+        yield from (replace(each, offset=start + each.offset) for each in tokenize(text, lexis))

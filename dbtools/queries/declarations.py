@@ -1,7 +1,7 @@
 """What a query declares. `NAME: TYPE[?] [options] [= default]  text` in, a QueryParameter out."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dbtools.column_types import quoted
@@ -16,13 +16,18 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 DECLARED = re.compile(rf"({NAME.pattern}):[ \t]*")
 TYPE = re.compile(r"(?P<name>[A-Za-z]\w*)(?P<array>\[\])?(?P<optional>\?)?(?!\S)")
 QUOTED = r"'(?:[^']|'')*+'(?!')"
-CHOICE = rf"{QUOTED}|[^\s,'()]+"
-OPTION = re.compile(
+CHOICE = rf"{QUOTED}|[^\s,'\"()][^\s,'()]*+"
+WRITTEN = (
     rf" (?:(?P<pattern>pattern) (?P<regex>{QUOTED})"
     rf"|in ?\((?P<in>\s*(?:{CHOICE})\s*(?:,\s*(?:{CHOICE})\s*)*+)\)"
     rf"|(?P<bound>min|max) (?P<limit>{QUOTED}|[^\s']\S*+)"
-    rf"|= ?(?P<default>{QUOTED}|[^\s']\S*+))(?!\S)"
+    rf"|= ?(?P<default>{QUOTED}|[^\s']\S*+))"
 )
+OPTION = re.compile(rf"{WRITTEN}(?!\S)")
+#: The mark of what may be left out, behind all that comes after the type.
+LATE_MARK = re.compile(rf"(?:{WRITTEN})?\s*\?(?!\S)")
+#: A value in double quotes, which are names in SQL, and in JSON belong to the value.
+DOUBLE_QUOTES = re.compile(rf' (?:= ?|(?:min|max|pattern) |in ?\(\s*(?:(?:{CHOICE})\s*,\s*)*+)"')
 #: What follows the options: an end, or blanks and a text.
 REST = re.compile(r"[ \t]*$|(?:[ \t]{2,}|\t)(?P<text>.*)", re.DOTALL)
 #: A text that begins like this is an option whose writer put two blanks before it.
@@ -34,6 +39,8 @@ WANTED: Mapping[str, str] = {
     "pattern": "pattern '^[A-Z]+$'",
     "=": "= value, or = 'a value' in quotes, as the last before the text",
 }
+LIST_WANTED = """a list's default is JSON, such as '[1, 2]' or '["a", "b"]'"""
+DEFAULT_WANTED = f"a default with blanks stands in quotes, such as 'a value'; {LIST_WANTED}"
 #: What other systems call the types.
 ALIASES: Mapping[str, ParameterType] = {
     **dict.fromkeys(("int", "bigint", "smallint", "int4", "int8"), ParameterType.INTEGER),
@@ -94,7 +101,7 @@ def _parameter(name: str, text: str, source: Source) -> QueryParameter:
     written = TYPE.match(text)
     type = _type(text, written)
     assert written is not None
-    options, description = _options(text[written.end() :])
+    options, description = _options(text[written.end() :], type)
     parameter = QueryParameter(
         name=name,
         type=type,
@@ -124,14 +131,16 @@ def _type(text: str, written: re.Match[str] | None) -> ParameterType:
     raise ValueError(f"{quoted(name)} is no type. {meant}{types}")
 
 
-def _options(text: str) -> tuple[Mapping[str, str], str]:
-    """Return the options at the beginning of *text*, by their keywords, and the text after them."""
+def _options(text: str, type: ParameterType) -> tuple[Mapping[str, str], str]:
+    """Return the options of a *type* at the beginning of *text*, by their keywords, and the text after."""
     options: dict[str, str] = {}
     while not (rest := REST.match(text)):
+        if DOUBLE_QUOTES.match(text) and type is not ParameterType.JSON:
+            raise ValueError(f"{quoted(text.strip())}: values stand in single quotes, such as 'a value'")
         option = OPTION.match(text)
         if option is None:
-            raise ValueError(_unreadable(text.strip()))
-        keyword, value = _option(option)
+            raise ValueError(_unreadable(text, type, options))
+        keyword, value = _option(option, type)
         if keyword in options:
             raise ValueError(f"{keyword} is there twice")
         if "=" in options:
@@ -147,19 +156,32 @@ def _options(text: str) -> tuple[Mapping[str, str], str]:
     return options, description
 
 
-def _option(found: re.Match[str]) -> tuple[str, str]:
+def _option(found: re.Match[str], type: ParameterType) -> tuple[str, str]:
     if found["pattern"]:
         return "pattern", _unquoted(found["regex"])
     if found["in"] is not None:
         return "in", found["in"]
+    value = str(found["limit"] or found["default"])
+    if value.endswith("?") and type is not ParameterType.TEXT:
+        raise ValueError(f"{quoted(value)}: {_marked(type)}")
     if found["bound"]:
-        return found["bound"], _unquoted(found["limit"])
-    if found["default"] == "null":
+        return found["bound"], _unquoted(value)
+    if value == "null":
         raise ValueError("null is no default: for a parameter that may be left out write ? after the type")
-    return "=", _unquoted(found["default"])
+    return "=", _unquoted(value)
 
 
-def _unreadable(text: str) -> str:
+def _marked(type: ParameterType) -> str:
+    return f"? stands right behind the type: {type}?"
+
+
+def _unreadable(text: str, type: ParameterType, before: Collection[str]) -> str:
+    """Return what is wrong with *text*, which is no option, behind the options *before* it."""
+    late, text = LATE_MARK.match(text), text.strip()
+    if late:
+        return f"{quoted(text)}: {_marked(type)}"
+    if "=" in before:
+        return f"{quoted(text)} comes after the default: {DEFAULT_WANTED}"
     for keyword, wanted in WANTED.items():
         if re.match(rf"{keyword}(?!\w)", text):
             return f"{quoted(text)} cannot be read: wants {wanted}"
@@ -209,7 +231,7 @@ def _defaults(parameter: QueryParameter) -> Iterator[str]:
     try:
         yield from items_of(parameter.default, parameter.type)
     except ValueError as exc:
-        raise ValueError(f"default: {exc}") from exc
+        raise ValueError(f"default: {exc}: {LIST_WANTED}") from exc
 
 
 def _named(place: str, text: str, parameter: QueryParameter) -> object:

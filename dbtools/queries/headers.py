@@ -34,6 +34,8 @@ FORMS: Mapping[str, str] = {
 KEYED = re.compile(r"-- (?P<key>[a-z][a-z0-9_]*):(?!//|:)(?P<value>.*)", re.DOTALL)
 DECLARATION = re.compile(r"-- param (?P<value>.*)", re.DOTALL)
 CONTINUATION = re.compile(r"--[ \t]{3,}(?P<text>\S.*)", re.DOTALL)
+#: With fewer blanks, and yet more than those of an ordinary comment.
+NEAR_CONTINUATION = re.compile(r"--(?:[ \t]{2}|\t)\S.*", re.DOTALL)
 WORDS = re.compile(r"--(?P<gap>\s*)(?P<first>[A-Za-z][\w-]*)(?P<rest>.*)", re.DOTALL)
 COLON = re.compile(r"\s*:(?!//|:)")
 SECOND = re.compile(r"\s+(?P<second>\w+)\s*:(?!//|:)")
@@ -88,6 +90,9 @@ def read_header(lines: Sequence[CommentLine], file: str) -> Header:
                 header.description = f"{header.description} {_continued(more['text'])}".strip()
                 continue
             found = _recognised(each)
+            if described == each.line - 1 and not each.indented and NEAR_CONTINUATION.fullmatch(each.text):
+                described = each.line
+                raise Mistake("a description goes on in lines that begin with -- and three blanks")
             if found is not None:
                 _take(header, *found, source=Source(file=file, line=each.line), first=first)
             described = each.line if found and found[0] == DESCRIPTION else None

@@ -8,19 +8,20 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import PurePath
 
 from dbtools.column_types import quoted
 from dbtools.errors import nearest
-from dbtools.parameters import UNWRITABLE, Kind, Lexis, Parameter, SqlError, Token, tokenize
+from dbtools.parameters import CLAIMS, UNWRITABLE, Kind, Lexis, Parameter, SqlError, Token, tokenize
 from dbtools.policy import Finding, Source
-from dbtools.queries.bodies import OPENING, Body, is_clause, places_of, read_body
+from dbtools.queries.bodies import OPENING, Body, is_clause, places_of, quotes_of, read_body
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
 
 MOST_ATTEMPTS = 1000  #: to go on after an error, before what is left of a query is taken for SQL
 BEGINNING = re.compile(r"-- name:[ \t]*(?P<name>[^\r\n]*)")
+DOTTED = re.compile(r"\.([A-Za-z_]\w*)")
 BEGINS = "write -- name: NAME where the line begins: only that begins a query"
 
 
@@ -224,6 +225,7 @@ def _query(part: _Part, name: str, file: str, lexis: Lexis) -> tuple[Query | Non
         return None, mistakes
     places = {each: part.line_of(start + offset) for each, offset in places_of(sql, lexis).items()}
     mistakes += _undeclared(header, body, places)
+    mistakes += _unused(header, places, quotes_of(sql, lexis))
     source = Source(file=file, line=part.line)
     return _made(header, name, body, source, part.line_of(start)), mistakes
 
@@ -284,15 +286,36 @@ def _stands_alone(text: str, offset: int) -> bool:
 
 
 def _undeclared(header: Header, body: Body, places: Mapping[Parameter, int]) -> Iterator[tuple[int, str]]:
-    """Yield the parameters that only the header or only the SQL has."""
+    """Yield the parameters that only the SQL has."""
     names = [each.name for each in header.parameters]
+    dotted = dict(_dotted(body))
     for parameter in body.parameters:
-        if parameter.claim is None and parameter.name not in {*names, *header.mentioned}:
-            meant = nearest(parameter.name, names)
-            yield (
-                places[parameter],
-                f"{parameter} is not declared. {meant}Write -- param {parameter.name}: TYPE  text",
-            )
+        if parameter.claim is not None or parameter.name in {*names, *header.mentioned}:
+            continue
+        meant = f"{nearest(parameter.name, names)}Write -- param {parameter.name}: TYPE  text"
+        problem = f"{parameter} is not declared. {meant}"
+        if claim := dotted.get(parameter):
+            problem = f"{parameter}.{claim} is no parameter. What is known of the caller is :{CLAIMS}.{claim}"
+        yield places[parameter], problem
+
+
+def _dotted(body: Body) -> Iterator[tuple[Parameter, str]]:
+    """Yield the parameters that are written as claims are, with the name behind the dot."""
+    for part in body.parts:
+        for piece, behind in pairwise(part.pieces):
+            if isinstance(piece, Parameter) and isinstance(behind, str) and (name := DOTTED.match(behind)):
+                yield piece, name[1]
+
+
+def _unused(
+    header: Header, places: Collection[Parameter], quotes: Collection[str]
+) -> Iterator[tuple[int, str]]:
+    """Yield the parameters that only the header has."""
     for each in header.parameters:
-        if Parameter(each.name) not in places:
-            yield each.source.line or 1, f"param {each.name}: the SQL has no :{each.name}"
+        written = Parameter(each.name)
+        if written in places:
+            continue
+        problem = f"the SQL has no {written}"
+        if any(re.search(rf"{written}(?!\w)", quote) for quote in quotes):
+            problem = f"{written} stands within quotes, as a part of the text: write '%' || {written} || '%'"
+        yield each.source.line or 1, f"param {each.name}: {problem}"

@@ -57,3 +57,24 @@ select id from customers
 
 -- name: undescribed
 select id from customers
+
+-- name: nearly_a_claim
+-- description: Of a claim that is not written as one.
+select id from customers where tenant = :claim.tenant
+
+-- name: within_quotes
+-- description: Of a parameter that is a part of a text.
+-- param word: text
+select id from customers where name like '%:word%'
+
+-- name: cut_short
+-- description: A text that goes on
+--  with two blanks.
+select id from customers
+
+-- name: double_quotes
+-- description: Of values that are quoted like names.
+-- param country: text in (PT, "JP")?
+-- param ids: integer[] = [1, 2]
+-- param since: text in (new, old)?
+select id from customers where country = :country

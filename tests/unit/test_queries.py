@@ -176,6 +176,11 @@ def test_what_is_not_written_is_not_limited() -> None:
             id="quoted default",
         ),
         pytest.param(
+            'a: text in (5", 6", What?) = What?',
+            QueryParameter(name="a", type=ParameterType.TEXT, choices=('5"', '6"', "What?"), default="What?"),
+            id="marks that end a value",
+        ),
+        pytest.param(
             "a: text = ''", QueryParameter(name="a", type=ParameterType.TEXT, default=""), id="empty default"
         ),
         pytest.param(
@@ -222,7 +227,7 @@ def test_what_is_not_written_is_not_limited() -> None:
             id="pattern",
         ),
         pytest.param(
-            """a: text[] in (a, "b", 'c d') = '["a", "c d"]'""",
+            """a: text[] in (a, '"b"', 'c d') = '["a", "c d"]'""",
             QueryParameter(
                 name="a",
                 type=ParameterType.TEXT,
@@ -313,7 +318,16 @@ def test_value_of_another_type_is_refused(type: str, value: str) -> None:
         pytest.param("a text", "param 'a text': wants -- param NAME: TYPE  text.", id="no colon"),
         pytest.param("a : text", "param 'a : text': wants -- param NAME: TYPE  text.", id="blank"),
         pytest.param("a:", "param a: '' begins with no type such as text, text? or text[].", id="nothing"),
-        pytest.param("a: text ?", "param a: '?' is no option: in, min, max, pattern, = come", id="late ?"),
+        pytest.param("a: text ?", "param a: '?': ? stands right behind the type: text?", id="late ?"),
+        pytest.param(
+            "a: text in (G, PG)?", "param a: 'in (G, PG)?': ? stands right behind the", id="? after in"
+        ),
+        pytest.param(
+            "a: date max 2024-12-31?", "param a: '2024-12-31?': ? stands right behind the", id="? after max"
+        ),
+        pytest.param("a: date max '2024-12-31'?", "param a: 'max '2024-12-31'?': ? stands", id="? after '"),
+        pytest.param("a: integer = 5?", "param a: '5?': ? stands right behind the type: int", id="? after ="),
+        pytest.param("a: text = x ?  T", "param a: '?  T': ? stands right behind the type:", id="last ?"),
         pytest.param("a: text?[]", "param a: 'text?[]' begins with no type", id="? before []"),
         pytest.param("a: txt", "param a: 'txt' is no type. Did you mean text? Types: integer,", id="typo"),
         pytest.param("a: Text", "param a: 'Text' is no type. Did you mean text? Types:", id="capital"),
@@ -336,7 +350,34 @@ def test_value_of_another_type_is_refused(type: str, value: str) -> None:
             "a: text = 'x'y", "param a: '= 'x'y' cannot be read: wants = value, or", id="after quote"
         ),
         pytest.param("a: text = ", "param a: '=' cannot be read: wants = value, or", id="no default"),
-        pytest.param("a: text = x y", "param a: 'y' is no option", id="default of two words"),
+        pytest.param(
+            "a: text = x y",
+            "param a: 'y' comes after the default: a default with blanks stands in quotes, such as 'a value'",
+            id="default of two words",
+        ),
+        pytest.param(
+            "a: integer[] = [1, 2]  Ids.",
+            "param a: '2]  Ids.' comes after the default: a default with blanks stands in quotes, "
+            "such as 'a value'; a list's default is JSON, such as '[1, 2]'",
+            id="list of two words",
+        ),
+        pytest.param("a: integer[] = (1, 2)", "param a: '2)' comes after the default:", id="brackets"),
+        pytest.param('a: json = {"a": 1}', "param a: '1}' comes after the default:", id="object"),
+        pytest.param(
+            'a: text in (Rock, "R&B/Soul")',
+            """param a: 'in (Rock, "R&B/Soul")': values stand in single quotes, such as 'a value'.""",
+            id="double quotes",
+        ),
+        pytest.param(
+            'a: text = "x y"  T', "param a: '= \"x y\"  T': values stand in single quotes", id="in default"
+        ),
+        pytest.param(
+            'a: date min "2024-01-01"', "param a: 'min \"2024-01-01\"': values stand in", id="in min"
+        ),
+        pytest.param(
+            'a: date max "2024-01-01"', "param a: 'max \"2024-01-01\"': values stand in", id="in max"
+        ),
+        pytest.param('a: text pattern "x"', "param a: 'pattern \"x\"': values stand in", id="in pattern"),
         pytest.param("a: text = null", "param a: null is no default: for a parameter that may", id="null"),
         pytest.param("a: integer = 5 min 1", "param a: min comes after the default, which is", id="last"),
         pytest.param("a: integer min 1 min 2", "param a: min is there twice.", id="twice"),
@@ -389,7 +430,10 @@ def test_value_of_another_type_is_refused(type: str, value: str) -> None:
         pytest.param(r"a: text pattern '(a)\1'", "param a: pattern: ", id="backreference"),
         pytest.param("a: text pattern '^b' = ab", "param a: default: 'ab' does not match the", id="match"),
         pytest.param(
-            "a: integer[] = 5", "param a: default: '5' is not a JSON array in which each", id="item"
+            "a: integer[] = 5",
+            "param a: default: '5' is not a JSON array in which each item is an integer of 64 bits such as "
+            "42: a list's default is JSON, such as '[1, 2]'",
+            id="item",
         ),
         pytest.param("a: integer[] = [1", "param a: default: '[1' is not a JSON array in", id="no JSON"),
         pytest.param("a: integer[] = [1.5]", "param a: default: '1.5' is not an integer", id="bad item"),
@@ -465,7 +509,8 @@ def test_deep_json_is_no_value() -> None:
         pytest.param(
             "-- max_rows: ٣", "max_rows: wants a number of rows such as 50, not", id="foreign digit"
         ),
-        pytest.param("-- timeout: soon", 'timeout: wants a duration such as "10s"', id="soon"),
+        pytest.param("-- timeout: soon", "timeout: wants a duration such as 10s, 500ms or 2m.", id="soon"),
+        pytest.param('-- timeout: "2s"', "timeout: wants a duration such as 10s, 500ms or", id="quotes"),
         pytest.param("-- timeout: 0s", "timeout: wants more than nothing and at most an hour", id="no time"),
         pytest.param(
             "-- timeout: 2h", "timeout: wants more than nothing and at most an hour", id="two hours"
@@ -564,8 +609,39 @@ def test_all_mistakes_of_a_query_are_told_together() -> None:
         ),
         pytest.param(
             "-- name: q\n-- param a: text\nselect ':a' -- :a\n /* :a */",
+            [
+                (
+                    2,
+                    "param a: :a stands within quotes, as a part of the text: write '%' || :a || '%'.",
+                )
+            ],
+            id="within quotes",
+        ),
+        pytest.param(
+            "-- name: q\n-- param w: text?\nselect 1 /*? and '%:w%' = :v ?*/",
+            [
+                (2, "param w: :w stands within quotes, as a part of the text: write '%' || :w || '%'."),
+                (3, ":v is not declared. Write -- param v: TYPE  text."),
+            ],
+            id="within quotes in a clause",
+        ),
+        pytest.param(
+            "-- name: q\n-- param a: text\nselect ':ab' -- :a\n /* :a */",
             [(2, "param a: the SQL has no :a.")],
             id="unused",
+        ),
+        pytest.param(
+            "-- name: q\n-- param a: text\nselect :a\nwhere rep = :claim.rep",
+            [(4, ":claim.rep is no parameter. What is known of the caller is :claims.rep.")],
+            id="nearly a claim",
+        ),
+        *(
+            pytest.param(
+                f"-- name: q\n-- description: A\n--{gap}more\n--   and more.\n--   More\nselect 1",
+                [(3, "a description goes on in lines that begin with -- and three blanks.")],
+                id=f"description after {gap!r}",
+            )
+            for gap in ("  ", "\t")
         ),
         pytest.param("-- name: q\n-- Nothing.", [(2, "there is no SQL.")], id="no SQL"),
         pytest.param("-- name: q\n;", [(2, "there is no SQL.")], id="semicolon"),
