@@ -12,13 +12,14 @@ from dbtools.errors import listing
 from dbtools.masks import masked_rows
 from dbtools.policy import Limits, SessionSetting
 from dbtools.results import ResultSet
-from dbtools.statement import Shape, Statement
+from dbtools.statement import QueryShape, Shape, Statement, argument
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Fetched, Plan
 
 PATIENCE = 5.0  #: seconds in which a database says whether its schema is the same
 GRACE = 1.0  #: seconds in which the database itself is expected to have stopped a statement
+BAD_CLAIM = "Or a claim of yours cannot be read."
 PLANS = 1_000  #: compiled shapes that are kept
 
 
@@ -37,6 +38,8 @@ class Execution:
                 fetched = await self._attempt(statement, limits)
         except (TimeoutError, errors.TimedOut) as exc:
             raise _timed_out(limits) from exc
+        except errors.SchemaChanged as exc:
+            raise _changed(statement) from exc
         outputs = statement.shape.outputs
         rows = masked_rows([output.term.type for output in outputs], fetched.rows, self._hash_key())
         return ResultSet(outputs=outputs, rows=rows, more=fetched.more)
@@ -86,6 +89,8 @@ class Execution:
 
     def _translated(self, driver: "Driver", error: Exception, statement: Statement) -> errors.CallError:
         translated = driver.translate(error)
+        if isinstance(statement.shape, QueryShape):
+            return _of_query(translated, statement, statement.shape)
         if isinstance(translated, errors.OutOfRange) and not statement.shape.computes:
             translated = errors.BadValue("A value is out of range, or a view fails on its rows.")
         if not isinstance(translated, errors.BadValue):
@@ -96,7 +101,7 @@ class Execution:
             unreadable = errors.Unreadable("A row of this table or view cannot be computed.")
             return errors.Denied() if claimed else unreadable
         parts = [f"Values are given for {asked}."] if asked else []
-        parts += ["Or a claim of yours cannot be read."] if claimed else []
+        parts += [BAD_CLAIM] if claimed else []
         return errors.BadValue(translated.message, hint=" ".join(parts))
 
     async def _fetch(self, driver: "Driver", statement: Statement, limits: Limits) -> "Fetched":
@@ -143,6 +148,29 @@ def _told(setting: SessionSetting, claims: Mapping[str, object]) -> str:
     if value is None:
         raise errors.Denied
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _changed(statement: Statement) -> errors.SchemaChanged:
+    told = "What the query reads has changed or is gone. List the tools again."
+    return errors.SchemaChanged(told if isinstance(statement.shape, QueryShape) else "")
+
+
+def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) -> errors.CallError:
+    """Return *error* in words that fit a permitted query: whoever calls it knows of no table."""
+    if not isinstance(error, errors.BadValue | errors.Unreadable):
+        return error
+    bound = [
+        f"{name} ({type.name})"
+        for name, type in shape.types.items()
+        if statement.values.get(argument(name)) is not None
+    ]
+    if isinstance(error, errors.Unreadable) or not (bound or shape.claimed):
+        return errors.Unreadable("The database cannot compute this query.")
+    if not bound:
+        # As of a table: a claim that cannot be read lets nobody in.
+        return errors.Denied()
+    parts = [f"Arguments: {listing(bound)}.", *([BAD_CLAIM] if shape.claimed else [])]
+    return errors.BadValue("The database cannot compute this query with these values.", hint=" ".join(parts))
 
 
 def _timed_out(limits: Limits) -> errors.TimedOut:

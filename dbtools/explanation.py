@@ -59,6 +59,8 @@ async def explain(
                 reason = f"The rows of {table.name} are filtered by the claim {missing}, which is missing."
                 return Explanation(allowed=False, reason=reason, rule=_source(view, table))
         decided = _decided(view, statement.shape)
+        if reason := _unclaimed(statement.shape, caller):
+            return Explanation(allowed=False, reason=reason, rule=decided)
         told = session_of(statement)
         sql, parameters = await _written(database, statement)
     except errors.CallError as exc:
@@ -77,6 +79,14 @@ def _missing(table: Table, caller: Caller) -> str | None:
     """Return a claim that the filter of *table* asks for and *caller* lacks."""
     asked = table.filter.condition.parameters if table.filter else ()
     return next((each.claim for each in asked if caller.claims.get(str(each.claim)) is None), None)
+
+
+def _unclaimed(shape: Shape, caller: Caller) -> str:
+    """Return which claim a query asks for and *caller* lacks, or nothing."""
+    if isinstance(shape, Select):
+        return ""
+    missing = next((each for each in shape.claims if caller.claims.get(each) is None), None)
+    return f"The query {shape.name} asks for the claim {missing}, which is missing." if missing else ""
 
 
 def _source(view: View, table: Table | None) -> Source:

@@ -147,7 +147,6 @@ class QueryShape:
     casts: Mapping[str, str]  #: their SQL names, where the database wants them
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
     tables: tuple[Table, ...] = field(default=(), init=False)  #: none that rules are about
-    computes: bool = field(default=True, init=False)
 
     def __hash__(self) -> int:
         """Hash by what was written: it is looked up at every call."""
@@ -156,12 +155,13 @@ class QueryShape:
     @property
     def claimed(self) -> bool:
         """Whether a claim of the caller is among the values."""
-        return any(isinstance(piece, Parameter) and piece.claim is not None for piece in self.pieces)
+        return bool(self.claims)
 
     @property
-    def asked(self) -> tuple[str, ...]:
-        """What callers give values for, with its type."""
-        return tuple(f"{name} ({type.name})" for name, type in self.types.items() if "." not in name)
+    def claims(self) -> tuple[str, ...]:
+        """The claims of the caller that are among the values, by name."""
+        claims = (piece.claim for piece in self.pieces if isinstance(piece, Parameter))
+        return tuple(claim for claim in claims if claim is not None)
 
 
 Shape = Select | QueryShape

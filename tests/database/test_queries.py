@@ -120,7 +120,8 @@ def test_call_is_explained(shop: QueryShop) -> None:
     assert (allowed.allowed, list(allowed.parameters)[:2], allowed.rule.line) == (True, ["PT", 201], 8)
     assert "where country = " in str(allowed.sql)
     assert allowed.reason == "the query customers_of may be called, and reads what it says."
-    assert (denied.allowed, denied.reason, denied.sql) == (False, "The caller may not read this.", None)
+    assert (denied.allowed, denied.sql, denied.rule.line) == (False, None, 8)
+    assert denied.reason == "The query mine asks for the claim tenant, which is missing."
     assert wrong.reason == "country is missing. It is text: Two letters."
     assert shop.explain("peek", {}, role="child").rule.line == 13
     assert isinstance(allowed, Explanation)
@@ -371,11 +372,9 @@ def test_words_of_the_database_reach_no_caller(dialect: str, serve_queries: Serv
 
     if dialect == "postgresql":
         assert told == [
-            "bad_value: The database cannot read one of the values, or a view fails on its rows. "
-            "Values are given for by (integer).",
-            "unreadable: A row of this table or view cannot be computed.",
-            "bad_value: The database cannot read one of the values, or a view fails on its rows. "
-            "Values are given for text (text).",
+            "bad_value: The database cannot compute this query with these values. Arguments: by (integer).",
+            "unreadable: The database cannot compute this query.",
+            "bad_value: The database cannot compute this query with these values. Arguments: text (text).",
         ]
     assert not re.search("syntax|division|zero|Error|invalid", "".join(told))
 

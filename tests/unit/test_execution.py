@@ -1,0 +1,142 @@
+"""What a caller is told where a statement fails: a stand-in for the database refuses it."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+
+from dbtools.column_types import Family
+from dbtools.database import Database
+from dbtools.dialects.driver import Plan
+from dbtools.errors import BadValue, Busy, CallError, OutOfRange, SchemaChanged, Unreadable
+from dbtools.execution import Execution
+from dbtools.parameters import Parameter
+from dbtools.policy import Limits
+from dbtools.statement import Output, QueryShape, Select, Shape, Statement, argument
+from tests.unit.shop import PRODUCT, TYPES
+
+
+class Failure(Exception):
+    """What a driver raises."""
+
+
+class Failing:
+    """Stands in for a database and its driver: each statement ends in an error."""
+
+    errors = (Failure,)
+
+    def __init__(self, error: CallError, *, itself: bool = False) -> None:
+        self._error = error
+        self._itself = itself  #: whether a fetch raises the error, and not what means it
+
+    async def driver(self) -> "Failing":
+        """Return what runs statements."""
+        return self
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[object]:
+        """Lend nothing."""
+        yield None
+
+    def compile(self, shape: Shape) -> Plan:
+        """Return the plan of *shape*, whose SQL nobody reads."""
+        return Plan(
+            shape=shape,
+            sql="",
+            parameters=(),
+            types={},
+            lists=frozenset(),
+            constants={},
+            claims={},
+        )
+
+    async def fetch(self, connection: object, plan: Plan, values: object, **more: object) -> None:
+        """Fail."""
+        raise self._error if self._itself else Failure("words of the database")
+
+    def translate(self, error: Exception) -> CallError:
+        """Return what the error means."""
+        return self._error
+
+    def is_lost(self, error: Exception) -> bool:
+        """Return whether the connection is lost: it never is."""
+        return False
+
+    def is_stale(self, error: Exception) -> bool:
+        """Return whether the statement is stale: it never is."""
+        return False
+
+
+PLAIN: tuple[str | Parameter, ...] = ("select 1",)
+CLAIMED = ("select ", Parameter("claims.rep"))
+UNREADABLE = "unreadable: The database cannot compute this query."
+BAD_VALUES = "bad_value: The database cannot compute this query with these values. Arguments: a (bigint)."
+CHANGED = "schema_changed: What the query reads has changed or is gone. List the tools again."
+
+
+def _of_query(pieces: tuple[str | Parameter, ...], values: Mapping[str, object]) -> Statement:
+    types = {"a": TYPES[Family.INTEGER], "b": TYPES[Family.TEXT], "claims.rep": TYPES[Family.TEXT]}
+    shape = QueryShape(name="q", pieces=pieces, outputs=(), types=types, casts={})
+    return Statement(shape=shape, values={argument(name): value for name, value in values.items()}, limit=1)
+
+
+async def _told(statement: Statement, failing: Failing) -> str:
+    with pytest.raises(CallError) as caught:
+        await Execution(cast(Database, failing)).execute(statement, Limits())
+    return f"{caught.value.code}: {caught.value}"
+
+
+@pytest.mark.parametrize(
+    ("error", "pieces", "values", "told"),
+    [
+        pytest.param(Unreadable(), PLAIN, {"a": 1}, UNREADABLE, id="unreadable"),
+        pytest.param(Unreadable("This view."), CLAIMED, {}, UNREADABLE, id="of a view"),
+        pytest.param(BadValue("A view."), PLAIN, {}, UNREADABLE, id="no arguments"),
+        pytest.param(BadValue("A view."), PLAIN, {"a": None}, UNREADABLE, id="nothing given"),
+        pytest.param(BadValue("A view."), PLAIN, {"a": 0, "b": None}, BAD_VALUES, id="one given"),
+        pytest.param(
+            *(BadValue("A view."), CLAIMED, {"a": 0}),
+            f"{BAD_VALUES} Or a claim of yours cannot be read.",
+            id="claim",
+        ),
+        pytest.param(
+            *(BadValue("A view."), CLAIMED, {"a": None}),
+            "denied: The caller may not read this.",
+            id="claim alone",
+        ),
+        pytest.param(SchemaChanged(), PLAIN, {"a": 1}, CHANGED, id="changed"),
+        pytest.param(
+            *(OutOfRange(), PLAIN, {"a": 1}),
+            "out_of_range: A number that the call computes, such as a sum, is beyond what its type can hold.",
+            id="out of range",
+        ),
+        pytest.param(Busy("Later."), PLAIN, {"a": 1}, "busy: Later.", id="busy"),
+    ],
+)
+async def test_failure_of_a_query_is_told_in_words_that_fit_it(
+    error: CallError,
+    pieces: tuple[str | Parameter, ...],
+    values: Mapping[str, object],
+    told: str,
+) -> None:
+    assert await _told(_of_query(pieces, values), Failing(error)) == told
+
+
+async def test_change_that_a_fetch_finds_is_told_in_words_that_fit() -> None:
+    of_table = Statement(shape=Select(table=PRODUCT, outputs=(Output(term=PRODUCT.columns[0]),)), limit=1)
+    changed = Failing(SchemaChanged(), itself=True)
+
+    assert await _told(_of_query(PLAIN, {}), changed) == CHANGED
+    assert await _told(of_table, changed) == (
+        "schema_changed: The table or view, or one that it reads, has changed or is gone. "
+        "List the tools again."
+    )
+
+
+async def test_failure_of_a_table_is_told_in_words_that_fit_it() -> None:
+    of_table = Statement(shape=Select(table=PRODUCT, outputs=(Output(term=PRODUCT.columns[0]),)), limit=1)
+
+    assert await _told(of_table, Failing(BadValue("A view."))) == (
+        "unreadable: A row of this table or view cannot be computed."
+    )
