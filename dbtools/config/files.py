@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 from urllib.parse import quote
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from dbtools import errors
 from dbtools.column_types import quoted
@@ -20,6 +21,7 @@ from dbtools.errors import listing, nearest
 from dbtools.positions import line_of
 
 FILE = "dbtools.toml"
+GRANT = 4  #: parts of the place of a grant, [roles.R] tables.T or the number of one of [roles.R] queries
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -132,10 +134,8 @@ def _variable(written: Written, key: Key, match: re.Match[str]) -> str:
 
 
 def _complaint(exc: ValidationError, written: Written) -> errors.ConfigurationError:
-    found = exc.errors(include_url=False)
-    # A grant may be a boolean: of a table that is no grant, only what a grant wants helps.
-    first = next((each for each in found if "bool" not in each["loc"]), found[0])
-    place = [part for part in first["loc"] if part not in ("bool", "GrantSection")]
+    first = _telling(exc.errors(include_url=False))
+    place = _key_of(first["loc"])
     where = written.place([part for part in place if not str(part).startswith("function-")])
     if first["type"] == "extra_forbidden":
         known = _known(place[:-1])
@@ -149,12 +149,28 @@ def _complaint(exc: ValidationError, written: Written) -> errors.ConfigurationEr
     return errors.ConfigurationError(f"{where}: {message}{given}.")
 
 
+def _telling(found: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Return the error that helps: of a grant, which may be of several forms, what its table wants."""
+    same = [each for each in found if each["loc"][:GRANT] == found[0]["loc"][:GRANT]]
+    tables = [each for each in same if each["loc"][GRANT:][:1] != ("bool",)]
+    return max(tables or same, key=lambda each: len(each["loc"]))
+
+
+def _key_of(place: Key) -> list[int | str]:
+    """Return the key that is written at *place*, without the forms and the numbers of grants."""
+    if place[:1] != ("roles",) or place[2:3] not in (("tables",), ("queries",)):
+        return list(place)
+    kept = GRANT if place[2] == "tables" else GRANT - 1
+    return [*place[:kept], *place[GRANT + 1 :]]
+
+
 WANTED: Mapping[str, str] = {
     "tuple_type": "wants an array of strings",
     "string_type": "wants a string",
     "int_type": "wants an integer",
     "dict_type": "wants a table",
     "model_type": "wants a table",
+    "missing": "is missing",
 }
 
 
@@ -170,5 +186,6 @@ def _within(model: Any, part: int | str) -> Any:
     """Return what stands below *part* in *model*, a section or a table of sections by any name."""
     fields = getattr(model, "model_fields", None)
     below = fields[part].annotation if fields and part in fields else get_args(model)[-1]
+    below = get_args(below)[0] if get_origin(below) is tuple else below
     sections = [each for each in get_args(below) if hasattr(each, "model_fields")]
     return sections[0] if sections and get_origin(below) is not dict else below

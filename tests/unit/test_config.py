@@ -158,6 +158,25 @@ def test_schema_of_the_file_accepts_it() -> None:
         pytest.param("[database]\nurl =\n", ["line 2"], id="no TOML"),
         pytest.param("a = 1\na = 2\n", ["line 2"], id="key written twice"),
         pytest.param("[limits]", ["database", "url"], id="no database"),
+        pytest.param(
+            "[roles.a]\nqueries = ['gg', {name='g', accept_read=true}]",
+            ["dbtools.toml:2: roles.a.queries.accept_read: there is no", "Did you mean accept_reads? Keys"],
+            id="unknown key of a grant of queries",
+        ),
+        pytest.param(
+            "[roles.a]\nqueries = [{accept_reads=true}]",
+            ["roles.a.queries.name: is missing."],
+            id="no name in a grant of queries",
+        ),
+        pytest.param(
+            "[roles.a]\nqueries = [5]", ["roles.a.queries: wants a string, not 5."], id="number for a query"
+        ),
+        pytest.param(
+            "[roles.a]\ntables.bool = {colums = []}",
+            ["roles.a.tables.bool.colums: there is no such key. Did you mean columns?"],
+            id="unknown key of a grant of a table",
+        ),
+        pytest.param("[roles.a]\ntables.x = 5", ["roles.a.tables.x: wants a table, not 5."], id="grant"),
     ],
 )
 def test_complaint_names_the_file_and_the_key(tmp_path: Path, text: str, says: list[str]) -> None:
