@@ -1,5 +1,6 @@
 """Why a call is allowed or denied, and its statement. A call in, an Explanation out; nothing is run."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -44,7 +45,8 @@ async def explain(
     view = await toolbox.view(caller.role)
     tool = view.tools.get(name)
     if tool is None:
-        problems = [each for each in view.warnings if f" role {caller.role}," in each]
+        withheld = [each for each in view.warnings if f" role {caller.role}," in each]
+        problems = problems_of(view, name) or withheld
         reason = " ".join([f"The role {caller.role} has no tool {name}.", *problems])
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
     decided = _source(view, tool.table)
@@ -67,6 +69,13 @@ async def explain(
         return Explanation(allowed=False, reason=str(exc), rule=_named(view, arguments) or decided)
     reason = _reason(statement, told)
     return Explanation(allowed=True, reason=reason, rule=decided, sql=sql, parameters=parameters)
+
+
+def problems_of(view: View, name: str) -> tuple[str, ...]:
+    """Return why the query *name* is withdrawn, for the operator: nothing where there is none."""
+    begins = rf" query {re.escape(name)}(?: is withdrawn)?: "
+    of_role = f" role {view.role.name}, queries: {name} is withdrawn: "
+    return tuple(each for each in view.warnings if re.search(begins, each) or of_role in each)
 
 
 def _named(view: View, arguments: Mapping[str, object]) -> Source | None:

@@ -88,6 +88,8 @@ async def _called(
     settings: "Settings", toolbox: "Toolbox", caller: "Caller", tool: str, arguments: Mapping[str, object]
 ) -> "Answer":
     """Call *tool* as the server would, and write it down where that is a file."""
+    from dbtools.errors import UnknownTool
+    from dbtools.explanation import problems_of
     from dbtools.server import open_log
     from dbtools.server.calls import Calls, Request
     from dbtools.server.quotas import Quotas
@@ -97,6 +99,11 @@ async def _called(
     try:
         request = Request(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
         return await Calls(toolbox, quotas, log).call(request)
+    except UnknownTool:
+        # Whoever types this command may know what clients may not.
+        for problem in problems_of(await toolbox.view(caller.role), tool):
+            click.echo(f"dbtools: {problem}", err=True)
+        raise
     finally:
         quotas.close()
         if log is not None:

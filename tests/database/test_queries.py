@@ -227,6 +227,36 @@ def test_folder_that_is_not_there_is_told(dialect: str, serve_queries: ServeQuer
     assert [(each["code"], each["level"], each["line"]) for each in found] == [("no_queries", "error", 4)]
 
 
+WITHDRAWN = """
+[roles.clerk]
+tables.customers = true
+queries = ["*"]
+"""
+
+
+def test_operator_is_told_why_a_query_is_withdrawn(dialect: str, serve_queries: ServeQueries) -> None:
+    queries = {
+        "a.sql": "-- name: a\n-- description: A.\nselect nothing from customers",
+        "ab.sql": "-- name: ab\n-- description: AB.\nselect :b",
+    }
+    with serve_queries(dialect, DDL, queries, WITHDRAWN) as shop:
+        reasons = [shop.explain(name, {}, role="clerk").reason for name in ("a", "ab", "b")]
+        called = [run("call", str(shop.path), "--role", "clerk", name) for name in ("a", "b")]
+        refused = [shop.refusal(name, role="clerk") for name in ("a", "b")]
+
+    begin = "The role clerk has no tool a. a.sql:3: error: query a is withdrawn: "
+    assert reasons[0].startswith(begin)
+    assert reasons[1:] == [
+        "The role clerk has no tool ab. ab.sql:3: error: query ab: :b is not declared. "
+        "Write -- param b: TYPE  text.",
+        "The role clerk has no tool b.",
+    ]
+    assert "dbtools: a.sql:3: error: query a is withdrawn: " in called[0].stderr
+    assert "dbtools: There is no tool 'a'." in called[0].stderr
+    assert "withdrawn" not in called[1].stderr
+    assert refused[0].replace("'a'", "…") == refused[1].replace("'b'", "…")
+
+
 RENAME = "alter table customers rename column name to full_name"
 RENAME_BACK = "alter table customers rename column full_name to name"
 
