@@ -47,5 +47,7 @@ KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
 
 def define(setting: Setting) -> Toolset:
     """Return all tools of *setting* by name, listed or not: those for any table first."""
-    tools = [tool for kind in KINDS for tool in kind(setting)]
+    # Whoever has queries and no table would pay for tools that find nothing.
+    kinds = KINDS if setting.catalog.tables or not setting.queries else (permitted_queries.define,)
+    tools = [tool for kind in kinds for tool in kind(setting)]
     return {tool.name: tool for tool in tools}

@@ -55,7 +55,7 @@ def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
     choices = parameter.choices or element.labels
     if choices:
         item["enum"] = [_shown(each, parameter.type) for each in choices]
-    told = [parameter.description, *([str(item.pop("description"))] if "description" in item else [])]
+    told = [str(item.pop("description"))] if "description" in item else []
     for key, bound in (("minimum", parameter.minimum), ("maximum", parameter.maximum)):
         if bound is not None and parameter.type in NUMERIC:
             item[key] = _shown(bound, parameter.type)
@@ -66,8 +66,16 @@ def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
     schema: dict[str, object] = {"type": "array", "items": item} if parameter.array else item
     if parameter.default is not None:
         schema["default"] = _default(parameter)
-    description = "; ".join(filter(None, told))
+    description = _sentences(parameter.description, "; ".join(told))
     return schema | ({"description": description} if description else {})
+
+
+def _sentences(description: str, more: str) -> str:
+    """Return the *description* of an operator, with what *more* is told of its values."""
+    if not description or not more:
+        return description or more
+    stop = "" if description.endswith((".", "!", "?", ":", "…")) else "."
+    return f"{description}{stop} {more[0].upper()}{more[1:]}."
 
 
 def _default(parameter: QueryParameter) -> object:

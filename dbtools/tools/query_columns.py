@@ -8,6 +8,17 @@ from dbtools.results import Rows
 from dbtools.tools.arguments import narrowed_schema
 from dbtools.tools.definition import ROW_SCHEMA, ROWS_SCHEMA
 
+#: A query has no pages: where rows are cut off, a note says what helps.
+MANY_SCHEMA: Mapping[str, object] = {
+    **ROWS_SCHEMA,
+    "properties": {
+        "row_count": {"type": "integer"},
+        "truncated": {"type": "boolean"},
+        "columns": {"type": "array"},
+        "rows": {"type": "array"},
+        "note": {"type": "string"},
+    },
+}
 #: How cells are shown; those that are not here are texts.
 SHOWN: Mapping[Family, tuple[str, ...]] = {
     Family.INTEGER: ("integer",),
@@ -23,7 +34,7 @@ def rows_schema(columns: Sequence[Column], rows: Rows, *, exact: bool) -> Mappin
     row: dict[str, object] = {"type": "array", "prefixItems": [_cell(each, exact=exact) for each in columns]}
     if rows is Rows.OBJECTS:
         row = _object(columns, exact=exact)
-    schema = narrowed_schema(ROWS_SCHEMA, ("properties", "rows", "items"), row)
+    schema = narrowed_schema(MANY_SCHEMA, ("properties", "rows", "items"), row)
     return narrowed_schema(schema, ("properties", "columns", "items"), {"type": "string"})
 
 

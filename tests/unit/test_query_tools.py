@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dbtools import errors
-from dbtools.catalog import Column
+from dbtools.catalog import Catalog, Column
 from dbtools.column_types import UNSENDABLE, ColumnType, Family
 from dbtools.dialects import sqlite
 from dbtools.dialects.sqlite.types import column_type
@@ -309,6 +309,10 @@ def test_schema_is_plain_and_says_everything() -> None:
         "code: text? pattern '^[A-Z]+$'",
         "since: date? min 2024-01-01",
         "price: decimal? max 10",
+        "cost: decimal? min 0.5  Price in USD.",
+        "fee: decimal? min 0.5 max 9  Price in USD",
+        "at: time?  When?",
+        "note: text?  Anything",
         "ids: integer[]? in (1, 2)",
         "size_of: text?",
         types={**EXACT, "text": ColumnType(family=Family.TEXT, name="text")},
@@ -324,6 +328,10 @@ def test_schema_is_plain_and_says_everything() -> None:
             "code": {"type": "string", "pattern": "^[A-Z]+$"},
             "since": {"type": "string", "format": "date", "description": "minimum 2024-01-01"},
             "price": {"type": "string", "description": "decimal number; maximum 10"},
+            "cost": {"type": "string", "description": "Price in USD. Decimal number; minimum 0.5."},
+            "fee": {"type": "string", "description": "Price in USD. Decimal number; minimum 0.5; maximum 9."},
+            "at": {"type": "string", "description": "When? Time such as 14:30."},
+            "note": {"type": "string", "description": "Anything"},
             "ids": {"type": "array", "items": {"type": "integer", "enum": [1, 2]}},
             "size_of": {"type": "string", "enum": ["small", "large"]},
         },
@@ -405,6 +413,25 @@ def test_queries_keep_their_surface_whatever_the_tables_cost() -> None:
     chosen = choose(Listing(budget=500), define(_setting(*MANY[:2])))
 
     assert (chosen.tables, chosen.queries) == (Surface.GENERIC, Surface.TYPED)
+
+
+def test_role_of_queries_alone_has_no_tools_for_tables() -> None:
+    nothing = Setting(catalog=Catalog(tables=()), queries=MANY[:1])
+
+    assert list(define(nothing)) == ["find_queries", "run_query", "query_000"]
+    assert _listed(nothing, Listing()) == ["query_000"]
+    assert "describe_tables" in define(Setting(catalog=Catalog(tables=())))
+
+
+def test_schema_of_many_rows_has_what_answers_have() -> None:
+    of = _setting(_permitted(header="-- max_rows: 1\n"))
+    schema = define(of)["q"].definition.output_schema
+    call = define(of)["q"].bind({})
+    assert call.statement is not None
+    cut = call.render(ResultSet(outputs=call.statement.shape.outputs, rows=((1,),), more=True))
+
+    assert list(schema["properties"]) == ["row_count", "truncated", "columns", "rows", "note"]  # type: ignore[call-overload]
+    assert list(cut.structured) == list(schema["properties"])  # type: ignore[call-overload]
 
 
 def test_all_tools_can_be_called_whether_listed_or_not() -> None:
