@@ -5,20 +5,24 @@ from collections.abc import Collection, Iterator, Sequence
 from dbtools.catalog import Catalog
 from dbtools.column_types import quoted
 from dbtools.config.roles import Held
-from dbtools.errors import listing, nearest
+from dbtools.config.sections import Settings
+from dbtools.errors import nearest
 from dbtools.policy import Finding, restrict
 from dbtools.queries.permitted import Permitted
 
 UNTOLD = "what the database does not tell"
 
 
-def role_findings(queries: Sequence[Permitted], known: Collection[str], held: Held) -> Iterator[Finding]:
+def role_findings(
+    settings: Settings, queries: Sequence[Permitted], known: Collection[str], held: Held
+) -> Iterator[Finding]:
     """Yield what is wrong with the queries of a role, of the names *known*, and what they uncover."""
     role = held.written
+    unread = "" if settings.registry.url else "A registry counts only where [registry] url names it."
     for grant in role.queries or ():
         if not any(grant.means(name) for name in known):
             message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
-            hint = nearest(grant.pattern, known)
+            hint = f"{nearest(grant.pattern, known)}{unread}"
             yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
     seen = restrict(held.catalog, held.served)
     for permitted in queries if role.rules is not None else ():
@@ -29,11 +33,17 @@ def role_findings(queries: Sequence[Permitted], known: Collection[str], held: He
         if shown:
             meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
             message = (
-                f"role {role.name}, queries: {permitted.name} reads {listing(shown)}. "
+                f"role {role.name}, queries: {permitted.name} reads {_series(shown)}. "
                 f"Where that is meant: {meant}."
             )
             source = grants[0].source
             yield Finding(code="reads_hidden", message=message, level="warning", source=source)
+
+
+def _series(parts: Sequence[str]) -> str:
+    """Return *parts*, which have commas in them, one after the other."""
+    *first, last = parts
+    return f"{'; '.join(first)}; and {last}" if first else last
 
 
 def uncovered(permitted: Permitted, whole: Catalog, seen: Catalog) -> Iterator[str]:

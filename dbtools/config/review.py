@@ -12,6 +12,7 @@ from dbtools.config.sections import Settings
 from dbtools.database import Database
 from dbtools.errors import listing
 from dbtools.policy import Finding, Role, restrict
+from dbtools.queries.permitted import Permitted
 
 SHORTEST_KEY = 16  #: characters of a secret
 Progress = Callable[[int, int, str], None]  #: how many of how many roles are done, and the next
@@ -50,19 +51,19 @@ async def review(
         progress(done, len(roles), role.name)
         found = await held_with_queries(settings, role, catalog, database, library.queries)
         findings += found.findings
-        findings += _of_role(found)
-        findings += role_findings(library.queries, library.known, found)
+        findings += _of_role(found, library.queries)
+        findings += role_findings(settings, library.queries, library.known, found)
     # A rule that several roles inherit is wrong once.
     told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
     return Review(findings=told, reads={each.name: reads_of(each, catalog) for each in library.queries})
 
 
-def _of_role(held: Held) -> Iterator[Finding]:
-    """Yield what is not wrong by itself, and yet hardly meant."""
+def _of_role(held: Held, queries: Sequence[Permitted]) -> Iterator[Finding]:
+    """Yield what is not wrong by itself, and yet hardly meant, of a role that may be granted *queries*."""
     role, catalog = held.written, held.catalog
     yield from _idle_masks(role)
     seen = restrict(catalog, held.served)
-    if not seen.tables:
+    if not seen.tables and not any(held.served.may_call(each.name) for each in queries):
         message = f"role {role.name}: it sees no table."
         yield Finding(code="sees_nothing", message=message, level="warning", source=role.source)
     for table in seen.tables:

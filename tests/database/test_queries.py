@@ -152,6 +152,7 @@ queries = ["peek", { name = "emails", accept_reads = true }]
 tables.customers = true
 queries = ["peak", "x*"]
 """
+UNREAD = "A registry counts only where [registry] url names it."
 
 
 def test_check_tells_what_queries_uncover(dialect: str, serve_queries: ServeQueries) -> None:
@@ -164,8 +165,8 @@ def test_check_tells_what_queries_uncover(dialect: str, serve_queries: ServeQuer
 
     meant = "Where that is meant: { name = "
     assert found == [
-        (22, "unknown_query", "role wrong, queries: there is no query 'peak'. Did you mean peek?"),
-        (22, "unknown_query", "role wrong, queries: there is no query 'x*'."),
+        (22, "unknown_query", f"role wrong, queries: there is no query 'peak'. Did you mean peek? {UNREAD}"),
+        (22, "unknown_query", f"role wrong, queries: there is no query 'x*'. {UNREAD}"),
         (
             9,
             "reads_hidden",
@@ -175,8 +176,8 @@ def test_check_tells_what_queries_uncover(dialect: str, serve_queries: ServeQuer
         (
             13,
             "reads_hidden",
-            "role masks, queries: peek reads email of customers, masked for the role, "
-            "secrets, of which the role sees some rows. "
+            "role masks, queries: peek reads email of customers, masked for the role; "
+            "and secrets, of which the role sees some rows. "
             f'{meant}"peek", accept_reads = true }}.',
         ),
         (
@@ -188,11 +189,32 @@ def test_check_tells_what_queries_uncover(dialect: str, serve_queries: ServeQuer
         (
             19,
             "reads_hidden",
-            "role partly, queries: peek reads customers, which the role does not see, "
-            "secrets, which the role does not see. "
+            "role partly, queries: peek reads customers, which the role does not see; "
+            "and secrets, which the role does not see. "
             f'{meant}"peek", accept_reads = true }}.',
         ),
     ]
+
+
+def test_role_of_queries_alone_is_no_mistake(dialect: str, serve_queries: ServeQueries) -> None:
+    with serve_queries(dialect, DDL, QUERIES, READING_ROLES) as shop:
+        config = shop.path.read_text().replace("[roles.blind]", "[roles.nothing]\n[roles.blind]")
+        shop.path.write_text(config)
+        found = [each["message"] for each in _found(shop) if each["code"] == "sees_nothing"]
+        listed = shop.listed("blind")
+
+    assert found == ["role nothing: it sees no table."]
+    assert listed == ["emails"]
+
+
+def test_query_of_a_registry_that_is_named_is_merely_unknown(
+    dialect: str, serve_queries: ServeQueries
+) -> None:
+    roles = '[registry]\nurl = "sqlite:///nowhere.db"\n[roles.a]\nqueries = ["x"]'
+    with serve_queries(dialect, DDL, QUERIES, roles) as shop:
+        found = [each["message"] for each in _found(shop) if each["code"] == "unknown_query"]
+
+    assert found == ["role a, queries: there is no query 'x'."]
 
 
 MISTAKES: dict[str, str | bytes] = {
