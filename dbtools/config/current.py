@@ -1,7 +1,7 @@
 """The settings that are in force while their files change. Settings in, the newest that can be used out."""
 
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 from dbtools import errors
@@ -84,4 +84,9 @@ def _folder_stamp(folder: str) -> Hashable:
     """Return what differs when there are other queries in *folder*, in files below it too."""
     if not folder:
         return None
-    return tuple((str(path), _file_stamp(str(path))) for path in sorted(Path(folder).rglob("*.sql")))
+    return tuple((str(path), _file_stamp(str(path))) for path in query_files(Path(folder)))
+
+
+def query_files(folder: Path) -> Sequence[Path]:
+    """Return the files of queries in *folder* and below it; those whose names end in .SQL are such, too."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".sql")

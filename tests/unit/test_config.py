@@ -18,6 +18,7 @@ from dbtools.config import (
     roles_of,
     settings_of,
 )
+from dbtools.config.current import query_files
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
 from dbtools.results import Rows, Style, Text
@@ -231,6 +232,14 @@ def test_relative_paths_begin_at_the_file(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
 
     assert settings_of("etc/dbtools.toml", Path()).database.url.endswith(f"{folder / 'data/shop.db'}")
+
+
+def test_files_of_queries_end_in_sql_in_any_case(tmp_path: Path) -> None:
+    for name in ("b.SQL", "a.sql", "below/c.Sql", "d.sql.bak", "sql"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+
+    assert query_files(tmp_path) == [tmp_path / name for name in ("a.sql", "b.SQL", "below/c.Sql")]
 
 
 def test_target_is_a_file_a_url_or_a_configuration(tmp_path: Path) -> None:
