@@ -8,6 +8,7 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Column, Selection
 from dbtools.column_types import quoted
 from dbtools.config.claims import declared_casts, untyped
+from dbtools.config.current import query_files
 from dbtools.config.reads import left_out
 from dbtools.config.registered import registered_in
 from dbtools.config.roles import Held, held, tried
@@ -52,7 +53,7 @@ def queries_in(settings: Settings) -> Written:
         message = f"[queries] directory: there is no folder {quoted(str(folder), 200)}."
         source = settings.source("queries", "directory")
         return Written(findings=(Finding(code="no_queries", message=message, source=source),))
-    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.sql"))}
+    paths = {path.relative_to(folder).as_posix(): path for path in query_files(folder)}
     return read_files(paths, dialect_of(settings.database.url).lexis)
 
 

@@ -308,7 +308,19 @@ def test_schema_describes_configurations(folder: Path) -> None:
         jsonschema.validate({"databse": {}}, schema)
 
 
-COMMANDS = ("serve", "tools", "call", "explain", "check", "schema", "log", "grants", "query", "registry")
+COMMANDS = (
+    "serve",
+    "tools",
+    "call",
+    "explain",
+    "check",
+    "schema",
+    "log",
+    "grants",
+    "query",
+    "registry",
+    "watch",
+)
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
