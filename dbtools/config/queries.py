@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Selection
-from dbtools.column_types import quoted
+from dbtools.column_types import ColumnType, quoted
 from dbtools.config.claims import declared_casts, untyped
 from dbtools.config.current import query_files
 from dbtools.config.reads import left_out
@@ -20,6 +20,7 @@ from dbtools.errors import listing
 from dbtools.parameters import CLAIMS, Lexis, Parameter
 from dbtools.policy import Finding, QueryGrant, Role, Source
 from dbtools.queries import Query, read_queries, sources_of
+from dbtools.queries.declarations import values_in
 from dbtools.queries.permitted import Permitted
 from dbtools.tools import Setting, define
 from dbtools.tools.permitted_queries import NAMES
@@ -175,6 +176,7 @@ async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Perm
         problem = "Its columns are not the same with all of its clauses and with none."
         raise _Withdrawn(problem, query.sql_source)
     types = {name: type for each in found for name, type in each.parameters.items()}
+    _check_values(query, types)
     casts = {name: cast for each in found for name, cast in each.casts.items()}
     reads = [each.reads for each in found]
     return Permitted(
@@ -202,6 +204,20 @@ async def _inspected(query: Query, present: Collection[str], inspect: Inspect) -
         return await inspect(variant.pieces, declared)
     except errors.Refused as exc:
         raise _Withdrawn(exc, query.source_of(present, exc.offset)) from exc
+
+
+def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
+    """Raise _Withdrawn where *query* declares a value that the type in *types* does not have."""
+    for parameter in query.parameters:
+        type = types[parameter.name]
+        for keyword, text in values_in(parameter):
+            try:
+                (type.element or type).decode(text)
+            except errors.BadValue as exc:
+                problem = (
+                    f"param {parameter.name}: {keyword}: The database takes it for {type.name}, and {exc}"
+                )
+                raise _Withdrawn(problem, parameter.source) from exc
 
 
 def _declared(settings: Settings, query: Query) -> Mapping[str, str]:

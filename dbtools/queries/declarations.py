@@ -234,6 +234,14 @@ def _defaults(parameter: QueryParameter) -> Iterator[str]:
         raise ValueError(f"default: {exc}: {LIST_WANTED}") from exc
 
 
+def values_in(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
+    """Yield the values that *parameter* declares, each after the keyword by which it does."""
+    bounds = (("min", parameter.minimum), ("max", parameter.maximum))
+    yield from ((keyword, bound) for keyword, bound in bounds if bound is not None)
+    yield from (("in", choice) for choice in parameter.choices)
+    yield from (("default", text) for text in _defaults(parameter))
+
+
 def _named(place: str, text: str, parameter: QueryParameter) -> object:
     try:
         return value_of(text, parameter.type)

@@ -499,3 +499,44 @@ def test_query_that_reads_what_database_leaves_out_is_told(dialect: str, serve_q
     label = "secrets" if dialect == "sqlite" else "public.secrets"
     message = f"query peek reads {label}, and [database] leaves tables out."
     assert found == [("warning", message)]
+
+
+SIZED = """
+create type mood as enum ('ok', 'fine');
+create table t (id integer primary key, mood mood, at timestamp);
+"""
+
+
+@pytest.mark.parametrize(
+    ("declared", "where", "told"),
+    [
+        pytest.param(
+            "text = bad", "mood = :a", "default: The database takes it for mood, and 'bad' is not", id="label"
+        ),
+        pytest.param(
+            "text[] = '[\"bad\"]'", "mood in (:a)", "default: The database takes it for mood[]", id="labels"
+        ),
+        pytest.param("text in (ok, great)", "mood = :a", "in: The database takes it for mood", id="choice"),
+        pytest.param(
+            "integer = 99999999999", "id = :a", "default: The database takes it for integer", id="default"
+        ),
+        pytest.param("integer min -3000000000", "id = :a", "min: The database", id="least"),
+        pytest.param("integer max 3000000000", "id = :a", "max: The database", id="most"),
+        pytest.param("timestamp = 2024-01-01T00:00+02", "at = :a", "default: The database", id="zone"),
+        pytest.param("text in (ok, fine) = ok", "mood = :a", "", id="fitting labels"),
+        pytest.param("text[] = '[\"ok\"]'", "mood in (:a)", "", id="fitting list"),
+        pytest.param("integer min +1 max 9 = 5", "id = :a", "", id="fitting numbers"),
+        pytest.param("timestamp = 2024-01-01T00:00Z", "at = :a", "", id="fitting moment"),
+    ],
+)
+def test_declared_value_is_one_of_the_type_that_the_database_has(
+    serve_queries: ServeQueries, declared: str, where: str, told: str
+) -> None:
+    query = f"-- name: q\n-- description: Some.\n\n-- param a: {declared}\nselect id from t where {where}"
+    with serve_queries("postgresql", SIZED, {"q.sql": query}) as shop:
+        found = [(each["line"], str(each["message"])) for each in _found(shop)]
+        served = "q" in shop.view().tools
+
+    assert served is not bool(told)
+    assert [line for line, _ in found] == ([4] if told else [])
+    assert all(message.startswith(f"query q is withdrawn: param a: {told}") for _, message in found)

@@ -311,18 +311,6 @@ def test_schema_describes_configurations(folder: Path) -> None:
 COMMANDS = (
     *("serve", "tools", "call", "explain", "check", "schema", "log", "grants", "query", "registry", "watch"),
 )
-    "serve",
-    "tools",
-    "call",
-    "explain",
-    "check",
-    "schema",
-    "log",
-    "grants",
-    "query",
-    "registry",
-    "watch",
-)
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
