@@ -740,6 +740,27 @@ async def test_only_strict_columns_are_exact_on_sqlite(sqlite: str, sql: str, ex
     assert found.exact is exact
 
 
+@pytest.mark.parametrize(
+    ("shown", "told", "at"),
+    [
+        pytest.param(":a", "The column ':a' has", 11, id="parameter"),
+        pytest.param(":a + 1", "The column ':a + 1' has", 11, id="expression"),
+        pytest.param("case when id = :a then 1 end", "'case when id = :a then 1 end'", 26, id="case"),
+        pytest.param("id in (:ids)", "The column 'id in ", 18, id="list"),
+        pytest.param("*, :claims.x || 'a'", "The column ':claims.x || 'a'' has", 14, id="claim"),
+        pytest.param(":a = :a", "The column ':a = :a' has", None, id="two places"),
+    ],
+)
+async def test_expression_with_a_parameter_wants_a_name_on_sqlite(
+    sqlite: str, shown: str, told: str, at: int | None
+) -> None:
+    with pytest.raises(Refused) as caught:
+        await inspected(sqlite, f"select id, {shown} from orders", a="integer", ids="integer[]")
+
+    assert told in caught.value.message
+    assert (caught.value.hint, caught.value.offset) == ("Name it with AS.", at)
+
+
 async def test_parameters_on_sqlite_are_as_declared(sqlite: str) -> None:
     declared = {
         "a": "integer",
@@ -754,7 +775,8 @@ async def test_parameters_on_sqlite_are_as_declared(sqlite: str) -> None:
         "j": "json",
         "k": "integer[]",
     }
-    sql = "select :a, :b, :c, :d, :e, :f, :g, :h, :i, :j, :claims.x where 1 in (:k) limit :a"
+    shown = ", ".join(f":{name} as {name}" for name in declared if name != "k")
+    sql = f"select {shown}, :claims.x as x where 1 in (:k) limit :a"
 
     found = await inspected(sqlite, sql, **declared)
 

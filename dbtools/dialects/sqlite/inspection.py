@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dbtools.catalog import Column
-from dbtools.column_types import ColumnType, Family
+from dbtools.column_types import ColumnType, Family, quoted
 from dbtools.dialects.inspected import NOT_READING, Declared, Inspect, Inspected, Read, check_names, refusal
 from dbtools.dialects.lists import ListForms, with_lists
 from dbtools.dialects.sqlite.ddl import fold
@@ -39,7 +39,7 @@ SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 SILENT_JOINS = {"using", "natural"}
 COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
-NULL = re.compile(r"\(null/\*(:[^*]+)\*/\)")  #: what stands for a parameter in the view
+NULL = re.compile(r"\(null/\*:([^*]+)\*/\)")  #: what stands for a parameter in the view
 #: What SQLite says of a name that means nothing, or too much.
 NAMED = re.compile(
     r"(?:no such (?:table|column|function)|ambiguous column name): (?:.*\.)?(?P<name>[^.]+)"
@@ -175,6 +175,11 @@ class _Query:
         # A word may be right in one place and wrong in the next.
         return places[0] if len(places) == 1 or (places and named["name"]) else None
 
+    def place_of(self, name: str) -> int | None:
+        """Return where the parameter *name* stands, None where it stands in several places."""
+        places = [token.offset for token in tokenize(self._text, lexis) if token.text == f":{name}"]
+        return places[0] if len(places) == 1 else None
+
     def alone(self) -> str:
         """Return the query with numbered parameters."""
         return self._written(lambda name: f"?{self.numbers[name]}")
@@ -263,12 +268,21 @@ def _columns(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iter
     """Yield the columns with the types that SQLite hands through: an expression has none."""
     connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
     rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
-    # The name of an expression is its text.
-    names = [NULL.sub(r"\1", name) for _, name, *_ in rows]
+    names = [name for _, name, *_ in rows]
+    _check_written(names, query)
     _check_names(names)
     strict = _is_strict(connection, query, seen)
     for name, (_, _, declared, *_) in zip(names, rows, strict=True):
         yield Column(name=name, type=column_type(declared, strict=strict))
+
+
+def _check_written(names: Iterable[str], query: _Query) -> None:
+    """Raise Refused where a parameter stands in a name, the text of an expression: a call writes it as ?."""
+    for name in names:
+        if found := NULL.search(name):
+            shown = quoted(NULL.sub(r":\1", name))
+            message = f"The column {shown} has no name of its own."
+            raise refusal(message, hint="Name it with AS.", offset=query.place_of(found[1]))
 
 
 def _check_names(names: Iterable[str]) -> None:
