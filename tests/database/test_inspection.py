@@ -62,6 +62,8 @@ create table exact (id integer primary key, v text, n real, free any) strict;
 create table "Odd ""table" ("Odd column" integer, "select" text);
 create view adults as select id, name, born from people where born < '2000-01-01';
 create view totals (person, total) as select person, sum(total) from orders group by person;
+create view some as select 1 as one from people;
+create view "some more" as select * from "some" where one = 1;
 create view both_of as select v from exact union all select name from people;
 create virtual table notes using fts5(body);
 create index orders_of on orders (person);
@@ -435,6 +437,40 @@ async def test_sqlite_tells_more_of_a_table_that_is_named_beside_its_view(sqlite
     found = await inspected(sqlite, "select total from orders union select total from totals")
 
     assert reads(found) == {".orders.total", ".orders.person", ".totals.total"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        pytest.param("select 1 as x from adults", {"adults."}, id="rows alone"),
+        pytest.param("select count(*) as n from main.Totals", {"totals."}, id="count"),
+        pytest.param("select 1 as x where exists (select 1 from adults)", {"adults."}, id="exists"),
+        pytest.param("select count(*) as n from some", {"some."}, id="no column below"),
+        pytest.param('select 1 as x from "some more"', {"some more."}, id="view of a view"),
+        pytest.param("select o.id from orders o, adults", {"orders.id", "adults."}, id="joined"),
+        pytest.param(
+            "select p.name, (select count(*) from adults) as n from people p",
+            {"people.id", "people.name", "people.born", "adults."},
+            id="beside its table",
+        ),
+        pytest.param(
+            "with some as (select name from people) select 1 as x from some",
+            {"people.name"},
+            id="CTE like a view",
+        ),
+        pytest.param(
+            "with [Some] (b, c) as not materialized (select born, name from people) select b from some",
+            {"people.name", "people.born"},
+            id="CTE with columns",
+        ),
+    ],
+)
+async def test_view_whose_rows_alone_are_read_is_told_on_sqlite(
+    sqlite: str, sql: str, expected: set[str]
+) -> None:
+    found = await inspected(sqlite, sql)
+
+    assert reads(found) == {f".{each}" for each in expected}
 
 
 async def test_natural_join_reads_what_both_sides_have(url: str, dialect: str) -> None:

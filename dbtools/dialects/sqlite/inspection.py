@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterat
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from dbtools.catalog import Column
 from dbtools.column_types import ColumnType, Family, quoted
@@ -100,11 +101,7 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
 
 def _check_lists(query: "_Query", arrays: Container[str]) -> None:
     """Raise Refused where a list is compared in no form of lists: as a text it equals nothing."""
-    tokens = [
-        token
-        for token in tokenize("".join(map(str, query.source)), lexis)
-        if token.kind not in (Kind.BLANK, Kind.COMMENT)
-    ]
+    tokens = _code("".join(map(str, query.source)))
     words = ["", *(token.text.lower() for token in tokens), ""]
     opened: list[str] = []  #: what stands before each bracket that is open
     for at, token in enumerate(tokens, 1):
@@ -154,8 +151,25 @@ class _Query:
     @cached_property
     def names(self) -> frozenset[str]:
         """The words, and whatever is in quotes, all folded: what the query names is among them."""
-        quoted = (each for each in tokenize(self._text, lexis) if each.kind is Kind.QUOTED)
-        return self.words | {fold(_bare(each)) for each in quoted}
+        return _names(self._text)
+
+    @cached_property
+    def own(self) -> frozenset[str]:
+        """The names that it gives to its own subqueries before them, folded."""
+        code = _code(self._text)
+        named: set[str] = set()
+        opened: list[str] = []  #: what stands before each bracket that is open
+        before = ""  #: what stands before the token, or before the brackets that it follows
+        for token, following in pairwise(code):
+            if token.kind is Kind.OPENING:
+                opened.append(before)
+            elif token.kind is Kind.CLOSING and opened:
+                before = opened.pop()
+            elif token.text.lower() == "as" and following.text.lower() in ("(", "not", "materialized"):
+                named.add(before)
+            else:
+                before = fold(_bare(token))
+        return frozenset(named)
 
     @property
     def _text(self) -> str:
@@ -200,6 +214,15 @@ def _words(sql: str) -> frozenset[str]:
     return frozenset(fold(each.text) for each in tokenize(sql, lexis) if each.kind is Kind.CODE)
 
 
+def _code(sql: str) -> list[Token]:
+    return [token for token in tokenize(sql, lexis) if token.kind not in (Kind.BLANK, Kind.COMMENT)]
+
+
+def _names(sql: str) -> frozenset[str]:
+    quotes = (each for each in tokenize(sql, lexis) if each.kind is Kind.QUOTED)
+    return _words(sql) | {fold(_bare(each)) for each in quotes}
+
+
 def _bare(token: Token) -> str:
     """Return the text of *token* without its quotes, if it has any."""
     text, mark = token.text, token.text[-1]
@@ -217,6 +240,7 @@ class _Seen:
     )  #: tables and views with columns, also below views
     roots: set[int] = field(default_factory=set)  #: the first pages of tables and indexes
     tables: set[str] = field(default_factory=set)  #: all that is read, also without a word to the authorizer
+    views: set[str] = field(default_factory=set)  #: and other subqueries through which something is read
 
     def note(
         self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
@@ -225,6 +249,7 @@ class _Seen:
         if action == sqlite3.SQLITE_READ and first is not None:
             self.reads.add((first, second or ""))
             self.tables.add(first)
+            self.views.update([trigger] if trigger else [])
         return authorize(action, first, second, database, trigger)
 
 
@@ -319,8 +344,26 @@ def _reads(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iterat
         shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
         natural = "natural" in query.words
         columns[name] |= {column for column in shared if natural or fold(column) in query.names}
-    for name in silent | (named & seen.tables):
+    views = {name for name in seen.views if fold(name) not in query.own}
+    used = seen.tables | views | set(_views_over(connection, query, seen))
+    for name in silent | (named & used):
         yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
+
+
+def _views_over(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iterator[str]:
+    """Yield the views that *query* names and that lead to a table that is read and that it does not name.
+
+    Of a view without a column of its own that is read SQLite tells nothing where that has none below it.
+    """
+    found = {fold(name) for name in seen.tables} - query.names
+    for name, kind, sql in _relations(connection, query.names):
+        below, reached = [(name, kind, sql)], {fold(name)}
+        while below:
+            words = frozenset[str]().union(*(_names(text) for _, kind, text in below if kind == "view"))
+            below = _relations(connection, words - reached)
+            reached |= words
+        if kind == "view" and reached & found:
+            yield name
 
 
 def _parameter_type(declared: Declared) -> ColumnType:
