@@ -30,6 +30,8 @@ from dbtools.tools.wording import cleaned
 
 ENVELOPE = 600  #: bytes around the rows of an answer
 NAMES = ("find_queries", "run_query")  #: of the tools for any query
+#: Characters that are read of a cell for each byte that its row may take: the blanks in JSON are not shown.
+READ_FOR_ONE = 4
 LONGEST_TEXT = 200  #: characters of a description in a list
 
 
@@ -87,7 +89,9 @@ class QueryTool:
         permitted, body = self.permitted, self.permitted.query.body
         wanted = frozenset(at for at, clause in enumerate(body.clauses) if present.issuperset(clause.needs))
         if wanted not in self._shapes:
-            cut = None if permitted.query.returns is Returns.ONE else self.setting.limits.max_cell
+            limits = self.setting.limits
+            one = permitted.query.returns is Returns.ONE
+            cut = limits.max_bytes * READ_FOR_ONE if one else limits.max_cell
             self._shapes[wanted] = QueryShape(
                 name=permitted.name,
                 pieces=body.written(present).pieces,

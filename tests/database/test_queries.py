@@ -2,9 +2,11 @@
 
 import json
 import re
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -406,6 +408,32 @@ def test_list_of_ten_thousand_items_is_one_parameter(dialect: str, serve_queries
         assert shop.rows("names", {"names": [*names, "Bo"]}) == [[2]]
         assert "more than 20,000 values" in shop.refusal("some", {"ids": list(range(20_001))})
         assert "more than 20,000 values" in shop.refusal("some", {"ids": json.dumps(list(range(20_001)))})
+
+
+def test_one_row_is_never_fetched_beyond_what_an_answer_shows(serve_queries: ServeQueries) -> None:
+    query = (
+        "-- name: q\n-- returns: one\nselect repeat('x', 20000000) as x, repeat('y', 20000000)::bytea as y"
+    )
+    with serve_queries("postgresql", "create table t (id integer);", {"q.sql": query}) as shop:
+        shop.refusal("q", {"unknown": 1})  # so that all is loaded
+        tracemalloc.start()
+        try:
+            row: Any = shop.call("q").structured["row"]
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert row["x"].endswith("x… [20,000,000 characters]")
+    assert row["y"] == "[20,000,000 bytes, application/octet-stream]"
+    assert most < 10_000_000
+
+
+def test_one_document_is_whole_though_it_is_longer_with_its_blanks(serve_queries: ServeQueries) -> None:
+    document = "('[1' || repeat(',   1', 1000) || ']')::json as document"
+    query = f"-- name: q\n-- returns: one\nselect {document}"
+    rest = "[limits]\nmax_tokens = 1000\n"
+    with serve_queries("postgresql", "create table t (id integer);", {"q.sql": query}, rest) as shop:
+        assert shop.call("q").structured["row"] == {"document": [1] * 1001}
 
 
 BAD_VALUES = {
