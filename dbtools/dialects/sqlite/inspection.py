@@ -9,11 +9,9 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import pairwise
 
 from dbtools.catalog import Column
 from dbtools.column_types import ColumnType, Family, quoted
@@ -24,8 +22,16 @@ from dbtools.dialects.sqlite.guard import authorize, secure
 from dbtools.dialects.sqlite.location import NO_SESSION, Location, connect, location_of
 from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.dialects.sqlite.types import column_type
+from dbtools.dialects.sqlite.written_queries import (
+    NULL,
+    Piece,
+    WrittenQuery,
+    code_in,
+    names_in,
+    words_in,
+)
 from dbtools.errors import Refused
-from dbtools.parameters import Kind, Parameter, Token, tokenize
+from dbtools.parameters import Kind
 
 LIST_FORMS = ListForms(
     among="in (select value from json_each(",
@@ -40,12 +46,6 @@ SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 SILENT_JOINS = {"using", "natural"}
 COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
-NULL = re.compile(r"\(null/\*:([^*]+)\*/\)")  #: what stands for a parameter in the view
-#: What SQLite says of a name that means nothing, or too much.
-NAMED = re.compile(
-    r"(?:no such (?:table|column|function)|ambiguous column name): (?:.*\.)?(?P<name>[^.]+)"
-    r'|near "(?P<word>.+)": syntax error'
-)
 COMPARING = {"=", "<", ">"}
 AMONG = {"in", "any", "all"}
 TEXT = Declared(type="text", array=False)
@@ -71,13 +71,11 @@ select name
 from pragma_table_xinfo(?1, 'main')
 """
 
-Piece = str | Parameter
-
 
 def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
     """Return what SQLite says of the query in *pieces*, or raise Refused where it does not only read."""
     arrays = {name for name, each in declared.items() if each.array}
-    query = _Query(source=pieces, pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS))
+    query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS))
     _check_lists(query, arrays)
     with closing(connect(location)) as connection:
         secure(connection)
@@ -99,9 +97,9 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
     )
 
 
-def _check_lists(query: "_Query", arrays: Container[str]) -> None:
+def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
     """Raise Refused where a list is compared in no form of lists: as a text it equals nothing."""
-    tokens = _code("".join(map(str, query.source)))
+    tokens = code_in(query.text)
     words = ["", *(token.text.lower() for token in tokens), ""]
     opened: list[str] = []  #: what stands before each bracket that is open
     for at, token in enumerate(tokens, 1):
@@ -130,107 +128,6 @@ async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspe
     yield inspect
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Query:
-    """A query in the pieces that the operator wrote, and as many as SQLite reads them."""
-
-    source: Sequence[Piece]
-    pieces: Sequence[Piece]
-
-    @cached_property
-    def numbers(self) -> Mapping[str, int]:
-        """The parameters by name, numbered from 1."""
-        names = dict.fromkeys(piece.name for piece in self.pieces if isinstance(piece, Parameter))
-        return {name: number for number, name in enumerate(names, 1)}
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """The words outside of quotes, folded."""
-        return _words(self._text)
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """The words, and whatever is in quotes, all folded: what the query names is among them."""
-        return _names(self._text)
-
-    @cached_property
-    def own(self) -> frozenset[str]:
-        """The names that it gives to its own subqueries before them, folded."""
-        code = _code(self._text)
-        named: set[str] = set()
-        opened: list[str] = []  #: what stands before each bracket that is open
-        before = ""  #: what stands before the token, or before the brackets that it follows
-        for token, following in pairwise(code):
-            if token.kind is Kind.OPENING:
-                opened.append(before)
-            elif token.kind is Kind.CLOSING and opened:
-                before = opened.pop()
-            elif token.text.lower() == "as" and following.text.lower() in ("(", "not", "materialized"):
-                named.add(before)
-            else:
-                before = fold(_bare(token))
-        return frozenset(named)
-
-    @property
-    def _text(self) -> str:
-        return "".join(map(str, self.source))
-
-    def offset_of(self, message: str) -> int | None:
-        """Return where what *message* names first stands, None where that does not show.
-
-        SQLite knows the place (3.38), and the standard library's module does not tell it (Python 3.14).
-        """
-        named = NAMED.fullmatch(message)
-        if named is None:
-            return None
-        tokens = tokenize(self._text, lexis)
-        word = fold(named["name"] or named["word"])
-        places = [token.offset for token in tokens if fold(_bare(token)) == word]
-        # A word may be right in one place and wrong in the next.
-        return places[0] if len(places) == 1 or (places and named["name"]) else None
-
-    def place_of(self, name: str) -> int | None:
-        """Return where the parameter *name* stands, None where it stands in several places."""
-        places = [token.offset for token in tokenize(self._text, lexis) if token.text == f":{name}"]
-        return places[0] if len(places) == 1 else None
-
-    def alone(self) -> str:
-        """Return the query with numbered parameters."""
-        return self._written(lambda name: f"?{self.numbers[name]}")
-
-    def shown(self) -> str:
-        """Return a statement that can only be a SELECT, with numbered parameters."""
-        return f"select * from ({self.alone()}\n)"
-
-    def with_nulls(self) -> str:
-        """Return the same statement with nulls for parameters."""
-        return f"select * from ({self._written(lambda name: f'(null/*:{name}*/)')}\n)"
-
-    def _written(self, place: Callable[[str], str]) -> str:
-        return "".join(each if isinstance(each, str) else place(each.name) for each in self.pieces)
-
-
-def _words(sql: str) -> frozenset[str]:
-    return frozenset(fold(each.text) for each in tokenize(sql, lexis) if each.kind is Kind.CODE)
-
-
-def _code(sql: str) -> list[Token]:
-    return [token for token in tokenize(sql, lexis) if token.kind not in (Kind.BLANK, Kind.COMMENT)]
-
-
-def _names(sql: str) -> frozenset[str]:
-    quotes = (each for each in tokenize(sql, lexis) if each.kind is Kind.QUOTED)
-    return _words(sql) | {fold(_bare(each)) for each in quotes}
-
-
-def _bare(token: Token) -> str:
-    """Return the text of *token* without its quotes, if it has any."""
-    text, mark = token.text, token.text[-1]
-    if token.kind is not Kind.QUOTED:
-        return text
-    return text[1:-1] if mark == "]" else text[1:-1].replace(mark * 2, mark)
-
-
 @dataclass(kw_only=True)
 class _Seen:
     """What SQLite has read of, by its own account, while it explained a query."""
@@ -253,7 +150,7 @@ class _Seen:
         return authorize(action, first, second, database, trigger)
 
 
-def _explain(connection: sqlite3.Connection, query: _Query) -> _Seen:
+def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> _Seen:
     seen = _Seen()
     connection.set_authorizer(seen.note)
     nulls = [None] * len(query.numbers)
@@ -273,7 +170,7 @@ def _is_passing(error: Exception) -> bool:
     return name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
 
 
-def _refused(connection: sqlite3.Connection, query: _Query, error: Exception) -> Exception:
+def _refused(connection: sqlite3.Connection, query: WrittenQuery, error: Exception) -> Exception:
     """Return the error of a query that does not work, in the words for the query as it stands alone."""
     if _is_denied(error):
         return refusal(f"{error}.")
@@ -289,7 +186,7 @@ def _is_denied(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
 
 
-def _columns(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iterator[Column]:
+def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> Iterator[Column]:
     """Yield the columns with the types that SQLite hands through: an expression has none."""
     connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
     rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
@@ -301,7 +198,7 @@ def _columns(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iter
         yield Column(name=name, type=column_type(declared, strict=strict))
 
 
-def _check_written(names: Iterable[str], query: _Query) -> None:
+def _check_written(names: Iterable[str], query: WrittenQuery) -> None:
     """Raise Refused where a parameter stands in a name, the text of an expression: a call writes it as ?."""
     for name in names:
         if found := NULL.search(name):
@@ -318,12 +215,12 @@ def _check_names(names: Iterable[str]) -> None:
     check_names(match[1] if match and match[1] in folded else name for name, match in pairs)
 
 
-def _is_strict(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> bool:
+def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> bool:
     """Return whether what has a type surely holds it: all is from STRICT tables, and handed through."""
     words = set(query.words)
     for name, kind, sql in _relations(connection, seen.tables):
         if kind == "view":
-            words |= _words(sql)
+            words |= words_in(sql)
         elif connection.execute(STRICT, (name,)).fetchone() != (1,):
             return False
     return not words & COMPOUNDS
@@ -334,7 +231,7 @@ def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tup
     return connection.execute(RELATIONS, (json.dumps([fold(name) for name in names]),)).fetchall()
 
 
-def _reads(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iterator[Read]:
+def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> Iterator[Read]:
     """Yield what is read of the tables and views that the query may name itself."""
     named = {name for name, *_ in _relations(connection, query.names)}
     named |= SCHEMA_TABLES if query.names & SCHEMA_TABLES else set()
@@ -350,7 +247,7 @@ def _reads(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iterat
         yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
 
 
-def _views_over(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> Iterator[str]:
+def _views_over(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> Iterator[str]:
     """Yield the views that *query* names and that lead to a table that is read and that it does not name.
 
     Of a view without a column of its own that is read SQLite tells nothing where that has none below it.
@@ -359,7 +256,7 @@ def _views_over(connection: sqlite3.Connection, query: _Query, seen: _Seen) -> I
     for name, kind, sql in _relations(connection, query.names):
         below, reached = [(name, kind, sql)], {fold(name)}
         while below:
-            words = frozenset[str]().union(*(_names(text) for _, kind, text in below if kind == "view"))
+            words = frozenset[str]().union(*(names_in(text) for _, kind, text in below if kind == "view"))
             below = _relations(connection, words - reached)
             reached |= words
         if kind == "view" and reached & found:

@@ -1,0 +1,125 @@
+"""A query as its operator wrote it and as SQLite reads it. Pieces in; statements, words and places out."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from dbtools.dialects.sqlite.ddl import fold
+from dbtools.dialects.sqlite.syntax import lexis
+from dbtools.parameters import Kind, Parameter, Token, tokenize
+
+NULL = re.compile(r"\(null/\*:([^*]+)\*/\)")  #: what stands for a parameter in the view
+#: What SQLite says of a name that means nothing, or too much.
+NAMED = re.compile(
+    r"(?:no such (?:table|column|function)|ambiguous column name): (?:.*\.)?(?P<name>[^.]+)"
+    r'|near "(?P<word>.+)": syntax error'
+)
+
+Piece = str | Parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenQuery:
+    """A query in the pieces that the operator wrote, and as many as SQLite reads them."""
+
+    source: Sequence[Piece]
+    pieces: Sequence[Piece]
+
+    @cached_property
+    def text(self) -> str:
+        """The SQL as the operator wrote it."""
+        return "".join(map(str, self.source))
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The parameters by name, numbered from 1."""
+        names = dict.fromkeys(piece.name for piece in self.pieces if isinstance(piece, Parameter))
+        return {name: number for number, name in enumerate(names, 1)}
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words outside of quotes, folded."""
+        return words_in(self.text)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The words, and whatever is in quotes, all folded: what the query names is among them."""
+        return names_in(self.text)
+
+    @cached_property
+    def own(self) -> frozenset[str]:
+        """The names that it gives to its own subqueries before them, folded."""
+        code = code_in(self.text)
+        named: set[str] = set()
+        opened: list[str] = []  #: what stands before each bracket that is open
+        before = ""  #: what stands before the token, or before the brackets that it follows
+        for token, following in pairwise(code):
+            if token.kind is Kind.OPENING:
+                opened.append(before)
+            elif token.kind is Kind.CLOSING and opened:
+                before = opened.pop()
+            elif token.text.lower() == "as" and following.text.lower() in ("(", "not", "materialized"):
+                named.add(before)
+            else:
+                before = fold(_bare(token))
+        return frozenset(named)
+
+    def offset_of(self, message: str) -> int | None:
+        """Return where what *message* names first stands, None where that does not show.
+
+        SQLite knows the place (3.38), and the standard library's module does not tell it (Python 3.14).
+        """
+        named = NAMED.fullmatch(message)
+        if named is None:
+            return None
+        tokens = tokenize(self.text, lexis)
+        word = fold(named["name"] or named["word"])
+        places = [token.offset for token in tokens if fold(_bare(token)) == word]
+        # A word may be right in one place and wrong in the next.
+        return places[0] if len(places) == 1 or (places and named["name"]) else None
+
+    def place_of(self, name: str) -> int | None:
+        """Return where the parameter *name* stands, None where it stands in several places."""
+        places = [token.offset for token in tokenize(self.text, lexis) if token.text == f":{name}"]
+        return places[0] if len(places) == 1 else None
+
+    def alone(self) -> str:
+        """Return the query with numbered parameters."""
+        return self._written(lambda name: f"?{self.numbers[name]}")
+
+    def shown(self) -> str:
+        """Return a statement that can only be a SELECT, with numbered parameters."""
+        return f"select * from ({self.alone()}\n)"
+
+    def with_nulls(self) -> str:
+        """Return the same statement with nulls for parameters."""
+        return f"select * from ({self._written(lambda name: f'(null/*:{name}*/)')}\n)"
+
+    def _written(self, place: Callable[[str], str]) -> str:
+        return "".join(each if isinstance(each, str) else place(each.name) for each in self.pieces)
+
+
+def words_in(sql: str) -> frozenset[str]:
+    """Return the words of *sql* outside of quotes, folded."""
+    return frozenset(fold(each.text) for each in tokenize(sql, lexis) if each.kind is Kind.CODE)
+
+
+def code_in(sql: str) -> list[Token]:
+    """Return the tokens of *sql* but for blanks and comments."""
+    return [token for token in tokenize(sql, lexis) if token.kind not in (Kind.BLANK, Kind.COMMENT)]
+
+
+def names_in(sql: str) -> frozenset[str]:
+    """Return the words of *sql* and whatever is in quotes, all folded."""
+    quotes = (each for each in tokenize(sql, lexis) if each.kind is Kind.QUOTED)
+    return words_in(sql) | {fold(_bare(each)) for each in quotes}
+
+
+def _bare(token: Token) -> str:
+    """Return the text of *token* without its quotes, if it has any."""
+    text, mark = token.text, token.text[-1]
+    if token.kind is not Kind.QUOTED:
+        return text
+    return text[1:-1] if mark == "]" else text[1:-1].replace(mark * 2, mark)
