@@ -65,6 +65,8 @@ create view totals (person, total) as select person, sum(total) from orders grou
 create view some as select 1 as one from people;
 create view "some more" as select * from "some" where one = 1;
 create view both_of as select v from exact union all select name from people;
+create view tables_of as select name from pragma_table_list;
+create table pragma_of_mine (id integer primary key);
 create virtual table notes using fts5(body);
 create index orders_of on orders (person);
 with recursive n (n) as (select 1 union all select n + 1 from n where n < 10)
@@ -575,6 +577,29 @@ async def test_second_statement_is_refused_though_the_scanner_let_it_pass(url: s
     async with dialect_of(url).inspector(url, {}) as inspect:
         with pytest.raises(Refused):
             await inspect([sql], {})
+
+
+@pytest.mark.parametrize(
+    ("sql", "at"),
+    [
+        pytest.param("select name from pragma_table_list", 17, id="all columns"),
+        pytest.param("select 1 as one from Pragma_Table_List", 21, id="rows alone"),
+        pytest.param("select name from tables_of", None, id="below a view"),
+    ],
+)
+async def test_pragma_that_no_call_may_read_is_refused_on_sqlite(
+    sqlite: str, sql: str, at: int | None
+) -> None:
+    with pytest.raises(Refused, match=r"pragma_\w+ may not be read") as caught:
+        await inspected(sqlite, sql)
+
+    assert caught.value.offset == at
+
+
+async def test_table_that_is_called_like_a_pragma_is_read_on_sqlite(sqlite: str) -> None:
+    found = await inspected(sqlite, "select id from pragma_of_mine")
+
+    assert reads(found) == {".pragma_of_mine.id"}
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ LIST_FORMS = ListForms(
 VIEW = "dbtools_inspected"
 NO_COLUMNS = {"", "ROWID"}  #: names that stand for the row
 NAMES: Mapping[str, str] = {"number": "real"}  #: of declared types, where they differ
+PRAGMAS = "pragma_"  #: what the names of pragmas begin with that are read as tables
 SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 #: Tables that are joined so are read without a word to the authorizer (3.40).
 SILENT_JOINS = {"using", "natural"}
@@ -85,6 +86,7 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
         connection.set_authorizer(None)
         connection.executescript("pragma query_only = off; pragma temp_store = memory")
         seen.tables.update(name for (name,) in connection.execute(OPENED, (json.dumps([*seen.roots]),)))
+        _check_pragmas(connection, query, seen)
         columns = tuple(_columns(connection, query, seen))
         reads = frozenset(_reads(connection, query, seen))
     return Inspected(
@@ -184,6 +186,15 @@ def _refused(connection: sqlite3.Connection, query: WrittenQuery, error: Excepti
 
 def _is_denied(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
+
+
+def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> None:
+    """Raise Refused where a pragma is read as a table: it is run in the call alone, and denied there."""
+    found = {name for name in map(fold, seen.tables) if name.startswith(PRAGMAS)}
+    found -= {fold(name) for name, *_ in _relations(connection, found)}
+    for name in sorted(found):
+        places = query.places_of(name)
+        raise refusal(f"{name} may not be read.", offset=places[0] if places else None)
 
 
 def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> Iterator[Column]:

@@ -74,11 +74,14 @@ class WrittenQuery:
         named = NAMED.fullmatch(message)
         if named is None:
             return None
-        tokens = tokenize(self.text, lexis)
-        word = fold(named["name"] or named["word"])
-        places = [token.offset for token in tokens if fold(_bare(token)) == word]
+        places = self.places_of(named["name"] or named["word"])
         # A word may be right in one place and wrong in the next.
         return places[0] if len(places) == 1 or (places and named["name"]) else None
+
+    def places_of(self, word: str) -> list[int]:
+        """Return where *word* stands, in quotes or not."""
+        tokens = tokenize(self.text, lexis)
+        return [token.offset for token in tokens if fold(_bare(token)) == fold(word)]
 
     def place_of(self, name: str) -> int | None:
         """Return where the parameter *name* stands, None where it stands in several places."""
