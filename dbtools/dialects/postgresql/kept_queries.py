@@ -23,6 +23,88 @@ ORIGINS = re.compile(
 #: An outer join, or grouping by more than one set: either makes nulls of what has none.
 MAKES_NULLS = re.compile(r":jointype [^0]|:groupingSets [^<]")
 
+#: The temporary view $1: its tree, and the names and types of its columns.
+KEPT = """
+select
+    r.ev_action::pg_catalog.text as tree,
+    array(
+        select a.attname::pg_catalog.text
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = c.oid
+            and a.attnum > 0
+        order by a.attnum
+    ) as names,
+    array(
+        select a.atttypid
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = c.oid
+            and a.attnum > 0
+        order by a.attnum
+    ) as types,
+    array(
+        select a.atttypmod
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = c.oid
+            and a.attnum > 0
+        order by a.attnum
+    ) as modifiers
+from pg_catalog.pg_class as c
+join pg_catalog.pg_rewrite as r on r.ev_class = c.oid
+where c.relnamespace = pg_catalog.pg_my_temp_schema()
+    and c.relname = $1::pg_catalog.text
+    and r.ev_type = '1'
+"""
+
+#: The columns of the tables $1, and whether each surely has no nulls: those that inherit a table may have.
+READ_COLUMNS = """
+select
+    c.oid as relation,
+    n.nspname::text as schema,
+    c.relname::text as name,
+    a.attnum as number,
+    a.attname::text as column,
+    a.attnotnull
+    and (c.relkind = 'p' or c.relkind = 'r' and not c.relhassubclass)
+    and not exists (
+        select
+        from pg_catalog.pg_constraint as k
+        where k.conrelid = c.oid
+            and k.contype = 'n'
+            and a.attnum = any(k.conkey)
+            and not k.convalidated
+    ) as filled
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+left join pg_catalog.pg_attribute as a
+    on a.attrelid = c.oid
+    and a.attnum > 0
+    and not a.attisdropped
+where c.oid = any($1::pg_catalog.oid[])
+"""
+
+#: The functions $1, whether they came with the system or with an extension, and whether they may read tables.
+CALLED = """
+select
+    n.nspname::text as schema,
+    f.proname::text as name,
+    n.nspname not in ('pg_catalog', 'information_schema')
+    and not (e.known and f.provolatile = 'i') as reads,
+    n.nspname = 'pg_catalog' or e.known as known
+from pg_catalog.pg_proc as f
+join pg_catalog.pg_namespace as n on n.oid = f.pronamespace
+cross join lateral (
+    select exists (
+        select
+        from pg_catalog.pg_depend as d
+        where d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid
+            and d.objid = f.oid
+            and d.deptype = 'e'
+    ) as known
+) as e
+where f.oid = any($1::pg_catalog.oid[])
+order by n.nspname, f.proname
+"""
+
 
 def reads_of(tree: str, version: int) -> Iterator[tuple[int, Sequence[int]]]:
     """Yield the tables that somebody must be allowed to read, each with the numbers of columns."""
