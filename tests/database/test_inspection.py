@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -723,6 +724,21 @@ async def test_login_that_is_told_to_read_only_learns_everything(
 async def test_table_that_the_login_may_not_read_is_refused(no_temp: str) -> None:
     with pytest.raises(Refused, match="permission denied"):
         await inspected(no_temp, "select id from parent")
+
+
+async def test_names_mean_to_a_role_what_they_mean_in_its_calls(
+    postgresql: str, postgresql_login: Any
+) -> None:
+    schema = (
+        "create schema authorization {}; create table {}.orders (own text);"
+        " alter table {}.orders owner to {}; grant select on orders to {}"
+    )
+    with postgresql_login(postgresql, schema) as login:
+        session = {"role": str(urlsplit(login).username)}
+        async with dialect_of(postgresql).inspector(postgresql, session) as inspect:
+            found = await inspect(["select id from orders"], {})
+
+    assert reads(found) == {"public.orders.id"}
 
 
 async def test_connection_is_as_it_was(postgresql: str) -> None:

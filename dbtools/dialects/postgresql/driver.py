@@ -15,11 +15,10 @@ from dbtools.dialects.driver import CELLS_HELD, Fetched, Plan
 from dbtools.dialects.identifiers import identifier
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.postgresql import location
-from dbtools.dialects.postgresql.codecs import set_codecs
 from dbtools.dialects.postgresql.fingerprint import fingerprint
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
 from dbtools.dialects.postgresql.inspection import LIST_FORMS
-from dbtools.dialects.postgresql.session import apply
+from dbtools.dialects.postgresql.session import apply, prepare
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, roll_back
 from dbtools.dialects.postgresql.types import sql_name
@@ -64,7 +63,7 @@ class PostgresqlDriver:
             lambda: location.connect(url),
             size=CONNECTIONS,
             is_usable=lambda connection: not connection.is_closed(),
-            prepare=_prepare,
+            prepare=prepare,
         )
 
     def open_engine(self, url: str) -> AsyncEngine:
@@ -165,23 +164,6 @@ class PostgresqlDriver:
     def is_stale(self, error: Exception) -> bool:
         """Return whether a prepared statement met a schema that has changed since."""
         return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
-
-
-#: As it was at the connect: "$user" in it would follow the role that a statement runs as, and with it the
-#: meaning of names in the conditions of rules.
-PIN_PATH = """
-select pg_catalog.set_config(
-    'search_path',
-    coalesce(pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place), ''),
-    false
-)
-from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
-"""
-
-
-async def _prepare(connection: Any) -> None:
-    await connection.execute(PIN_PATH)
-    await set_codecs(connection)
 
 
 async def _records(

@@ -22,7 +22,6 @@ from dbtools.dialects.inspected import Declared, Inspect, Inspected, Read, check
 from dbtools.dialects.lists import ListForms, with_lists
 from dbtools.dialects.postgresql import catalog_queries
 from dbtools.dialects.postgresql.acting import is_acting
-from dbtools.dialects.postgresql.codecs import set_codecs
 from dbtools.dialects.postgresql.kept_queries import (
     CALLED,
     KEPT,
@@ -41,7 +40,7 @@ from dbtools.dialects.postgresql.prepared_queries import (
     prepare_query,
     refused,
 )
-from dbtools.dialects.postgresql.session import apply
+from dbtools.dialects.postgresql.session import apply, prepare
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import rolled_back
 from dbtools.dialects.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber
@@ -91,13 +90,13 @@ FITTING_TYPES = {
 async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspect]:
     """Lend what asks the server of queries, all on one connection that has the settings *session*."""
     connection = await connect(url)
-    # What the driver has no codec for then is what it has none for in a call.
-    await set_codecs(connection)
 
     async def inspect(pieces: Sequence[Piece], declared: Mapping[str, Declared], /) -> Inspected:
         return await inspect_query(connection, pieces, declared)
 
     try:
+        # Names mean the same in a call, and what the driver has no codec for is the same.
+        await prepare(connection)
         if session:
             await apply(connection, session, local=False)
         yield inspect

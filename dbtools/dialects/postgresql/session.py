@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 
 from dbtools import errors
+from dbtools.dialects.postgresql.codecs import set_codecs
 from dbtools.dialects.postgresql.location import SETTINGS
 
 ROLE = "role"  #: the setting that SET ROLE sets
@@ -38,6 +39,22 @@ from (
     offset 0
 ) as s
 """
+#: As it was at the connect: "$user" in it would follow the role that a statement runs as, and with it the
+#: meaning of names in the conditions of rules.
+PIN_PATH = """
+select pg_catalog.set_config(
+    'search_path',
+    coalesce(pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place), ''),
+    false
+)
+from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
+"""
+
+
+async def prepare(connection: Any) -> None:
+    """Make *connection* one on which names and values mean what they mean in every call."""
+    await connection.execute(PIN_PATH)
+    await set_codecs(connection)
 
 
 async def apply(connection: Any, session: Mapping[str, str], *, local: bool) -> None:
