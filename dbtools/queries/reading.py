@@ -15,7 +15,16 @@ from dbtools.column_types import quoted
 from dbtools.errors import nearest
 from dbtools.parameters import CLAIMS, UNWRITABLE, Kind, Lexis, Parameter, SqlError, Token, tokenize
 from dbtools.policy import Finding, Source
-from dbtools.queries.bodies import OPENING, Body, is_clause, places_of, quotes_of, read_body
+from dbtools.queries.bodies import (
+    CLOSING,
+    OPENING,
+    Body,
+    Fixed,
+    is_clause,
+    places_of,
+    quotes_of,
+    read_body,
+)
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
 
@@ -226,6 +235,7 @@ def _query(part: _Part, name: str, file: str, lexis: Lexis) -> tuple[Query | Non
     places = {each: part.line_of(start + offset) for each, offset in places_of(sql, lexis).items()}
     mistakes += _undeclared(header, body, places)
     mistakes += _unused(header, places, quotes_of(sql, lexis))
+    mistakes += ((part.line_of(start) + at, problem) for at, problem in _absent_lists(header, body))
     source = Source(file=file, line=part.line)
     return _made(header, name, body, source, part.line_of(start)), mistakes
 
@@ -319,3 +329,19 @@ def _unused(
         if any(re.search(rf"{written}(?!\w)", quote) for quote in quotes):
             problem = f"{written} stands within quotes, as a part of the text: write '%' || {written} || '%'"
         yield each.source.line or 1, f"param {each.name}: {problem}"
+
+
+def _absent_lists(header: Header, body: Body) -> Iterator[tuple[int, str]]:
+    """Yield the lists that may be absent outside of a clause, by lines of the SQL.
+
+    As a null a list means all rows to one database and none to another.
+    """
+    names = {each.name for each in header.parameters if each.array and each.may_be_absent}
+    for part in body.parts:
+        line = part.line
+        for piece in part.pieces if isinstance(part, Fixed) else ():
+            if isinstance(piece, Parameter) and piece.name in names:
+                problem = f"{piece} is a list that may be absent: put it in {OPENING} … {CLOSING}"
+                yield line, f"{problem}, or give it a default such as = '[]'"
+                names.remove(piece.name)
+            line += str(piece).count("\n")

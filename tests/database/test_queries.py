@@ -239,7 +239,7 @@ def test_what_is_wrong_is_told_in_the_log(dialect: str, serve_queries: ServeQuer
     with serve_queries(dialect, DDL, MISTAKES) as shop:
         warnings = [each for each in shop.view().warnings if "quer" in each or "latin" in each]
 
-    assert len([each for each in warnings if re.match(r"mistakes\.sql:\d+: ", each)]) == 20
+    assert len([each for each in warnings if re.match(r"mistakes\.sql:\d+: ", each)]) == 21
     assert any("query no_table is withdrawn: " in each and "custmers" in each for each in warnings)
 
 

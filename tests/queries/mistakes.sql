@@ -78,3 +78,8 @@ select id from customers
 -- param ids: integer[] = [1, 2]
 -- param since: text in (new, old)?
 select id from customers where country = :country
+
+-- name: absent_list
+-- description: Of a list that may be absent.
+-- param ids: integer[]?
+select id from customers where id not in (:ids)

@@ -70,7 +70,8 @@ def _parameters(sql: str, lexis: Lexis) -> set[Parameter]:
 
 
 def _parameter(line: str) -> QueryParameter:
-    (query,) = _read(f"-- name: q\n-- param {line}\nselect :a")
+    place = "/*? , :a ?*/" if "[]? " in line else ", :a"
+    (query,) = _read(f"-- name: q\n-- param {line}\nselect 1 {place}")
     return query.parameters[0]
 
 
@@ -596,6 +597,20 @@ def test_all_mistakes_of_a_query_are_told_together() -> None:
             "-- name: q\n-- param a: text?\nselect 1 /*? + :a\n + :b ?*/",
             [(4, ":b is not declared. Write -- param b: TYPE  text.")],
             id="undeclared in a clause",
+        ),
+        pytest.param(
+            "-- name: q\n-- param ids: text[]?\n-- param more: text[]?\n-- param a: text[]\n"
+            "select :a /*? , :more ?*/ where\n"
+            "1 in (:a) and\n1 not in (\n:ids) /*? or 1 in (:ids) ?*/ or 1 in (:more) or :ids is null",
+            [
+                (
+                    8,
+                    f":{name} is a list that may be absent: put it in /*? … ?*/, or give it a default such "
+                    "as = '[]'.",
+                )
+                for name in ("ids", "more")
+            ],
+            id="list that may be absent",
         ),
         pytest.param(
             "-- name: q\n-- like this one\nselect :this",

@@ -1,6 +1,7 @@
 """The tools of permitted queries: what they advertise, what they read, and which of them are listed."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, datetime, time
@@ -54,11 +55,12 @@ def _permitted(
     columns: tuple[Column, ...] = (column("id", Family.INTEGER),),
 ) -> Permitted:
     """Return a query with *parameters*, each `NAME: TYPE …`, of which the database has these *types*."""
-    names = [each.partition(":")[0] for each in parameters]
     text = f"-- name: {name}\n{header}" + "".join(f"-- param {each}\n" for each in parameters)
-    (query,), findings = read_queries(
-        f"{text}select 1 {' '.join(f':{each}' for each in names)}", "q.sql", sqlite.lexis
+    places = (
+        f"/*? :{name} ?*/" if type.startswith("[]?") else f":{name}"
+        for name, type in (re.findall(r"^(\w+): \w+(\S*)", each)[0] for each in parameters)
     )
+    (query,), findings = read_queries(f"{text}select 1 {' '.join(places)}", "q.sql", sqlite.lexis)
     assert findings == ()
     return Permitted(
         query=query,
