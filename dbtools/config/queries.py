@@ -185,7 +185,6 @@ async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Perm
         types=types,
         # Of a database whose values alone have types, as of all others that have nothing to cast.
         casts=casts or _declared(settings, query),
-        exact=all(each.exact for each in found),
         reads=None if None in reads else frozenset(read for each in reads for read in each or ()),
         functions=tuple(dict.fromkeys(name for each in found for name in each.functions)),
     )
@@ -239,9 +238,12 @@ def _declared(settings: Settings, query: Query) -> Mapping[str, str]:
 
 
 def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
-    """Return the columns, nullable where they are in any variant."""
+    """Return the columns, nullable where they are in any variant, and lenient likewise."""
     return tuple(
-        replace(columns[0], nullable=any(column.nullable for column in columns))
+        replace(
+            next((column for column in columns if column.type.lenient), columns[0]),
+            nullable=any(column.nullable for column in columns),
+        )
         for columns in zip(*(each.columns for each in found), strict=True)
     )
 

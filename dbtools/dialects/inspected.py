@@ -45,7 +45,6 @@ class Inspected:
     casts: Mapping[str, str]  #: the SQL names of these types, where the database wants them
     reads: frozenset[Read] | None  #: at least what is read; None where the database does not tell
     functions: tuple[str, ...]  #: not the system's, where reads are told: what they read is not among that
-    exact: bool  #: whether every cell of each column surely has its type
 
 
 class Inspect(Protocol):

@@ -19,7 +19,6 @@ class Permitted:
         default_factory=dict
     )  #: of parameters, and of claims as :claims.x
     casts: Mapping[str, str] = field(default_factory=dict)  #: their SQL names, where the database wants them
-    exact: bool = False  #: whether every cell surely has the type of its column
     reads: Collection[tuple[str, str, str]] | None = None  #: schema, table and column; None: not known
     functions: tuple[str, ...] = ()  #: not the system's: what they read is not among that
 

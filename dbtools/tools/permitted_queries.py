@@ -51,7 +51,7 @@ class QueryTool:
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        query, columns, exact = self.permitted.query, self.permitted.columns, self.permitted.exact
+        query, columns = self.permitted.query, self.permitted.columns
         one = query.returns is Returns.ONE
         kind = "One row" if one else "Rows"
         described = query.description.rstrip()
@@ -65,9 +65,7 @@ class QueryTool:
             title=query.title or query.name.replace("_", " ").capitalize(),
             description=" ".join(filter(None, parts)),
             input_schema=arguments_schema(self.permitted),
-            output_schema=row_schema(columns, exact=exact)
-            if one
-            else rows_schema(columns, rows, exact=exact),
+            output_schema=row_schema(columns) if one else rows_schema(columns, rows),
         )
 
     def bind(self, arguments: Mapping[str, object]) -> "QueryCall":

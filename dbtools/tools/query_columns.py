@@ -29,26 +29,26 @@ SHOWN: Mapping[Family, tuple[str, ...]] = {
 }
 
 
-def rows_schema(columns: Sequence[Column], rows: Rows, *, exact: bool) -> Mapping[str, object]:
+def rows_schema(columns: Sequence[Column], rows: Rows) -> Mapping[str, object]:
     """Return the schema of many rows of *columns*."""
-    row: dict[str, object] = {"type": "array", "prefixItems": [_cell(each, exact=exact) for each in columns]}
+    row: dict[str, object] = {"type": "array", "prefixItems": [_cell(each) for each in columns]}
     if rows is Rows.OBJECTS:
-        row = _object(columns, exact=exact)
+        row = _object(columns)
     schema = narrowed_schema(MANY_SCHEMA, ("properties", "rows", "items"), row)
     return narrowed_schema(schema, ("properties", "columns", "items"), {"type": "string"})
 
 
-def row_schema(columns: Sequence[Column], *, exact: bool) -> Mapping[str, object]:
+def row_schema(columns: Sequence[Column]) -> Mapping[str, object]:
     """Return the schema of the one row of *columns*."""
-    return narrowed_schema(ROW_SCHEMA, ("properties", "row"), _object(columns, exact=exact))
+    return narrowed_schema(ROW_SCHEMA, ("properties", "row"), _object(columns))
 
 
-def _object(columns: Sequence[Column], *, exact: bool) -> dict[str, object]:
-    return {"type": "object", "properties": {each.name: _cell(each, exact=exact) for each in columns}}
+def _object(columns: Sequence[Column]) -> dict[str, object]:
+    return {"type": "object", "properties": {each.name: _cell(each) for each in columns}}
 
 
-def _cell(column: Column, *, exact: bool) -> dict[str, object]:
-    if not exact or column.type.family in (Family.ANY, Family.JSON):
+def _cell(column: Column) -> dict[str, object]:
+    if column.type.lenient or column.type.family in (Family.ANY, Family.JSON):
         return {}
     types = [*_types(column.type), *(["null"] if column.nullable else [])]
     return {"type": types[0] if len(types) == 1 else types}

@@ -75,7 +75,14 @@ EXACT_CELLS = {
         "place": {"type": ["string", "null"]},
         "span": {"type": ["string", "null"]},
     },
-    "strict": {name: {} for name in ("id", "whole", "number", "text", "paper", "some")},
+    "strict": {
+        "id": {"type": ["integer", "string", "null"]},
+        "whole": {"type": ["integer", "string", "null"]},
+        "number": {"type": ["number", "string", "null"]},
+        "text": {"type": ["string", "null"]},
+        "paper": {"type": ["string", "null"]},
+        "some": {},
+    },
     "loose": {name: {} for name in ("id", "whole", "number", "text", "paper", "some")},
 }
 
@@ -130,8 +137,10 @@ def test_column_of_an_outer_join_may_be_null(serve_queries: ServeQueries) -> Non
     ]
 
 
-def test_strict_tables_without_any_are_exact(serve_queries: ServeQueries) -> None:
-    query = "-- name: q\nselect id, whole, number, text, paper from cell order by id"
+def test_columns_of_strict_tables_are_exact_beside_expressions(serve_queries: ServeQueries) -> None:
+    query = (
+        "-- name: q\nselect id, whole, number, text, paper, count(*) as k from cell group by id order by id"
+    )
     with serve_queries("sqlite", STRICT, {"q.sql": query}) as shop:
         schema: Any = shop.view().tools["q"].definition.output_schema
         jsonschema.validate(shop.call("q").structured, schema)
@@ -142,7 +151,18 @@ def test_strict_tables_without_any_are_exact(serve_queries: ServeQueries) -> Non
         {"type": ["number", "string", "null"]},
         {"type": ["string", "null"]},
         {"type": ["string", "null"]},
+        {},
     ]
+
+
+def test_column_is_exact_only_where_it_is_so_with_every_clause(serve_queries: ServeQueries) -> None:
+    ddl = f"{STRICT}; create table loose (id integer primary key, text text);"
+    clause = "/*? where exists (select 1 from loose where loose.id = :id) ?*/"
+    query = f"-- name: q\n-- param id: integer?\nselect text from cell {clause}"
+    with serve_queries("sqlite", ddl, {"q.sql": query}) as shop:
+        schema: Any = shop.view().tools["q"].definition.output_schema
+
+    assert schema["properties"]["rows"]["items"]["prefixItems"] == [{}]
 
 
 CASTS = {

@@ -273,7 +273,6 @@ class _Inspection:
             casts={name: type.cast for name, type in parameters.items()},
             reads=reads,
             functions=functions,
-            exact=True,
         )
 
     def _check(self, name: str, type: ColumnType) -> None:

@@ -95,7 +95,6 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
         casts={},
         reads=reads,
         functions=(),
-        exact=not any(column.type.lenient for column in columns),
     )
 
 
