@@ -529,6 +529,28 @@ def test_query_that_reads_what_database_leaves_out_is_told(dialect: str, serve_q
     assert found == [("warning", message)]
 
 
+MADE = """
+create table t (id integer primary key, made timestamp);
+insert into t values (1, '2024-03-05T09:00:00'), (2, '2024-03-05T11:00:00'), (3, '2024-03-05 09:00:00');
+"""
+
+
+def test_moment_is_bound_as_the_caller_wrote_it_where_moments_are_texts(serve_queries: ServeQueries) -> None:
+    header = "-- param t: timestamp\nselect id from t"
+    queries = {
+        "texts.sql": f"{header} where made <= :t order by id",
+        "same.sql": f"{header} where made = :t",
+        "listed.sql": "-- param ts: timestamp[]\nselect id from t where made in (:ts)",
+        "moments.sql": f"{header} where datetime(made) <= datetime(:t) order by id",
+    }
+    with serve_queries("sqlite", MADE, queries) as shop:
+        assert shop.rows("texts", {"t": "2024-03-05T10:00:00"}) == [[1], [3]]
+        assert shop.rows("same", {"t": "2024-03-05 09:00:00"}) == [[3]]
+        assert shop.rows("listed", {"ts": ["2024-03-05T09:00:00"]}) == [[1]]
+        assert shop.rows("moments", {"t": "2024-03-05T10:00:00"}) == [[1], [3]]
+        assert shop.rows("moments", {"t": "2024-03-05 10:00:00"}) == [[1], [3]]
+
+
 SIZED = """
 create type mood as enum ('ok', 'fine');
 create table t (id integer primary key, mood mood, at timestamp);
