@@ -49,6 +49,14 @@ create table child () inherits (parent);
 create view adults as select id, name, born from people where born < '2000-01-01';
 create view totals (person, total) as select person, sum(total) from orders group by person;
 create sequence numbers;
+create table hidden (id integer primary key);
+create function app.spies(value text) returns boolean language sql stable
+    as 'select exists (select from hidden where id::text = value)';
+create domain app.spy as text check (app.spies(value));
+create domain app.spy_of_spies as app.spy;
+create domain app.other as text check (value::app.spy is not null);
+create type app.spying as (name app.spy);
+create table spied (id integer primary key, name app.spy, row app.spying);
 create function app.touch(integer) returns integer language sql volatile as 'select $1';
 create function app.twice(integer) returns integer language sql immutable as 'select 2 * $1';
 create function app.nextval(integer) returns integer language sql immutable as 'select 3 * $1';
@@ -669,6 +677,36 @@ async def test_functions_of_users_are_listed(postgresql: str) -> None:
     )
 
     assert found.functions == ("app.nextval", "app.touch")
+
+
+@pytest.mark.parametrize(
+    ("sql", "functions"),
+    [
+        pytest.param("select :a::app.spy is null as x", ("app.spies",), id="parameter"),
+        pytest.param("select :a::text::app.spy is null as x", ("app.spies",), id="cast"),
+        pytest.param("select cast('x' as app.spy_of_spies) as x", ("app.spies",), id="domain over it"),
+        pytest.param(
+            "select cast(:a as app.other) as x", ("app.spies",), id="domain of which the CHECK casts"
+        ),
+        pytest.param("select array[:a]::app.spy[] as x", ("app.spies",), id="array"),
+        pytest.param("select row(:a)::app.spying is null as x", ("app.spies",), id="row"),
+        pytest.param("select (:a::text::app.spying).name as x", ("app.spies",), id="row from a text"),
+        pytest.param(
+            "select x.name from jsonb_to_record(:j) as x (name app.spy)", ("app.spies",), id="columns in FROM"
+        ),
+        pytest.param("select name from spied where name = :a", (), id="column"),
+        pytest.param("select (row).name as x from spied", (), id="field"),
+        pytest.param("select mail from people", (), id="other domain"),
+    ],
+)
+async def test_functions_of_domains_that_a_query_makes_are_listed(
+    postgresql: str, sql: str, functions: tuple[str, ...]
+) -> None:
+    declared = {name: type for name, type in (("a", "text"), ("j", "json")) if f":{name}" in sql}
+
+    found = await inspected(postgresql, sql, **declared)
+
+    assert found.functions == functions
 
 
 GRANTS = "grant usage on schema app to {}; grant select on orders, totals, people to {};"

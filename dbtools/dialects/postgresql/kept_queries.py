@@ -17,6 +17,11 @@ READS_BEFORE_16 = re.compile(
     re.DOTALL,
 )
 FUNCTIONS = re.compile(r"\{\w+ (?::opno \d+ )?:(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
+#: What makes values of a type, and so holds its constraints against them: a column or a field that is read
+#: does not.
+COERCED = re.compile(r"(?P<field>:fieldnum \d+ )?:(?:resulttype|consttype) (?P<type>\d+)")
+#: The types of the columns of functions in FROM.
+MADE = re.compile(r":(?:funccoltypes|coltypes) \(o ([\d ]+)\)")
 ORIGINS = re.compile(
     r":resno \d+ :resname \S+ :ressortgroupref \d+ :resorigtbl (\d+) :resorigcol (-?\d+) :resjunk false"
 )
@@ -105,6 +110,29 @@ where f.oid = any($1::pg_catalog.oid[])
 order by n.nspname, f.proname
 """
 
+#: The trees of the CHECK constraints of the domains among the types $1 and all that these are made of.
+CHECKS = """
+with recursive types (oid) as (
+    select u.oid
+    from pg_catalog.unnest($1::pg_catalog.oid[]) as u (oid)
+    union
+    select p.oid
+    from types as s
+    join pg_catalog.pg_type as t on t.oid = s.oid
+    left join pg_catalog.pg_range as r on r.rngtypid = t.oid
+    left join pg_catalog.pg_attribute as a
+        on a.attrelid = t.typrelid
+        and a.attnum > 0
+        and not a.attisdropped
+    cross join lateral pg_catalog.unnest(array[t.typbasetype, t.typelem, r.rngsubtype, a.atttypid]) as p (oid)
+    where p.oid <> 0
+)
+select k.conbin::pg_catalog.text as tree
+from pg_catalog.pg_constraint as k
+where k.contypid in (select s.oid from types as s)
+    and k.contype = 'c'
+"""
+
 
 def reads_of(tree: str, version: int) -> Iterator[tuple[int, Sequence[int]]]:
     """Yield the tables that somebody must be allowed to read, each with the numbers of columns."""
@@ -117,6 +145,13 @@ def reads_of(tree: str, version: int) -> Iterator[tuple[int, Sequence[int]]]:
 def functions_of(tree: str) -> set[int]:
     """Return the functions that are called, those of operators too."""
     return {int(number) for number in FUNCTIONS.findall(tree)} - {0}
+
+
+def types_made_in(tree: str) -> set[int]:
+    """Return the types of which values are made."""
+    listed = (number for numbers in MADE.findall(tree) for number in numbers.split())
+    coerced = (type for field, type in COERCED.findall(tree) if not field)
+    return {int(number) for number in (*coerced, *listed)}
 
 
 def origins_of(tree: str, width: int) -> list[tuple[int, int]]:
