@@ -536,6 +536,8 @@ ONLY_POSTGRESQL = {
     "set_config": "select set_config('role', 'none', true) as s, id from orders",
     "in a condition": "select id from orders where pg_notify('a', 'b') is null",
     "in FROM": "select x from pg_advisory_lock(1) as x",
+    "txid_current": "select txid_current() as n",
+    "pg_current_xact_id": "select pg_current_xact_id()::text as n",
     "lo_create": "select lo_create(0) as x",
     "query_to_xml": "select query_to_xml('select 1', true, true, '') as x",
     "table_to_xml": "select table_to_xml('orders', true, true, '') as x",
@@ -669,6 +671,12 @@ async def test_what_the_driver_cannot_tell_is_refused(postgresql: str, sql: str)
 async def test_query_without_columns_is_refused(postgresql: str) -> None:
     with pytest.raises(Refused, match="no columns"):
         await inspected(postgresql, "select from people")
+
+
+async def test_number_of_a_transaction_is_read_where_none_is_taken(postgresql: str) -> None:
+    found = await inspected(postgresql, "select txid_current_if_assigned() as n")
+
+    assert shown(found) == {"n": "bigint"}
 
 
 async def test_functions_of_users_are_listed(postgresql: str) -> None:

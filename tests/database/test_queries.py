@@ -529,6 +529,17 @@ def test_query_that_reads_what_database_leaves_out_is_told(dialect: str, serve_q
     assert found == [("warning", message)]
 
 
+WRITES = """
+create table t (id integer primary key);
+create function write() returns integer language plpgsql as 'begin insert into t values (1); return 1; end';
+"""
+
+
+def test_function_that_writes_is_refused_in_words_of_its_own(serve_queries: ServeQueries) -> None:
+    with serve_queries("postgresql", WRITES, {"q.sql": "select write() as x"}) as shop:
+        assert shop.refusal("q") == "refused: What is called writes, and dbtools only reads."
+
+
 MADE = """
 create table t (id integer primary key, made timestamp);
 insert into t values (1, '2024-03-05T09:00:00'), (2, '2024-03-05T11:00:00'), (3, '2024-03-05 09:00:00');

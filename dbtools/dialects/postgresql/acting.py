@@ -10,6 +10,9 @@ ACTING = (
     # Sequences.
     "nextval",
     "setval",
+    # A number of a transaction, which writing alone takes.
+    "txid_current",
+    "pg_current_xact_id",
     # Large objects, which are written outside of any privilege on tables.
     "lo_*",
     "loread",

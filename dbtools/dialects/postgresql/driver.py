@@ -253,6 +253,7 @@ STATES: Mapping[str, CallError] = {
     "42883": SchemaChanged(),
     "42804": SchemaChanged(),
     "3F000": SchemaChanged(),
+    "25006": Refused("What is called writes, and dbtools only reads."),
     "42501": Unreadable("The login may not read this table or view, or one that it reads."),
     "54011": Refused("A row of all these columns is too wide.", hint="Name fewer columns."),
 }
