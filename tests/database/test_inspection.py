@@ -954,6 +954,38 @@ async def test_sqlite_complains_in_its_own_words(sqlite: str, sql: str) -> None:
         await inspected(sqlite, sql)
 
 
+@pytest.mark.parametrize(
+    ("sql", "at"),
+    [
+        pytest.param("select length(1, 2) as a", "length", id="arguments"),
+        pytest.param("select length('a'), length(1, 2) as a", None, id="one of two"),
+        pytest.param("select row_number() over w as r from people", "w as", id="window"),
+        pytest.param("select id from people where count(*) > 1", "count", id="aggregate"),
+        pytest.param("select id from people order by name collate unknown", "unknown", id="collation"),
+        pytest.param("select id\nfrom people\nwhere id =", "", id="at the end"),
+        pytest.param("select id from people\nwhere id > :ids", ":ids", id="list"),
+        pytest.param(
+            "select id from people\nwhere id in (:ids) and id in (1, :ids)", ":ids)", id="list again"
+        ),
+    ],
+)
+async def test_sqlite_complains_in_its_place(sqlite: str, sql: str, at: str | None) -> None:
+    with pytest.raises(Refused) as caught:
+        await inspected(sqlite, sql, ids="integer[]")
+
+    expected = None if at is None else sql.rindex(at) if at else len(sql)
+    assert caught.value.offset == expected
+
+
+async def test_list_that_does_not_stand_alone_is_told_how_to_on_sqlite(sqlite: str) -> None:
+    with pytest.raises(Refused) as caught:
+        await inspected(sqlite, "select id from people where id = :ids", ids="integer[]")
+
+    assert caught.value.message == (
+        ":ids is a list, and stands alone: write in (:ids), not in (:ids) or = any(:ids)."
+    )
+
+
 LISTS = [
     ("x in (:ids)", "x = any(:ids)", "x in (J(:ids))"),
     ("x IN ( :ids )", "x = any( :ids )", "x in (J( :ids ))"),

@@ -113,7 +113,8 @@ def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
             alone = before == "(" and words[at + 1] == ")"
             if before in COMPARING or (alone and around in COMPARING) or (around in AMONG and not alone):
                 forms = f"in ({token.text}), not in ({token.text}) or = any({token.text})"
-                raise refusal(f"{token.text} is a list: it stands alone, as in {forms}.")
+                message = f"{token.text} is a list, and stands alone: write {forms}."
+                raise refusal(message, offset=token.offset)
 
 
 @asynccontextmanager

@@ -13,9 +13,12 @@ from dbtools.parameters import Kind, Parameter, Token, tokenize
 NULL = re.compile(r"\(null/\*:([^*]+)\*/\)")  #: what stands for a parameter in the view
 #: What SQLite says of a name that means nothing, or too much.
 NAMED = re.compile(
-    r"(?:no such (?:table|column|function)|ambiguous column name): (?:.*\.)?(?P<name>[^.]+)"
+    r"(?:no such (?:table|column|function|window|collation sequence)|ambiguous column name): "
+    r"(?:.*\.)?(?P<name>[^.]+)"
     r'|near "(?P<word>.+)": syntax error'
+    r"|(?:wrong number of arguments to|misuse of aggregate) function (?P<function>.+)\(\)"
 )
+INCOMPLETE = "incomplete input"
 
 Piece = str | Parameter
 
@@ -71,10 +74,12 @@ class WrittenQuery:
 
         SQLite knows the place (3.38), and the standard library's module does not tell it (Python 3.14).
         """
+        if message == INCOMPLETE:
+            return len(self.text)
         named = NAMED.fullmatch(message)
         if named is None:
             return None
-        places = self.places_of(named["name"] or named["word"])
+        places = self.places_of(named["name"] or named["word"] or named["function"])
         # A word may be right in one place and wrong in the next.
         return places[0] if len(places) == 1 or (places and named["name"]) else None
 
