@@ -146,6 +146,7 @@ class Refused(CallError):
 
     code = "refused"
     offset: int | None = None  #: characters of an operator's SQL before what is wrong, where that is known
+    passes: bool = False  #: whether it may well be otherwise in a moment, with nothing changed
 
 
 class DatabaseUnavailable(CallError):

@@ -92,7 +92,7 @@ class Watch:
     async def _look(self, observed: Observed, look: Look, nudge: "_Nudge") -> None:
         """Look again and again, until that fails; have a refresh made where the snapshot is out of date."""
         asked: object = None
-        waits = 0.0
+        waits, times = 0.0, 0
         spent: deque[float] = deque(maxlen=SAMPLES)
         while True:
             began = anyio.current_time()
@@ -104,7 +104,8 @@ class Watch:
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
             # A refresh for the same stamp is on its way, or has failed and is tried again later.
             if stamp != current and (stamp != asked or ended > waits):
-                asked, waits = stamp, ended + PATIENCE[2]
+                times = times + 1 if stamp == asked else 0
+                asked, waits = stamp, ended + PATIENCE[min(times, len(PATIENCE) - 1)]
                 self._due.set()
             pause = SHARE * min(spent) if len(spent) == SAMPLES else 0.0
             with anyio.move_on_after(max(observed.interval, pause)):

@@ -25,6 +25,9 @@ from dbtools.queries.permitted import Permitted
 from dbtools.tools import Setting, define
 from dbtools.tools.permitted_queries import NAMES
 
+WITHDRAWN = "withdrawn"  #: the code of a query that does not work
+UNCHECKED = "unchecked"  #: of one that cannot be looked at now, and may work in a moment
+
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
@@ -119,7 +122,7 @@ def _without_left_out(
             message = (
                 f"query {permitted.name} is withdrawn: It reads {problem}. [registry] url trusts a registry."
             )
-            findings.append(Finding(code="withdrawn", message=message, source=permitted.query.source))
+            findings.append(Finding(code=WITHDRAWN, message=message, source=permitted.query.source))
             continue
         if reads:
             message = f"query {permitted.name} reads {problem}."
@@ -151,7 +154,7 @@ async def held_against(
                 permitted.append(await _permitted(settings, query, inspect))
             except _Withdrawn as exc:
                 message = f"query {query.name} is withdrawn: {exc}"
-                findings.append(Finding(code="withdrawn", message=message, source=exc.source))
+                findings.append(Finding(code=exc.code, message=message, source=exc.source))
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
 
@@ -166,6 +169,7 @@ class _Withdrawn(Exception):
     def __init__(self, problem: object, source: Source) -> None:
         super().__init__(str(problem))
         self.source = source
+        self.code = UNCHECKED if isinstance(problem, errors.Refused) and problem.passes else WITHDRAWN
 
 
 async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Permitted:
@@ -279,7 +283,7 @@ async def held_with_queries(
                     await _inspected(permitted.query, present, inspect)
             except _Withdrawn as exc:
                 message = f"role {role.name}, queries: {permitted.name} is withdrawn: {exc}"
-                findings.append(Finding(code="withdrawn", message=message, source=grant.source))
+                findings.append(Finding(code=exc.code, message=message, source=grant.source))
             else:
                 working.append(replace(grant, pattern=permitted.name))
     served = replace(found.served, queries=tuple(working))

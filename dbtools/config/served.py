@@ -11,7 +11,7 @@ from dbtools.catalog import Catalog
 from dbtools.config.current import Current
 from dbtools.config.descriptions import described
 from dbtools.config.login import check_strictness, posture_findings, unreadable_tables
-from dbtools.config.queries import held_with_queries, library_of
+from dbtools.config.queries import UNCHECKED, held_with_queries, library_of
 from dbtools.config.registered import registry_url
 from dbtools.config.roles import roles_of
 from dbtools.config.sections import Settings
@@ -96,7 +96,9 @@ async def _settled(current: Current, catalog: Catalog, database: Database, only:
         queries=library.queries,
         problems=tuple(map(str, findings)),
         manner=settings.manner(),
-        stamps={FILES: stamp, REGISTRY: library.registry},
+        stamps={FILES: stamp, REGISTRY: library.registry}
+        # It is no stamp that a look finds: all is looked at again soon.
+        | ({DATABASE: UNCHECKED} if any(each.code == UNCHECKED for each in findings) else {}),
     )
 
 

@@ -67,6 +67,13 @@ def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refus
     return refused
 
 
+def passing_refusal(message: str) -> Refused:
+    """Return the error of a query that cannot be looked at now, since the database is busy."""
+    refused = Refused(message, hint="It is looked at again in a moment.")
+    refused.passes = True
+    return refused
+
+
 def check_names(names: Iterable[str]) -> None:
     """Raise Refused where there are no columns, or two by one name: an answer could not tell them apart."""
     number = Counter(names)

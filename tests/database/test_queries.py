@@ -601,3 +601,34 @@ def test_declared_value_is_one_of_the_type_that_the_database_has(
     assert served is not bool(told)
     assert [line for line, _ in found] == ([4] if told else [])
     assert all(message.startswith(f"query q is withdrawn: param a: {told}") for _, message in found)
+
+
+def test_query_of_a_view_that_was_never_filled_touches_no_other(serve_queries: ServeQueries) -> None:
+    ddl = f"{DDL} create materialized view empty as select id from customers with no data;"
+    queries = {**QUERIES, "empty.sql": "-- description: Nothing yet.\nselect id from empty order by id"}
+    with serve_queries("postgresql", ddl, queries) as shop:
+        before = _queries(shop, "default")
+        (found,) = [each for each in _found(shop) if each["code"] == "withdrawn"]
+        shop.bare.execute("refresh materialized view empty")
+        shop.refresh()
+
+        assert "empty" not in before
+        assert "emails" in before
+        assert (found["file"], found["line"]) == ("empty.sql", 1)
+        assert "has not been populated" in str(found["message"])
+        assert shop.rows("empty") == [[1], [2], [3]]
+
+
+def test_query_of_a_table_that_a_migration_holds_is_looked_at_again(serve_queries: ServeQueries) -> None:
+    with serve_queries("postgresql", DDL, QUERIES) as shop:
+        shop.bare.execute("begin; lock table secrets in access exclusive mode")
+        shop.refresh()
+        held, stamps = _queries(shop, "default"), shop.portal.call(shop.toolbox.snapshot).stamps
+        shop.bare.execute("rollback")
+        shop.refresh()
+        after = _queries(shop, "default")
+
+    assert "peek" not in held
+    assert "emails" in held
+    assert stamps["database"] == "unchecked"
+    assert "peek" in after

@@ -20,7 +20,7 @@ from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_paramete
 from dbtools.dialects.postgresql.inspection import LIST_FORMS
 from dbtools.dialects.postgresql.session import apply, prepare
 from dbtools.dialects.postgresql.syntax import lexis
-from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, roll_back
+from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, is_lost, roll_back
 from dbtools.dialects.postgresql.types import sql_name
 from dbtools.dialects.queries import compile_query
 from dbtools.dialects.selects import compile_select, driver_values
@@ -156,10 +156,7 @@ class PostgresqlDriver:
 
     def is_lost(self, error: Exception) -> bool:
         """Return whether the server or the network ended the connection."""
-        if isinstance(error, asyncpg.PostgresError):
-            state = error.sqlstate or ""
-            return state.startswith("08") or state in ("57P01", "57P02", "57P05", "25P03")
-        return isinstance(error, ConnectionError | asyncpg.InterfaceError | asyncpg.InternalClientError)
+        return is_lost(error)
 
     def is_stale(self, error: Exception) -> bool:
         """Return whether a prepared statement met a schema that has changed since."""

@@ -41,6 +41,7 @@ written (catalog, rows, sum) as (
                     c.relrowsecurity,
                     c.relforcerowsecurity,
                     c.relispartition,
+                    c.relispopulated,
                     c.relacl
                 ),
                 '0'

@@ -18,7 +18,15 @@ from asyncpg import Record
 
 from dbtools.catalog import Column
 from dbtools.column_types import ColumnType, Family
-from dbtools.dialects.inspected import Declared, Inspect, Inspected, Read, check_names, refusal
+from dbtools.dialects.inspected import (
+    Declared,
+    Inspect,
+    Inspected,
+    Read,
+    check_names,
+    passing_refusal,
+    refusal,
+)
 from dbtools.dialects.lists import ListForms, with_lists
 from dbtools.dialects.postgresql import catalog_queries
 from dbtools.dialects.postgresql.acting import is_acting
@@ -44,7 +52,7 @@ from dbtools.dialects.postgresql.prepared_queries import (
 )
 from dbtools.dialects.postgresql.session import apply, prepare
 from dbtools.dialects.postgresql.syntax import lexis
-from dbtools.dialects.postgresql.transactions import rolled_back
+from dbtools.dialects.postgresql.transactions import is_lost, rolled_back
 from dbtools.dialects.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber
 from dbtools.errors import DatabaseUnavailable
 from dbtools.parameters import Kind, Token, tokenize
@@ -66,6 +74,9 @@ READING = f"begin read only; {PATIENCE}"
 PSEUDO = {"record", "record[]", "_record", "void", "cstring", "anyarray", "unknown", "trigger"}
 #: The classes of errors that an execution with nulls for parameters shows of the query, not of the nulls.
 CERTAIN = ("42", "0A", "25")
+UNFILLED = "55000"  #: the state of a materialized view that has never been refreshed, above all
+#: A migration that holds a table holds up all that is served, and not for long.
+IMPATIENCE = "set lock_timeout = 500"
 DUPLICATE = "42701"  #: the state of a view with two columns by one name
 
 #: The families of which a parameter may be that is declared so: whatever it holds, they hold too.
@@ -94,9 +105,17 @@ async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspe
     connection = await connect(url)
 
     async def inspect(pieces: Sequence[Piece], declared: Mapping[str, Declared], /) -> Inspected:
-        return await inspect_query(connection, pieces, declared)
+        try:
+            return await inspect_query(connection, pieces, declared)
+        except asyncpg.PostgresError as exc:
+            if is_lost(exc):
+                raise
+            if exc.sqlstate == UNFILLED:
+                raise refusal(f"{exc.args[0]}.") from exc
+            raise passing_refusal(f"{exc.args[0]}.") from exc
 
     try:
+        await connection.execute(IMPATIENCE)
         # Names mean the same in a call, and what the driver has no codec for is the same.
         await prepare(connection)
         if session:

@@ -14,6 +14,14 @@ PATIENCE = 2.0  #: seconds that a connection has to become clean before it is gi
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
+def is_lost(error: Exception) -> bool:
+    """Return whether the server or the network ended the connection."""
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        return state.startswith("08") or state in ("57P01", "57P02", "57P05", "25P03")
+    return isinstance(error, ConnectionError | asyncpg.InterfaceError | asyncpg.InternalClientError)
+
+
 @asynccontextmanager
 async def rolled_back(connection: Any, begin: str) -> AsyncIterator[None]:
     """Run what is within after the statements *begin*, and undo it."""

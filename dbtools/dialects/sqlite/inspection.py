@@ -15,7 +15,16 @@ from dataclasses import dataclass, field
 
 from dbtools.catalog import Column
 from dbtools.column_types import ColumnType, Family, quoted
-from dbtools.dialects.inspected import NOT_READING, Declared, Inspect, Inspected, Read, check_names, refusal
+from dbtools.dialects.inspected import (
+    NOT_READING,
+    Declared,
+    Inspect,
+    Inspected,
+    Read,
+    check_names,
+    passing_refusal,
+    refusal,
+)
 from dbtools.dialects.lists import ListForms, with_lists
 from dbtools.dialects.sqlite.ddl import fold
 from dbtools.dialects.sqlite.guard import authorize, secure
@@ -125,7 +134,10 @@ async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspe
     location = location_of(url)
 
     async def inspect(pieces: Sequence[Piece], declared: Mapping[str, Declared], /) -> Inspected:
-        return await asyncio.to_thread(inspect_query, location, pieces, declared)
+        try:
+            return await asyncio.to_thread(inspect_query, location, pieces, declared)
+        except sqlite3.Error as exc:
+            raise passing_refusal("The database file is busy, or cannot be read.") from exc
 
     yield inspect
 
