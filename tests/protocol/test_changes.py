@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from dbtools.config import Served, Settings, load, open_served
+from dbtools.dialects import dialect_of
 from dbtools.policy import Caller
 from dbtools.server.notices import Notices
 from dbtools.server.protocol import always, build_server
@@ -74,6 +75,12 @@ def _log(client: Client) -> str:
     return client.log.read_text()
 
 
+async def _have_it_tell(changing: Changing) -> None:
+    """Have a database that can tell of changes do so: others are looked at, as all are in most tests here."""
+    if changing.dialect == "postgresql":
+        await dialect_of(changing.url).install_watch(changing.url)
+
+
 #: SQL, and what the tools say then; in each database's own words where they differ.
 CHANGES: list[tuple[str, dict[str, str] | str, Callable[[dict[str, Message]], object], object]] = [
     ("add a column", "alter table customers add column nick text", _columns, ["id", "name", "mood", "nick"]),
@@ -131,6 +138,7 @@ CHANGES: list[tuple[str, dict[str, str] | str, Callable[[dict[str, Message]], ob
 async def test_each_change_of_the_schema_is_told_and_seen(
     version: str, changing: Changing, tmp_path: Path
 ) -> None:
+    await _have_it_tell(changing)
     found: list[tuple[str, object]] = []
     async with hearing(changing.url, tmp_path, version) as client:
         await client.tools()
@@ -165,6 +173,7 @@ SILENT = {
 
 @pytest.mark.parametrize("version", ERAS)
 async def test_what_changes_no_tool_is_silent(version: str, changing: Changing, tmp_path: Path) -> None:
+    await _have_it_tell(changing)
     heard: list[int] = []
     async with hearing(changing.url, tmp_path, version) as client:
         before = await client.tools()
