@@ -15,6 +15,7 @@ from dbtools.policy import Role
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Pool
     from dbtools.dialects.inspected import Inspect
+    from dbtools.dialects.registered import Registry
     from dbtools.dialects.watched import Look
 
 
@@ -37,6 +38,10 @@ class Database:
         if not session:
             return await self._reader.read(selection)
         return await self._dialect.introspect(self.url, selection, session)
+
+    async def registry(self) -> "Registry | None":
+        """Return what its registry holds now, None where there is none; or raise DatabaseUnavailable."""
+        return await self._reader.registry()
 
     async def grants(self, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:
         """Return an SQL script for a *login* that reads what *role* and its queries read, and no more."""

@@ -95,7 +95,7 @@ def _twice(query: Query, other: Query) -> Finding:
 async def library_of(settings: Settings, catalog: Catalog, database: Database) -> Library:
     """Return the queries of *settings* that *database* understands; the others are withdrawn, and told."""
     written = queries_in(settings)
-    kept = await registered_in(settings, written.sources)
+    kept = await registered_in(settings, written.sources, database)
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
     library = await held_against(settings, catalog, database, queries)
     trusted = {query.name for query in (*written.queries, *(kept.queries if settings.registry.url else ()))}

@@ -8,6 +8,7 @@ import anyio
 from dbtools import errors
 from dbtools.column_types import quoted
 from dbtools.config.sections import Settings
+from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.parameters import Lexis
 from dbtools.policy import Finding, Source
@@ -36,7 +37,7 @@ class Kept:
     stamp: Hashable = None  #: of all that it holds
 
 
-async def registered_in(settings: Settings, files: Mapping[str, Source]) -> Kept:
+async def registered_in(settings: Settings, files: Mapping[str, Source], database: Database) -> Kept:
     """Return the queries in the registry of *settings* that are enabled and have no name of *files*.
 
     What is in files wins, also where it does not work.
@@ -47,7 +48,7 @@ async def registered_in(settings: Settings, files: Mapping[str, Source]) -> Kept
     registry: Registry | None = None
     try:
         with anyio.fail_after(PATIENCE):
-            registry = await find_registry(url) if url else None
+            registry = await _read(url, database) if url else None
         entries = entries_of(registry) if registry is not None else None
     except TimeoutError:
         problem = f"The registry does not answer within {PATIENCE:g} seconds."
@@ -68,6 +69,11 @@ async def registered_in(settings: Settings, files: Mapping[str, Source]) -> Kept
             queries += found
             findings += problems
     return Kept(queries=tuple(queries), findings=tuple(findings), stamp=registry)
+
+
+async def _read(url: str, database: Database) -> Registry | None:
+    """Return what the registry at *url* holds, which may be that of the *database* that is served."""
+    return await (database.registry() if url == database.url else find_registry(url))
 
 
 def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:

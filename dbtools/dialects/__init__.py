@@ -47,10 +47,13 @@ class CallWriter(Protocol):
 
 
 class Reader(Protocol):
-    """What reads the catalog of a database again and again."""
+    """What reads the catalog of a database, and its registry, again and again."""
 
     async def read(self, selection: Selection) -> Catalog:
         """Return what the database holds now, or raise DatabaseUnavailable."""
+
+    async def registry(self) -> "Registry | None":
+        """Return what the registry holds now, None where there is none; or raise DatabaseUnavailable."""
 
     async def close(self) -> None:
         """Close what is open."""

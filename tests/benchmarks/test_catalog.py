@@ -5,8 +5,6 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from dbtools.catalog import Selection
-from dbtools.database import Database
 from dbtools.policy import Role
 from dbtools.toolbox import Manner, Settled, take_snapshot
 from dbtools.tools import Listing, Surface, tool_content
@@ -14,6 +12,7 @@ from tests.benchmarks.bare_drivers import open_bare
 from tests.benchmarks.conftest import Target
 from tests.benchmarks.contest import Figure, bests
 from tests.benchmarks.databases import COLUMNS, TABLES
+from tests.database.shop import catalog_of
 
 pytestmark = pytest.mark.benchmark
 
@@ -34,10 +33,8 @@ COLUMN_NAMES = {
 
 
 async def test_catalog_is_read_in_little_more_time_than_its_columns(wide: Target, report: Report) -> None:
-    database = Database(wide.url)
-
     async def introspect() -> object:
-        return await database.introspect(Selection())
+        return await catalog_of(wide.url)
 
     async def connect_and_read_columns() -> object:
         async with open_bare(wide.url) as bare:
@@ -64,7 +61,7 @@ TYPED = Manner(listing=Listing(surface=Surface.TYPED))
 async def test_tools_are_defined_in_little_more_time_than_they_are_parsed(
     wide: Target, report: Report
 ) -> None:
-    catalog = await Database(wide.url).introspect(Selection())
+    catalog = await catalog_of(wide.url)
     definitions: list[dict[str, object]] = []
 
     async def define() -> object:

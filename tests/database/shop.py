@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import asyncpg
 from anyio.from_thread import BlockingPortal
 
+from dbtools.catalog import Catalog, Selection
 from dbtools.config import DatabaseSection, LimitsSection, Settings, open_toolbox
 from dbtools.database import Database
 from dbtools.policy import Caller
@@ -196,6 +197,15 @@ def open_shop(
         bare = open_bare(dialect, url, portal)
         stack.callback(bare.close)
         yield Shop(dialect=dialect, url=url, toolbox=toolbox, database=database, bare=bare, portal=portal)
+
+
+async def catalog_of(url: str, selection: Selection | None = None) -> Catalog:
+    """Return what the login of *url* sees of its database."""
+    database = Database(url)
+    try:
+        return await database.introspect(selection or Selection())
+    finally:
+        await database.close()
 
 
 def open_bare(dialect: str, url: str, portal: BlockingPortal) -> Bare:

@@ -12,12 +12,12 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-from dbtools.catalog import Catalog, Selection
-from dbtools.database import Database
+from dbtools.catalog import Catalog
 from dbtools.dialects import dialect_of
 from dbtools.dialects.postgresql.driver import DRIVER
 from dbtools.registry import add, disable, enable, find_entries, remove
 from dbtools.registry.upgrading import upgrade
+from tests.database.shop import catalog_of
 from tests.protocol.test_command_line import run
 
 REPOSITORY = Path(__file__).parents[2]
@@ -145,7 +145,7 @@ def _rows(url: str, query: str) -> Sequence[tuple[object, ...]]:
 
 
 async def _catalog(url: str) -> Catalog:
-    return await Database(url).introspect(Selection())
+    return await catalog_of(url)
 
 
 def test_operators_would_run_in_a_statement_that_fits_them(hostile: str) -> None:

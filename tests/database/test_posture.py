@@ -10,9 +10,10 @@ import anyio
 import pytest
 
 from dbtools.catalog import Catalog, Selection
-from dbtools.config import load, open_toolbox
-from dbtools.database import Database
+from dbtools.config import Settings, load, open_toolbox
 from dbtools.dialects.postgresql.posture import MOST_NAMES
+from dbtools.toolbox import View
+from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run
 
@@ -49,7 +50,7 @@ def owner(postgresql_server: PostgresqlServer, url: str) -> Iterator[str]:
 
 
 async def _catalog(url: str, selection: Selection | None = None) -> Catalog:
-    return await Database(url).introspect(selection or Selection())
+    return await catalog_of(url, selection)
 
 
 async def test_superuser_is_told_as_one_and_nothing_more(url: str) -> None:
@@ -238,12 +239,19 @@ def test_strict_server_takes_a_login_that_only_reads(
     assert (result.exit_code, result.stderr) == (0, "")
 
 
+async def _view(settings: Settings) -> View:
+    toolbox, database = open_toolbox(settings)
+    try:
+        return await toolbox.view("a")
+    finally:
+        await database.close()
+
+
 def test_server_that_is_not_strict_warns_at_start(
     configured: Callable[..., str], url: str, postgresql_login: Login
 ) -> None:
     with postgresql_login(url, f"{READING} grant delete on orders to {{}}") as own:
-        toolbox, _ = open_toolbox(load(Path(configured("[roles.a]\ntables.orders = true\n", own))))
-        view = anyio.run(toolbox.view, "a")
+        view = anyio.run(_view, load(Path(configured("[roles.a]\ntables.orders = true\n", own))))
 
     assert view.warnings == (
         "shop.toml:1: warning: The login may write to public.orders. "

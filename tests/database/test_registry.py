@@ -18,11 +18,10 @@ from alembic.script import ScriptDirectory
 
 from dbtools import errors
 from dbtools.call_log.entries import Entry as CallEntry
-from dbtools.catalog import Selection
 from dbtools.config import Settings, open_toolbox, settings_of
-from dbtools.database import Database
 from dbtools.registry import LATEST, add, disable, enable, entry_of, find_entries, read_entries, remove
 from dbtools.registry.upgrading import upgrade
+from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run
 
@@ -212,7 +211,7 @@ def test_table_of_calls_has_a_column_for_each_key_of_the_log(registry: Place) ->
 
 def test_catalog_has_no_table_of_dbtools(registry: Place) -> None:
     async def names() -> Sequence[str]:
-        return [table.name for table in (await Database(registry.url).introspect(Selection())).tables]
+        return [table.name for table in (await catalog_of(registry.url)).tables]
 
     assert anyio.run(names) == ["thing"]
 

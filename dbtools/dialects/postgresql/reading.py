@@ -1,14 +1,20 @@
-"""The catalog of a PostgreSQL database, read again and again. A URL in, Catalogs out."""
+"""The catalog of a PostgreSQL database and its registry, read again and again. A URL in, values out."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Selection
 from dbtools.dialects.postgresql.introspection import check_version, read_catalog
 from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.postgresql.registry import registry_of
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS
+from dbtools.dialects.registered import Registry
+
+T = TypeVar("T")
 
 
 class Reader:
@@ -21,26 +27,36 @@ class Reader:
 
     async def read(self, selection: Selection) -> Catalog:
         """Return what the login may read now, or raise DatabaseUnavailable."""
+        return await self._answer(partial(read_catalog, selection=selection), "The catalog of the database")
+
+    async def registry(self) -> Registry | None:
+        """Return what the registry holds now, None where there is none; or raise DatabaseUnavailable."""
+        return await self._answer(registry_of, "The registry")
+
+    async def _answer(self, ask: Callable[[Any], Awaitable[T]], what: str) -> T:
         async with self._reading:
             if self._connection is not None:
                 with suppress(*DRIVER_ERRORS):
-                    return await self._read(selection)
+                    return await self._asked(ask)
                 await self._leave()
             try:
-                return await self._read(selection)
+                return await self._asked(ask)
             except DRIVER_ERRORS as exc:
                 await self._leave()
-                raise errors.DatabaseUnavailable("The catalog of the database cannot be read.") from exc
-            except BaseException:
-                # Cancelled, it may be in the middle of something.
-                await self._leave()
-                raise
+                raise errors.DatabaseUnavailable(f"{what} cannot be read.") from exc
 
-    async def _read(self, selection: Selection) -> Catalog:
-        if self._connection is None:
-            self._connection = await connect(self._url)
-            check_version(self._connection)
-        return await read_catalog(self._connection, selection)
+    async def _asked(self, ask: Callable[[Any], Awaitable[T]]) -> T:
+        try:
+            if self._connection is None:
+                self._connection = await connect(self._url)
+                check_version(self._connection)
+            return await ask(self._connection)
+        except (errors.DbtoolsError, *DRIVER_ERRORS):
+            raise
+        except BaseException:
+            # Cancelled, it may be in the middle of something.
+            await self._leave()
+            raise
 
     async def _leave(self) -> None:
         connection, self._connection = self._connection, None

@@ -6,6 +6,7 @@ from contextlib import closing
 
 from dbtools.catalog import Catalog, Selection
 from dbtools.dialects.inspected import Reads
+from dbtools.dialects.registered import Registry
 from dbtools.dialects.sqlite.inspection import inspector
 from dbtools.dialects.sqlite.introspection import read_catalog
 from dbtools.dialects.sqlite.location import NO_SESSION, connect, location_of
@@ -51,6 +52,10 @@ class Reader:
     async def read(self, selection: Selection) -> Catalog:
         """Return what the file holds now, or raise DatabaseUnavailable."""
         return await introspect(self._url, selection, {})
+
+    async def registry(self) -> Registry | None:
+        """Return what the registry holds now, None where there is none; or raise DatabaseUnavailable."""
+        return await read_registry(self._url)
 
     async def close(self) -> None:
         """Do nothing: nothing stays open."""
