@@ -26,9 +26,8 @@ PLANS = 1_000  #: compiled shapes that are kept
 class Execution:
     """Runs statements on one database."""
 
-    def __init__(self, database: Database, *, hash_key: Callable[[], bytes] = bytes) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._hash_key = hash_key
         self._compile: Callable[[Shape], Plan] | None = None
 
     async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
@@ -41,7 +40,7 @@ class Execution:
         except errors.SchemaChanged as exc:
             raise _changed(statement) from exc
         outputs = statement.shape.outputs
-        rows = masked_rows([output.term.type for output in outputs], fetched.rows, self._hash_key())
+        rows = masked_rows([output.term.type for output in outputs], fetched.rows, statement.hash_key)
         return ResultSet(outputs=outputs, rows=rows, more=fetched.more)
 
     async def is_current(self, stamp: str) -> bool:
@@ -80,6 +79,9 @@ class Execution:
         except driver.errors as exc:
             if not (driver.is_lost(exc) or driver.is_stale(exc)):
                 raise self._translated(driver, exc, statement) from exc
+            if driver.is_stale(exc) and statement.stamp and not await self.is_current(statement.stamp):
+                # Its columns are of other types by now.
+                raise errors.SchemaChanged from exc
         # The other connections that wait are out of date as well.
         await self._database.reopen()
         try:

@@ -9,8 +9,9 @@ from dbtools.catalog import Table
 from dbtools.database import Database
 from dbtools.execution import session_of, values_of
 from dbtools.policy import Caller, Source
+from dbtools.snapshot import View
 from dbtools.statement import Select, Shape, Statement
-from dbtools.toolbox import Toolbox, View
+from dbtools.toolbox import Toolbox
 
 
 @dataclass(frozen=True, kw_only=True)

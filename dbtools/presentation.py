@@ -16,7 +16,7 @@ from dbtools.cells import dump, visible
 from dbtools.config import Review, RoleChange
 from dbtools.explanation import Explanation
 from dbtools.results import Answer
-from dbtools.toolbox import View
+from dbtools.snapshot import View
 from dbtools.tools import Surface, ToolDefinition, tool_content
 from dbtools.tools.definition import tokens_of
 

@@ -183,6 +183,7 @@ class Statement:
     limit: int
     timeout: float | None = None  #: seconds, where the role's are too many
     stamp: str = ""  #: of the catalog that it was made for; nothing: of any
+    hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
 
 
 @dataclass(frozen=True, kw_only=True)

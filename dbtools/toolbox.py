@@ -1,8 +1,8 @@
 """What is served: the current Snapshot, and the verbs on it: refresh, list, call and read."""
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 import anyio
@@ -11,35 +11,21 @@ from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.column_types import quoted
 from dbtools.errors import nearest
-from dbtools.policy import Caller, Limits, Role, restrict
-from dbtools.queries.permitted import Permitted
-from dbtools.results import Answer, Media, ResultSet, Style
+from dbtools.policy import Caller, Limits, Role
+from dbtools.results import Answer, Media, ResultSet
+from dbtools.snapshot import Manner, Settled, Snapshot, View, changes_of, take_snapshot
 from dbtools.statement import Statement
 from dbtools.tools import (
     Change,
-    Chosen,
-    Listing,
-    Setting,
-    Surface,
     Tool,
     ToolDefinition,
-    Toolset,
-    change_of,
-    choose,
-    define,
-    listed,
-    tool_content,
 )
 from dbtools.tools.completion import Completed, bind_completion
-from dbtools.tools.definition import tokens_of
 from dbtools.tools.read_resource import bind_resource
-from dbtools.tools.schema_resources import Resource, define_resources, updated_resources
-from dbtools.tools.surface import pinned_tables
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
 COMPLETION = 1.0  #: seconds in which keys may be looked up while somebody types
 NOTHING = ResultSet(outputs=(), rows=())
-DATABASE = "database"  #: the name of the stamp of the schema
 
 T = TypeVar("T")
 
@@ -60,135 +46,7 @@ class Executes(Protocol):
         """Return whether the schema is as of *stamp*."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """What one role sees of a snapshot."""
-
-    role: Role
-    setting: Setting
-    chosen: Chosen
-    warnings: tuple[str, ...]  #: what the operator should know, and no caller
-    tools: Toolset = field(repr=False)  #: all that can be called
-    definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
-    resources: tuple[Resource, ...] = field(default=(), repr=False)  #: that are listed
-
-    @property
-    def cost_of_tables(self) -> int:
-        """How many tokens the definitions of tables take that are listed."""
-        queries = {query.name for query in self.setting.queries}
-        shown = (each for each in self.definitions if each.name not in queries)
-        return sum(tokens_of(tool_content(each)) for each in shown)
-
-    @cached_property
-    def vocabulary(self) -> frozenset[str]:
-        """The names of the tables, columns, relations, queries and their arguments that the role sees."""
-        names: set[str] = set()
-        for query in self.setting.queries:
-            names.update((query.name, *(parameter.name for parameter in query.parameters)))
-        for table in self.catalog.tables:
-            names.update((table.schema, table.name, *table.column_by_name))
-            names.update(self.setting.paths.relations(table))
-        return frozenset(names)
-
-    @property
-    def surface(self) -> Surface:
-        """How tables are listed."""
-        return self.chosen.tables
-
-    @property
-    def catalog(self) -> Catalog:
-        """The part of the catalog that the role sees."""
-        return self.setting.catalog
-
-
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """One moment of the database: replaced whole, never changed."""
-
-    catalog: Catalog = field(repr=False)
-    views: Mapping[str, View]  #: by the name of the role
-    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of all that it was made from, by name
-
-    def view(self, role: str) -> View:
-        """Return what *role* sees, or raise Denied where there is no such role any more."""
-        view = self.views.get(role)
-        if view is None:
-            raise errors.Denied
-        return view
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How every role is served: how answers are written, and how tools are listed."""
-
-    style: Style = field(default_factory=Style)
-    listing: Listing = field(default_factory=Listing)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settled:
-    """The roles as they can be served, and what is wrong with them."""
-
-    roles: Sequence[Role]
-    catalogs: Mapping[str, Catalog] = field(default_factory=dict)  #: of roles whose login sees another one
-    queries: tuple[Permitted, ...] = ()  #: that roles may be granted
-    problems: tuple[str, ...] = ()
-    manner: Manner | None = None  #: None: that of the toolbox
-    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what they were made from
-
-
 Settle = Callable[[Catalog], Awaitable[Settled]]  #: of a catalog
-
-
-def take_snapshot(
-    catalog: Catalog, settled: Settled, manner: Manner, before: Snapshot | None = None
-) -> Snapshot:
-    """Return the snapshot in which each role sees its part of *catalog*.
-
-    A role that was in the snapshot *before* keeps its surface: clients would lose all tools at once.
-    """
-    manner = settled.manner or manner
-    surfaces = {name: view.chosen for name, view in before.views.items()} if before else {}
-    warnings = (*catalog.warnings, *settled.problems)
-    views: dict[str, View] = {}
-    for role in settled.roles:
-        seen = restrict(settled.catalogs.get(role.name, catalog), role)
-        queries = tuple(each for each in settled.queries if role.may_call(each.name))
-        setting = Setting(catalog=seen, limits=role.limits, style=manner.style, queries=queries)
-        views[role.name] = _view(setting, role, manner, surfaces.get(role.name), warnings)
-    return Snapshot(catalog=catalog, views=views, stamps={DATABASE: catalog.stamp, **settled.stamps})
-
-
-def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
-    """Return how the lists of *after* differ from those *before*, by role: of those where any does."""
-    changes = {
-        name: replace(
-            change_of(before.views[name].definitions, view.definitions),
-            resources=before.views[name].resources != view.resources,
-            updated=tuple(updated_resources(before.views[name].setting, view.setting)),
-        )
-        for name, view in after.views.items()
-        if name in before.views
-    }
-    return {name: change for name, change in changes.items() if change}
-
-
-def _view(
-    setting: Setting, role: Role, manner: Manner, chosen: Chosen | None, warnings: tuple[str, ...]
-) -> View:
-    tools = define(setting)
-    chosen = chosen or choose(manner.listing, tools)
-    shown = listed(chosen, tools, pinned_tables(manner.listing, setting.catalog))
-    definitions = tuple(tool.definition for tool in shown)
-    return View(
-        role=role,
-        setting=setting,
-        chosen=chosen,
-        warnings=warnings,
-        tools=tools,
-        definitions=definitions,
-        resources=tuple(define_resources(setting)),
-    )
 
 
 Listener = Callable[[Snapshot, Mapping[str, Change]], object]  #: of a snapshot, and by role what is new in it
@@ -212,6 +70,8 @@ class Toolbox:
         self._manner = manner
         self._refreshing = anyio.Lock()
         self._listeners: list[Listener] = []
+        self._ask: Callable[[], None] | None = None
+        self._ended = anyio.Event()  #: of the next refresh
         self._snapshot: Snapshot | None = None
         self._before = before  #: whose surfaces the first one keeps
 
@@ -219,10 +79,18 @@ class Toolbox:
         """Have *listener* called with each snapshot that replaces another one, and the changes in it."""
         self._listeners.append(listener)
 
+    def watched(self, ask: Callable[[], None] | None) -> None:
+        """Have calls that are out of date *ask* for a refresh, and wait for it; None: they make it."""
+        self._ask = ask
+
     async def refresh(self) -> Snapshot:
         """Read the catalog again and replace the snapshot; where that fails the old one stays."""
-        async with self._refreshing:
-            return await self._refresh()
+        try:
+            async with self._refreshing:
+                return await self._refresh()
+        finally:
+            self._ended.set()
+            self._ended = anyio.Event()
 
     async def _refresh(self) -> Snapshot:
         before = self._snapshot
@@ -284,7 +152,9 @@ class Toolbox:
             except FINAL:
                 raise
             except errors.DbtoolsError:
-                later = await self._later(snapshot) if anyio.current_time() < ends else None
+                later: Snapshot | None = None
+                with anyio.move_on_at(ends):
+                    later = await self._later(snapshot)
                 if later is None:
                     raise
                 snapshot = later
@@ -293,6 +163,11 @@ class Toolbox:
         """Return the snapshot of a schema that has changed since *seen*, None where it has not."""
         if self._snapshot is seen and await self._execution.is_current(seen.catalog.stamp):
             return None
+        if self._snapshot is seen and self._ask is not None:
+            # A call that waits no longer ends no refresh for the others.
+            self._ask()
+            await self._ended.wait()
+            return self._snapshot if self._snapshot is not seen else None
         try:
             async with self._refreshing:
                 return await self._refresh() if self._snapshot is seen else self._snapshot
@@ -306,7 +181,11 @@ class Toolbox:
         """Run *statement* under the limits of the caller's role, of which *timeout* may be lower."""
         role = snapshot.view(caller.role).role
         statement = replace(
-            statement, claims=caller.claims, session=role.session, stamp=snapshot.catalog.stamp
+            statement,
+            claims=caller.claims,
+            session=role.session,
+            stamp=snapshot.catalog.stamp,
+            hash_key=snapshot.hash_key,
         )
         limits = role.limits
         lowest = min(each for each in (timeout, statement.timeout, limits.timeout) if each is not None)

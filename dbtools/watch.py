@@ -14,10 +14,12 @@ import anyio
 
 from dbtools import errors
 from dbtools.dialects.watched import Look
-from dbtools.toolbox import Snapshot, Toolbox
+from dbtools.snapshot import Snapshot
+from dbtools.toolbox import Toolbox
 from dbtools.tools import Change
 
 SHARE = 100  #: looks that take long are followed by pauses so many times as long
+MOST = 3  #: intervals that a pause takes at the most, however slow a database is to answer
 SAMPLES = 3  #: looks of which the quickest counts: a busy machine makes any look long
 PATIENCE = (1.0, 2.0, 5.0, 10.0, 30.0)  #: seconds before what failed is tried again, each time longer
 
@@ -47,10 +49,17 @@ class Watch:
         snapshot = await self._toolbox.snapshot()
         self._warnings = _warnings(snapshot)
         self._toolbox.subscribe(self._note)
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._refresh)
-            for each in self._observed:
-                group.start_soon(self._watch, each)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._refresh)
+                self._toolbox.watched(self._ask)
+                for each in self._observed:
+                    group.start_soon(self._watch, each)
+        finally:
+            self._toolbox.watched(None)
+
+    def _ask(self) -> None:
+        self._due.set()
 
     def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
         """Tell what is wrong in *snapshot* and was not before."""
@@ -77,12 +86,8 @@ class Watch:
         while True:
             nudge = _Nudge()
 
-            def hear(nudge: _Nudge = nudge) -> None:
-                self._due.set()
-                nudge.event.set()
-
             try:
-                async with observed.open(hear) as look:
+                async with observed.open(nudge.hear) as look:
                     await self._look(observed, look, nudge)
             except errors.DbtoolsError as exc:
                 self._complain(observed.name, f"{observed.name}: changes are not seen for now: {exc}")
@@ -107,7 +112,7 @@ class Watch:
                 times = times + 1 if stamp == asked else 0
                 asked, waits = stamp, ended + PATIENCE[min(times, len(PATIENCE) - 1)]
                 self._due.set()
-            pause = SHARE * min(spent) if len(spent) == SAMPLES else 0.0
+            pause = min(SHARE * min(spent), MOST * observed.interval) if len(spent) == SAMPLES else 0.0
             with anyio.move_on_after(max(observed.interval, pause)):
                 await nudge.event.wait()
             nudge.event = anyio.Event()
@@ -125,6 +130,10 @@ class _Nudge:
     def __init__(self) -> None:
         self.event = anyio.Event()
         self.looked = False
+
+    def hear(self) -> None:
+        """Have the next look come at once: whoever tells may be anybody, and the look decides."""
+        self.event.set()
 
 
 def _warnings(snapshot: Snapshot) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ FLOORS = (
     {"results", "statement", "paging"},
     {"tools", "dialects"},
     {"database"},
-    {"execution"},
+    {"execution", "snapshot"},
     {"toolbox"},
     {"call_log"},
     {"registry", "watch", "alembic"},

@@ -23,7 +23,7 @@ from dbtools.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dbtools.toolbox import Snapshot, View
+    from dbtools.snapshot import Snapshot, View
     from dbtools.tools import Change
 
 FEW = 8  #: names of tools on one line

@@ -1,56 +1,103 @@
 """The settings that are in force while their files change. Settings in, the newest that can be used out."""
 
 import os
-from collections.abc import Hashable, Sequence
+import time
+from collections.abc import Hashable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.config.files import load
+from dbtools.config.queries import Library, Written, queries_in, query_files
+from dbtools.config.roles import roles_of
 from dbtools.config.sections import Settings
 from dbtools.policy import Finding
 
 #: What a running server does not change, by section and key; None: the whole section.
-FIXED = (("database", "url"), ("limits", "storage"), ("registry", "url"), ("log", None), ("server", None))
+FIXED = (
+    ("database", "url"),
+    ("database", "description"),
+    ("limits", "storage"),
+    ("registry", "url"),
+    ("log", None),
+    ("server", None),
+)
+SETTLED = 1  #: seconds in which nobody has written
 
 
 class Current:
-    """The settings of a configuration, read again when its file has changed.
+    """The settings of a configuration and its queries, read again when their files have changed.
 
-    One that cannot be used takes nothing down: what was there before stays in force, and that is found.
+    Files that are being written are left until nobody has written to them for a while: half of one may allow
+    more than the whole. What cannot be used takes nothing down: what was there before stays in force, and
+    that is found.
     """
 
     def __init__(self, settings: Settings, role: str | None = None) -> None:
         self.settings = settings
         self.findings: tuple[Finding, ...] = ()
+        self.written = Written()
+        self.library: Library | None = None  #: the last one that was made of them
         self._role = role  #: without which a configuration is of no use; None: any is
         self._first = settings
-        self._read = _file_stamp(settings.path)
+        self._has_read = False
+        self._file: Hashable = _file_stamp(settings.path)
+        self.stamp_of_read: Hashable = None  #: what `stamp` was when they were read
+        self._candidate: Hashable = None
+        self._since = 0.0
 
     def stamp(self) -> Hashable:
-        """Return what differs when the file, or one in the folder of queries, has changed."""
-        return _file_stamp(self.settings.path), _folder_stamp(self.settings.queries.directory)
-
-    def stamp_of_read(self) -> Hashable:
-        """Return the same of the settings that are in force: what was there when they were read."""
-        return self._read, _folder_stamp(self.settings.queries.directory)
+        """Return what differs when the file, or one in the folder of queries, has changed for good."""
+        now = self._stamp(self.settings)
+        return now if self._is_settled(now) else self.stamp_of_read
 
     def read(self) -> None:
-        """Read the file again where it has changed."""
-        path = self.settings.path
-        stamp = _file_stamp(path)
-        if stamp == self._read:
+        """Read the files again where they have changed."""
+        now = self._stamp(self.settings)
+        if self._has_read and (now == self.stamp_of_read or not self._is_settled(now)):
             return
-        self._read = stamp
+        settings, findings = self.settings, self.findings
+        file = _file_stamp(settings.path)
+        if file != self._file:
+            settings, findings = self._loaded(settings)
+        stamp = self._stamp(settings)
+        written = queries_in(settings)
+        if self._has_read and (self._stamp(settings) != stamp or _file_stamp(settings.path) != file):
+            return  # somebody writes at this moment
+        self._has_read = True
+        self.settings, self.findings, self.written = settings, findings, written
+        self._file, self.stamp_of_read = file, self._stamp(settings)
+
+    def _loaded(self, settings: Settings) -> tuple[Settings, tuple[Finding, ...]]:
+        """Return what the file says now, or *settings* and why it cannot be used."""
         try:
-            settings = load(Path(path))
-            if self._role is not None and settings.roles and self._role not in settings.roles:
-                problem = f"There is no role {self._role} any more."
-                raise errors.ConfigurationError(f"{settings.file}: {problem}")
+            later = load(Path(settings.path))
+            if self._role is not None and self._role not in [role.name for role in roles_of(later)]:
+                raise errors.ConfigurationError(f"{later.file}: There is no role {self._role} any more.")
         except errors.ConfigurationError as exc:
             message = f"{exc} What was there before stays in force."
-            self.findings = (Finding(code="bad_configuration", message=message),)
-            return
-        self.settings, self.findings = _fixed(self._first, settings)
+            return settings, (Finding(code="bad_configuration", message=message),)
+        return _fixed(self._first, later)
+
+    def _stamp(self, settings: Settings) -> Hashable:
+        return _file_stamp(settings.path), _folder_stamp(settings.queries.directory)
+
+    def _is_settled(self, stamp: Hashable) -> bool:
+        """Return whether nobody has written to the files of *stamp* for a while."""
+        if stamp != self._candidate:
+            self._candidate, self._since = stamp, time.monotonic()
+        newest = max(_times(stamp), default=None)
+        is_old = newest is not None and newest <= time.time_ns() - SETTLED * 1_000_000_000
+        return is_old or time.monotonic() - self._since >= SETTLED
+
+
+def _times(stamp: Hashable) -> Iterator[int]:
+    """Yield when each file in *stamp* was written last, in nanoseconds."""
+    if isinstance(stamp, FileStamp):
+        yield stamp.written
+    elif isinstance(stamp, tuple):
+        for each in stamp:
+            yield from _times(each)
 
 
 def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, ...]]:
@@ -71,13 +118,21 @@ def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, .
     return later, tuple(findings)
 
 
-def _file_stamp(path: str) -> Hashable:
-    """Return what differs when another text is at *path*, nothing where no file is."""
+class FileStamp(NamedTuple):
+    """What differs when another text is in a file."""
+
+    number: int
+    written: int  #: nanoseconds
+    size: int
+
+
+def _file_stamp(path: str) -> FileStamp | None:
+    """Return the stamp of the file at *path*, nothing where none is."""
     try:
         found = os.stat(path) if path else None
     except OSError:
         return None
-    return found and (found.st_ino, found.st_mtime_ns, found.st_size)
+    return found and FileStamp(number=found.st_ino, written=found.st_mtime_ns, size=found.st_size)
 
 
 def _folder_stamp(folder: str) -> Hashable:
@@ -85,8 +140,3 @@ def _folder_stamp(folder: str) -> Hashable:
     if not folder:
         return None
     return tuple((str(path), _file_stamp(str(path))) for path in query_files(Path(folder)))
-
-
-def query_files(folder: Path) -> Sequence[Path]:
-    """Return the files of queries in *folder* and below it; those whose names end in .SQL are such, too."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".sql")

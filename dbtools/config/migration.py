@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dbtools import errors
 from dbtools.config.registered import registry_url
 from dbtools.config.sections import Settings
 from dbtools.config.served import open_served
 from dbtools.registry import find_registry
-from dbtools.toolbox import Snapshot, changes_of
+from dbtools.snapshot import Snapshot, changes_of
 from dbtools.tools import Change
 
 
@@ -24,8 +25,8 @@ class RoleChange:
 async def migrated(settings: Settings, url: str) -> Settings:
     """Return *settings* for the migrated database at *url*, with the queries that are served now."""
     registry = registry_url(settings)
-    if registry == settings.database.url and await find_registry(registry) is None:
-        registry = settings.registry.url
+    if not settings.registry.url and registry and not await _has_registry(registry):
+        registry = ""
     return settings.at(url).model_copy(
         update={
             "registry": settings.registry.model_copy(update={"url": registry}),
@@ -33,6 +34,13 @@ async def migrated(settings: Settings, url: str) -> Settings:
             "server": settings.server.model_copy(update={"strict": False}),
         }
     )
+
+
+async def _has_registry(url: str) -> bool:
+    try:
+        return await find_registry(url) is not None
+    except errors.DatabaseUnavailable:
+        return False  # it is served without
 
 
 async def changes_by(settings: Settings, after: Settings) -> Mapping[str, RoleChange]:

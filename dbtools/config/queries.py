@@ -8,7 +8,6 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Column, Selection
 from dbtools.column_types import ColumnType, quoted
 from dbtools.config.claims import declared_casts, untyped
-from dbtools.config.current import query_files
 from dbtools.config.reads import left_out
 from dbtools.config.registered import registered_in
 from dbtools.config.roles import Held, held, tried
@@ -61,6 +60,11 @@ def queries_in(settings: Settings) -> Written:
     return read_files(paths, dialect_of(settings.database.url).lexis)
 
 
+def query_files(folder: Path) -> Sequence[Path]:
+    """Return the files of queries in *folder* and below it; those whose names end in .SQL are such, too."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".sql" and path.is_file())
+
+
 def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
     """Return the queries in *paths*, which are shown as their keys, by name; and what is wrong with these."""
     queries: dict[str, Query] = {}
@@ -92,12 +96,23 @@ def _twice(query: Query, other: Query) -> Finding:
     return Finding(code="bad_query", message=message, source=query.source)
 
 
-async def library_of(settings: Settings, catalog: Catalog, database: Database) -> Library:
-    """Return the queries of *settings* that *database* understands; the others are withdrawn, and told."""
-    written = queries_in(settings)
+async def library_of(
+    settings: Settings,
+    catalog: Catalog,
+    database: Database,
+    *,
+    written: Written | None = None,
+    before: Library | None = None,
+) -> Library:
+    """Return the queries of *settings* that *database* understands; the others are withdrawn, and told.
+
+    Those that are *written* in files, where they have been read; those that cannot be looked at now are as
+    they were *before*.
+    """
+    written = queries_in(settings) if written is None else written
     kept = await registered_in(settings, written.sources, database)
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
-    library = await held_against(settings, catalog, database, queries)
+    library = await held_against(settings, catalog, database, queries, before)
     trusted = {query.name for query in (*written.queries, *(kept.queries if settings.registry.url else ()))}
     served, left = _without_left_out(settings, catalog, library, trusted)
     findings = sorted((*written.findings, *kept.findings, *library.findings, *left), key=_place)
@@ -133,7 +148,11 @@ def _without_left_out(
 
 
 async def held_against(
-    settings: Settings, catalog: Catalog, database: Database, queries: Sequence[Query]
+    settings: Settings,
+    catalog: Catalog,
+    database: Database,
+    queries: Sequence[Query],
+    before: Library | None = None,
 ) -> Library:
     """Return those of *queries* that *database* understands, and why it does not the others.
 
@@ -144,6 +163,7 @@ async def held_against(
     findings: list[Finding] = []
     permitted: list[Permitted] = []
     taken = {*define(Setting(catalog=catalog)), *NAMES}
+    kept = before.queries if before is not None else ()
     async with database.inspector() as inspect:
         for query in queries:
             if query.name in taken:
@@ -155,6 +175,7 @@ async def held_against(
             except _Withdrawn as exc:
                 message = f"query {query.name} is withdrawn: {exc}"
                 findings.append(Finding(code=exc.code, message=message, source=exc.source))
+                permitted += [each for each in kept if each.query == query and exc.code == UNCHECKED]
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
 
@@ -284,7 +305,8 @@ async def held_with_queries(
             except _Withdrawn as exc:
                 message = f"role {role.name}, queries: {permitted.name} is withdrawn: {exc}"
                 findings.append(Finding(code=exc.code, message=message, source=grant.source))
-            else:
-                working.append(replace(grant, pattern=permitted.name))
+                if exc.code == WITHDRAWN:
+                    continue
+            working.append(replace(grant, pattern=permitted.name))
     served = replace(found.served, queries=tuple(working))
     return replace(found, served=served, findings=(*found.findings, *findings))

@@ -12,7 +12,7 @@ from dbtools.policy import Source
 from dbtools.positions import line_of
 from dbtools.queries.values import ParameterType
 from dbtools.results import Rows, Style, Text
-from dbtools.toolbox import Manner
+from dbtools.snapshot import Manner
 from dbtools.tools import Listing, Surface
 
 

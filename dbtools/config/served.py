@@ -1,6 +1,6 @@
 """What serves a database: settings in, a toolbox out, with what may change of what it was made from."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,8 @@ from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.dialects.watched import Look
 from dbtools.execution import Execution
-from dbtools.toolbox import DATABASE, Settled, Snapshot, Toolbox
+from dbtools.snapshot import DATABASE, Settled, Snapshot
+from dbtools.toolbox import Toolbox
 from dbtools.watch import Observed
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
@@ -53,7 +54,7 @@ def open_served(settings: Settings, only: str | None = None, *, before: Snapshot
     current = Current(settings, only)
 
     async def introspect() -> Catalog:
-        current.read()
+        await anyio.to_thread.run_sync(current.read)
         catalog = await read_catalog(current.settings, database)
         check_strictness(current.settings, catalog)
         return catalog
@@ -61,8 +62,7 @@ def open_served(settings: Settings, only: str | None = None, *, before: Snapshot
     async def settle(catalog: Catalog) -> Settled:
         return await _settled(current, catalog, database, only)
 
-    execution = Execution(database, hash_key=lambda: current.settings.policy.hash_key.encode())
-    toolbox = Toolbox(introspect, execution, roles=settle, manner=settings.manner(), before=before)
+    toolbox = Toolbox(introspect, Execution(database), roles=settle, manner=settings.manner(), before=before)
     return Served(toolbox=toolbox, database=database, observed=tuple(_observed(current, database)))
 
 
@@ -77,8 +77,10 @@ def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, 
 
 async def _settled(current: Current, catalog: Catalog, database: Database, only: str | None) -> Settled:
     """Return the roles and queries of the *current* settings, held against *database*."""
-    settings, stamp = current.settings, current.stamp_of_read()
-    library = await library_of(settings, catalog, database)
+    settings, stamp = current.settings, current.stamp_of_read
+    before = current.library
+    library = await library_of(settings, catalog, database, written=current.written, before=before)
+    current.library = library
     found = [
         await held_with_queries(settings, role, catalog, database, library.queries)
         for role in roles_of(settings)
@@ -96,6 +98,7 @@ async def _settled(current: Current, catalog: Catalog, database: Database, only:
         queries=library.queries,
         problems=tuple(map(str, findings)),
         manner=settings.manner(),
+        hash_key=settings.policy.hash_key.encode(),
         stamps={FILES: stamp, REGISTRY: library.registry}
         # It is no stamp that a look finds: all is looked at again soon.
         | ({DATABASE: UNCHECKED} if any(each.code == UNCHECKED for each in findings) else {}),
@@ -116,4 +119,15 @@ def _observed(current: Current, database: Database) -> Iterator[Observed]:
     url = registry_url(settings)
     if url:
         dialect = dialect_of(url)
-        yield Observed(name=REGISTRY, open=lambda _: dialect.registry_watcher(url), interval=dialect.INTERVAL)
+
+        @asynccontextmanager
+        async def look_at_registry(heard: Callable[[], None]) -> AsyncIterator[Look]:
+            async with dialect.registry_watcher(url) as look:
+
+                async def look_where_it_counts() -> Hashable:
+                    # With roles that have come meanwhile it may count no more.
+                    return await look() if registry_url(current.settings) == url else None
+
+                yield look_where_it_counts
+
+        yield Observed(name=REGISTRY, open=look_at_registry, interval=dialect.INTERVAL)

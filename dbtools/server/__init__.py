@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from dbtools.database import Database
     from dbtools.policy import Caller
-    from dbtools.toolbox import Snapshot, Toolbox, View
+    from dbtools.snapshot import Snapshot, View
+    from dbtools.toolbox import Toolbox
     from dbtools.tools import Change
 
 HINTS = (

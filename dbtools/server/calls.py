@@ -11,7 +11,8 @@ from dbtools.call_log import CallLog, CallLogs, Entry, Outcome
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media
 from dbtools.server.quotas import Quotas
-from dbtools.toolbox import Toolbox, View
+from dbtools.snapshot import View
+from dbtools.toolbox import Toolbox
 from dbtools.tools.completion import Completed
 
 OUTCOMES: Mapping[type[BaseException], Outcome] = {

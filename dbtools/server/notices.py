@@ -22,7 +22,7 @@ from mcp.server.subscriptions import (
 )
 
 from dbtools.policy import Caller
-from dbtools.toolbox import Snapshot
+from dbtools.snapshot import Snapshot
 from dbtools.tools import Change
 
 PATIENCE = 5.0  #: seconds that one client may take to read a notice

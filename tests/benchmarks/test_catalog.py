@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from dbtools.policy import Role
-from dbtools.toolbox import Manner, Settled, take_snapshot
+from dbtools.snapshot import Manner, Settled, take_snapshot
 from dbtools.tools import Listing, Surface, tool_content
 from tests.benchmarks.bare_drivers import open_bare
 from tests.benchmarks.conftest import Target

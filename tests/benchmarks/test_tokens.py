@@ -17,7 +17,7 @@ from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.column_types import ColumnType, Family
 from dbtools.database import Database
 from dbtools.policy import Role
-from dbtools.toolbox import Manner, Settled, take_snapshot
+from dbtools.snapshot import Manner, Settled, take_snapshot
 from dbtools.tools import Listing, Surface, tool_content
 from dbtools.tools.definition import tokens_of
 

@@ -14,7 +14,8 @@ from dbtools.errors import DbtoolsError
 from dbtools.explanation import Explanation, explain
 from dbtools.policy import Caller
 from dbtools.results import Answer
-from dbtools.toolbox import Toolbox, View
+from dbtools.snapshot import View
+from dbtools.toolbox import Toolbox
 from tests.database.shop import ROLE, Bare, open_bare
 
 FILES = Path(__file__).parents[1] / "queries"

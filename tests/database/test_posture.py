@@ -12,7 +12,7 @@ import pytest
 from dbtools.catalog import Catalog, Selection
 from dbtools.config import Settings, load, open_toolbox
 from dbtools.dialects.postgresql.posture import MOST_NAMES
-from dbtools.toolbox import View
+from dbtools.snapshot import View
 from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run

@@ -13,8 +13,9 @@ from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import ResultSet
 from dbtools.server.protocol import always, build_server
+from dbtools.snapshot import Manner
 from dbtools.statement import Statement
-from dbtools.toolbox import Executes, Manner, Toolbox
+from dbtools.toolbox import Executes, Toolbox
 from tests.protocol.client import VERSIONS, Client, Message, connect
 
 SECRET = "postgres://u:p@h"

@@ -18,11 +18,11 @@ from dbtools.config import (
     roles_of,
     settings_of,
 )
-from dbtools.config.current import query_files
+from dbtools.config.queries import query_files
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
 from dbtools.results import Rows, Style, Text
-from dbtools.toolbox import Manner
+from dbtools.snapshot import Manner
 from dbtools.tools import Listing, Surface
 from tests.unit.shop import ID, PRODUCT, SALE, table
 

@@ -13,7 +13,7 @@ from dbtools.column_types import Family
 from dbtools.config import open_toolbox, settings_of
 from dbtools.errors import CallError
 from dbtools.policy import Role
-from dbtools.toolbox import Manner, Settled, View, take_snapshot
+from dbtools.snapshot import Manner, Settled, View, take_snapshot
 from dbtools.tools import (
     Listing,
     Setting,

@@ -11,8 +11,9 @@ from dbtools.catalog import Catalog
 from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import Media, ResultSet
+from dbtools.snapshot import Manner, Settled, take_snapshot
 from dbtools.statement import Statement
-from dbtools.toolbox import COMPLETION, PATIENCE, Manner, Settled, Toolbox, take_snapshot
+from dbtools.toolbox import COMPLETION, PATIENCE, Toolbox
 from dbtools.tools import Listing, Surface
 from dbtools.tools.completion import Completed
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE

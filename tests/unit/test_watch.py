@@ -12,8 +12,9 @@ from dbtools.catalog import Catalog
 from dbtools.dialects.watched import Look
 from dbtools.policy import Limits, Role
 from dbtools.results import ResultSet
+from dbtools.snapshot import DATABASE, Manner, Snapshot
 from dbtools.statement import Statement
-from dbtools.toolbox import DATABASE, Manner, Snapshot, Toolbox
+from dbtools.toolbox import Toolbox
 from dbtools.watch import Observed, Watch
 from tests.unit.shop import SALE
 
@@ -151,6 +152,7 @@ async def test_refresh_that_fails_keeps_what_was_and_is_told_once(world: World) 
         await world.until(lambda: world.opened == 1)
         world.now = errors.DatabaseUnavailable("The server is away.")
         for number in (2, 3, 4):
+            world.looks.append(f"broken {number}")
             world.hear()
             await world.until(lambda number=number: world.read == number)  # type: ignore[misc]
 

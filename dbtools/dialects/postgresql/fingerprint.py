@@ -42,6 +42,7 @@ written (catalog, rows, sum) as (
                     c.relforcerowsecurity,
                     c.relispartition,
                     c.relispopulated,
+                    c.reloptions,
                     c.relacl
                 ),
                 '0'
@@ -115,12 +116,23 @@ written (catalog, rows, sum) as (
         )
     from pg_catalog.pg_roles as r
     where r.oid in (select e.oid from entered as e)
+    union all
+    select 'member', count(*), sum(m.xmin::pg_catalog.text::pg_catalog.int8)
+    from pg_catalog.pg_auth_members as m
+    where m.member in (select e.oid from entered as e)
 )
 select pg_catalog.string_agg(pg_catalog.concat_ws(':', w.catalog, w.rows, w.sum), ' ' order by w.catalog)
 from written as w
 """
 #: Which transactions have ended: while it is the same, no other one has written anything.
-ENDED = "select pg_catalog.pg_current_snapshot()::pg_catalog.text"
+#: On a standby it does not tell, and each moment is another one.
+ENDED = """
+select case
+    when pg_catalog.pg_is_in_recovery()
+    then pg_catalog.clock_timestamp()::pg_catalog.text
+    else pg_catalog.pg_current_snapshot()::pg_catalog.text
+end
+"""
 
 
 #: What connections have seen last: when, and the text.

@@ -15,15 +15,15 @@ import asyncpg
 from dbtools.dialects.postgresql.fingerprint import ENDED, fingerprint
 from dbtools.dialects.postgresql.location import connect
 from dbtools.dialects.postgresql.registry import registry_of
-from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS
+from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, rolled_back
 from dbtools.dialects.watched import Look
 from dbtools.errors import DatabaseUnavailable
 
 CHANNEL = "dbtools_schema"
 INTERVAL = 2.0  #: seconds between two looks
 PATIENCE = 10.0  #: seconds that one look may take
-#: Compiling takes longer than looking.
-SETTINGS = "set jit = off; set default_transaction_read_only = on"
+#: Compiling takes longer than looking. Nothing is set for longer: a pooler lends the connection to others.
+BEGIN = "begin read only; set local jit = off"
 
 T = TypeVar("T")
 
@@ -35,9 +35,14 @@ async def watcher(url: str, heard: Callable[[], None]) -> AsyncIterator[Look]:
         await listen(connection, heard)
 
         async def look() -> Hashable:
-            return await _answer(fingerprint(connection))
+            return await _answer(_looked(connection))
 
         yield look
+
+
+async def _looked(connection: Any) -> str:
+    async with rolled_back(connection, BEGIN):
+        return await fingerprint(connection)
 
 
 async def listen(connection: Any, heard: Callable[[], None]) -> None:
@@ -87,7 +92,6 @@ async def _answer(asked: Awaitable[T]) -> T:
 async def _connection(url: str) -> AsyncIterator[Any]:
     connection = await connect(url)
     try:
-        await _answer(connection.execute(SETTINGS))
         yield connection
     finally:
         with anyio.CancelScope(shield=True), suppress(TimeoutError, *DRIVER_ERRORS):

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -25,7 +25,7 @@ from dbtools.dialects.sqlite.guard import secure
 from dbtools.dialects.sqlite.inspection import LIST_FORMS
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
-from dbtools.dialects.sqlite.stamps import identity_of, stamp_of
+from dbtools.dialects.sqlite.stamps import digest_of, identity_of, stamp_of, version_of
 from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.errors import (
     Busy,
@@ -170,20 +170,36 @@ class File:
 
     location: Location
     identity: str
+    digests: dict[str, str] = field(default_factory=dict)  #: of the schema, by the versions that were seen
+
+
+def _check(file: File) -> None:
+    """Raise ConnectionLost where *file* is not the one in its place any more."""
+    # No file at all may be one that is being replaced: what is open can still be read.
+    if identity_of(file.location) not in (file.identity, ""):
+        raise ConnectionLost
 
 
 def _stamp(connection: sqlite3.Connection, *, file: File) -> str:
     """Return the stamp of the schema that *connection* sees, or raise ConnectionLost."""
-    # No file at all may be one that is being replaced: what is open can still be read.
-    if identity_of(file.location) not in (file.identity, ""):
-        raise ConnectionLost
+    _check(file)
     return stamp_of(connection, file.identity)
 
 
 def _confirm(connection: sqlite3.Connection, *, file: File, stamp: str) -> None:
     """Raise SchemaChanged where the schema is not as of *stamp*, or ConnectionLost."""
-    if stamp and _stamp(connection, file=file) != stamp:
+    if not stamp:
+        return
+    _check(file)
+    version, _, digest = stamp.partition(" ")
+    if version_of(connection, file.identity) != version:
         raise SchemaChanged
+    if version not in file.digests:
+        file.digests.clear()
+        file.digests[version] = digest_of(connection)
+    if file.digests[version] != digest:
+        # SQLite knows another schema by the same count, and keeps what it has read of it.
+        raise ConnectionLost
 
 
 async def _connect(where: Location) -> aiosqlite.Connection:

@@ -4,6 +4,7 @@ The count goes up with each change of the schema that is committed, by whichever
 ANALYZE and VACUUM (sqlite.org/pragma.html, schema_version).
 """
 
+import hashlib
 import os
 import sqlite3
 
@@ -19,7 +20,21 @@ def identity_of(location: Location) -> str:
     return f"{found.st_dev}.{found.st_ino}"
 
 
-def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
-    """Return the stamp of the schema that *connection* sees, of the file *identity*."""
+def version_of(connection: sqlite3.Connection, identity: str) -> str:
+    """Return the count of changes of the schema that *connection* sees, of the file *identity*."""
     (version,) = connection.execute("pragma schema_version").fetchone()
     return f"{identity}.{version}"
+
+
+def digest_of(connection: sqlite3.Connection) -> str:
+    """Return a short name of the schema as it is written.
+
+    The count may be the same in a file that another program has filled with another database.
+    """
+    rows = connection.execute("select type, name, cast(sql as blob) from main.sqlite_schema").fetchall()
+    return hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:12]
+
+
+def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
+    """Return the stamp of the schema that *connection* sees, of the file *identity*."""
+    return f"{version_of(connection, identity)} {digest_of(connection)}"

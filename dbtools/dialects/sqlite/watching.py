@@ -5,6 +5,7 @@ another one would parse the whole schema first. A file that has been replaced by
 """
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
@@ -25,21 +26,32 @@ class Watched:
         self._location = location
         self._identity = ""
         self._connection: sqlite3.Connection | None = None
+        self._seen: tuple[Hashable, str] = None, ""  #: what was written last, and the stamp then
 
     def stamp(self) -> str:
         """Return the stamp of the schema now, or raise DatabaseUnavailable."""
-        connection = self._opened()
-        try:
-            return stamp_of(connection, self._identity)
-        except sqlite3.Error as exc:
+        version = self.version()
+        if version != self._seen[0]:
+            # SQLite has the schema in mind that it has read first, also of a file that was filled anew.
             self.close()
-            raise unavailable(self._location, exc) from exc
+            connection = self._opened()
+            try:
+                self._seen = version, stamp_of(connection, self._identity)
+            except sqlite3.Error as exc:
+                self.close()
+                raise unavailable(self._location, exc) from exc
+            self._seen = self.version(), self._seen[1]
+        return self._seen[1]
 
     def version(self) -> Hashable:
         """Return what changes whenever anything in the file has been written."""
         connection = self._opened()
         try:
-            return self._identity, connection.execute("pragma data_version").fetchone()
+            found = os.stat(self._location.path)
+            version = connection.execute("pragma data_version").fetchone()
+            return self._identity, *version, found.st_mtime_ns, found.st_size
+        except OSError as exc:
+            raise DatabaseUnavailable("The database file is gone.") from exc
         except sqlite3.Error as exc:
             self.close()
             raise unavailable(self._location, exc) from exc
