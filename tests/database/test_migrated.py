@@ -107,6 +107,19 @@ def test_queries_of_the_registry_that_is_served_are_held_against_the_scratch(ope
     assert json.loads(checked.stdout)["changes"]["default"]["broken"] == ["one"]
 
 
+def test_registry_that_the_login_may_not_read_is_none(
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+    postgresql_login: Callable[[str, str], AbstractContextManager[str]],
+) -> None:
+    with postgresql_database(BEFORE) as url, postgresql_database(AFTER) as scratch:
+        upgrade(url)
+        with postgresql_login(url, "grant select on all tables in schema public to {}") as login:
+            checked = run("check", login, "--against", scratch, "--json")
+
+    assert checked.exit_code == 0
+    assert "list_reviews" in json.loads(checked.stdout)["changes"]["default"]["added"]
+
+
 def test_check_against_no_database_is_a_clear_error(open_database: Open, tmp_path: Path) -> None:
     path = _configured(tmp_path, open_database(BEFORE))
 

@@ -326,6 +326,27 @@ async def test_file_that_is_replaced_by_another_is_served(
     assert answer["structuredContent"]["rows"] == []
 
 
+async def test_file_that_is_filled_with_another_database_is_served(
+    sqlite_database: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """As `cp` does: the same file, and by chance the same count of changes."""
+    path = sqlite_database("create table alpha (id integer primary key, s text);")
+    other = sqlite_database(
+        "create table beta (id integer primary key, z text); insert into beta values (1, 'B');"
+    )
+    async with hearing(path, tmp_path, MODERN) as client:
+        await client.client.call("list_alpha")
+        path.write_bytes(other.read_bytes())
+        await client.told()
+        tools = await client.tools()
+        answer = await client.client.call("list_beta")
+        error = await client.client.error("tools/call", {"name": "list_alpha", "arguments": {}})
+
+    assert [name for name in tools if name.startswith("list_")] == ["list_beta"]
+    assert answer["structuredContent"]["rows"] == [[1, "B"]]
+    assert error["code"] == -32602
+
+
 async def test_configuration_is_watched_and_a_broken_one_breaks_nothing(
     changing: Changing, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ import atexit, os, subprocess, sys, threading, warnings
 
 
 def shout(where):
-    print("print", where)
+    print("print " + where)  # at once: the thread prints as well
     sys.stdout.flush()
     sys.__stdout__.write("sys.__stdout__\\n")
     os.write(1, b"os.write\\n")

@@ -1,0 +1,106 @@
+"""Settings while their files change: only what is whole and can be used comes into force."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dbtools.config import load
+from dbtools.config.current import Current
+
+WHOLE = """
+[database]
+url = "shop.db"
+[queries]
+directory = "queries"
+[roles.support]
+tables.people = { columns = ["id", "name"] }
+"""
+
+
+def _write(path: Path, text: str, *, age: float = 3600) -> None:
+    """Write *text* to *path*, as somebody did so many seconds ago."""
+    path.write_text(text)
+    then = path.stat().st_mtime - age
+    os.utime(path, (then, then))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Give the path of a configuration."""
+    (tmp_path / "queries").mkdir()
+    _write(tmp_path / "dbtools.toml", WHOLE)
+    return tmp_path / "dbtools.toml"
+
+
+@pytest.fixture
+def current(path: Path) -> Current:
+    """Give what is in force."""
+    current = Current(load(path), "support")
+    current.read()
+    return current
+
+
+def test_file_that_somebody_writes_to_is_left_until_it_is_whole(current: Current, path: Path) -> None:
+    before, stamp = current.settings, current.stamp()
+    _write(path, WHOLE.partition("{")[0] + "true", age=0)
+    current.read()
+    fresh = current.settings
+
+    assert fresh == before
+    assert current.stamp() == stamp
+
+    _write(path, f"{WHOLE}[limits]\nmax_rows = 7\n")
+    assert current.stamp() != stamp
+    current.read()
+    assert current.settings.limits.max_rows == 7
+    assert current.stamp() == current.stamp_of_read
+
+
+def _claims(current: Current) -> list[tuple[str, ...]]:
+    """Return the claims of each query."""
+    return [query.claims for query in current.written.queries]
+
+
+def test_query_that_somebody_writes_is_left_until_it_is_whole(current: Current, path: Path) -> None:
+    file = path.parent / "queries" / "mine.sql"
+    _write(file, "select id from people", age=0)
+    current.read()
+    assert _claims(current) == []
+
+    _write(file, "select id from people where owner = :claims.owner")
+    current.read()
+    assert _claims(current) == [("owner",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param('[database]\nurl = "shop.db"\n', "There is no role support any more.", id="no roles"),
+        pytest.param(WHOLE.replace("support", "sales"), "There is no role support any more.", id="another"),
+        pytest.param("[database\n", "not TOML", id="no TOML"),
+    ],
+)
+def test_file_that_cannot_be_used_changes_nothing(
+    text: str, problem: str, current: Current, path: Path
+) -> None:
+    before = current.settings
+    _write(path, text)
+    current.read()
+
+    (finding,) = current.findings
+    assert current.settings == before
+    assert problem in finding.message
+    assert finding.message.endswith("What was there before stays in force.")
+
+    _write(path, WHOLE)
+    current.read()
+    assert current.findings == ()
+
+
+def test_what_a_server_reads_once_is_told(current: Current, path: Path) -> None:
+    _write(path, WHOLE.replace("shop.db", "other.db"))
+    current.read()
+
+    assert current.settings.database.url.endswith("/shop.db")
+    assert [each.code for each in current.findings] == ["next_start"]
