@@ -1,6 +1,7 @@
 """The fixtures that every folder of tests shares: a loop, and real databases."""
 
 import secrets
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
@@ -15,6 +16,10 @@ from tests.postgresql_server import NoServerError, PostgresqlServer, open_server
 
 settings.register_profile("dbtools", deadline=None)  # no test asserts on elapsed time
 settings.load_profile("dbtools")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a job of the background: the processes that tests start would ignore it as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
