@@ -43,7 +43,7 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
     total = sum(tokens_of(content) for content in contents)
     sums = [sum(tokens_of(content[part]) for content in contents) for part in parts]
     table.add_section()
-    table.add_row(*_texts([_counted(len(contents), "tool"), "", *sums, total]))
+    table.add_row(*_texts([counted(len(contents), "tool"), "", *sums, total]))
     _print(table)
     if view.surface is Surface.GENERIC and view.catalog.tables:
         _print(
@@ -115,7 +115,7 @@ def print_entries(rows: Sequence[Mapping[str, object]]) -> None:
     """Print name, version, state and description of the queries of a registry."""
     columns = ("name", "version", "enabled", "description")
     _print(_table(columns, [[_yes_or_no(row[column]) for column in columns] for row in rows]))
-    _print(Text(_counted(len(rows), "query").replace("querys", "queries")))
+    _print(Text(counted(len(rows), "query", "queries")))
 
 
 def _yes_or_no(value: object) -> object:
@@ -150,7 +150,7 @@ def print_answer(answer: Answer) -> None:
         case {"columns": list(columns), "rows": list(rows)}:
             _print_rows([str(column) for column in columns], rows)
             more = ", and there are more" if structured.get("truncated") else ""
-            _print(Text(f"{_counted(len(rows), 'row')}{more}"))
+            _print(Text(f"{counted(len(rows), 'row')}{more}"))
         case {"row": dict(row)}:
             _print(_table(["column", "value"], [list(pair) for pair in row.items()]))
         case _:
@@ -160,8 +160,9 @@ def print_answer(answer: Answer) -> None:
             _print(Text(f"{name}: {structured[name]}"))
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """Return *count* with its *noun*, whose plural is *nouns*, or as most are."""
+    return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"
 
 
 def _print_rows(columns: Sequence[str], rows: Sequence[object]) -> None:

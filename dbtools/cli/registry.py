@@ -39,14 +39,14 @@ def upgrade(url: str) -> None:
     yours, and a history of migrations of yours, stay as they are.
     """
     with complaints():
+        from dbtools.presentation import counted
         from dbtools.registry import LATEST, read_entries
         from dbtools.registry.upgrading import upgrade as build
 
         place = _place(_settings(url))
         build(place)
         entries = run(read_entries, place)
-        noun = "query" if len(entries) == 1 else "queries"
-        click.echo(f"The registry is at {LATEST}, with {len(entries)} {noun}.")
+        click.echo(f"The registry is at {LATEST}, with {counted(len(entries), 'query', 'queries')}.")
 
 
 @click.group(epilog="\b\nExample:\n  dbtools query add sample.db top_customers.sql")

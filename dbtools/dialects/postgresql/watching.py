@@ -1,7 +1,7 @@
 """Whether a PostgreSQL database has changed: its schema, and the registry in it. A URL in, answers out.
 
 Whoever migrates may tell, by NOTIFY in the same transaction: an event trigger does, or a hook of Alembic. Who
-is not told looks, which no privilege is needed for, and which works behind a pooler of connections as well.
+is not told looks, which no privilege is needed for, and which leaves nothing set on the connection.
 """
 
 import asyncio
