@@ -95,6 +95,8 @@ class Table:
     row_identifier: str | None = None  #: a name that is no column and yet orders the rows uniquely
     filter: RowFilter | None = None  #: which rows may be seen; None: all
     aggregated: bool = True  #: whether rows may be counted and summed up
+    #: what tells this state of its name and columns from others; nothing where that is not told of one table
+    version: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
         """Hash by name, so that a statement's shape is found again quickly."""

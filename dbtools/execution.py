@@ -119,6 +119,7 @@ class Execution:
                 timeout=limits.timeout,
                 session=session,
                 stamp=statement.stamp,
+                versions=statement.shape.versions,
             )
 
     def _plan(self, driver: "Driver", shape: Shape) -> "Plan":

@@ -115,6 +115,11 @@ class Select:
         return tuple(dict.fromkeys((self.table, *(step.target for path in paths for step in path))))
 
     @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions of the tables that are read, where they are known."""
+        return tuple(table.version for table in self.tables if table.version)
+
+    @property
     def claimed(self) -> bool:
         """Whether the filter of a table asks for a claim of the caller."""
         return any(table.filter and table.filter.condition.parameters for table in self.tables)
@@ -145,6 +150,7 @@ class QueryShape:
     outputs: tuple[Output, ...]
     types: Mapping[str, ColumnType]  #: of the parameters, by the names in the pieces
     casts: Mapping[str, str]  #: their SQL names, where the database wants them
+    versions: tuple[str, ...] = field(default=(), compare=False)  #: of the tables that it reads, where known
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
     tables: tuple[Table, ...] = field(default=(), init=False)  #: none that rules are about
 

@@ -211,6 +211,7 @@ async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Perm
         # Of a database whose values alone have types, as of all others that have nothing to cast.
         casts=casts or _declared(settings, query),
         reads=None if None in reads else frozenset(read for each in reads for read in each or ()),
+        versions=tuple(dict.fromkeys(version for each in found for version in each.versions)),
         functions=tuple(dict.fromkeys(name for each in found for name in each.functions)),
     )
 

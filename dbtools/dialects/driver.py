@@ -1,6 +1,6 @@
 """What a dialect must do to run statements: the seam between `database`, `execution` and the drivers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -100,11 +100,13 @@ class Driver(Protocol):
         timeout: float,
         session: Mapping[str, str],
         stamp: str,
+        versions: Sequence[str],
     ) -> Fetched:
         """Run *plan* on the driver's *connection*; at most *limit* rows, stopped after *timeout* seconds.
 
-        For this statement alone the database has the settings *session*, where it has any. A driver that
-        `confirms` raises SchemaChanged where the schema is not as of *stamp*, if that is known.
+        For this statement alone the database has the settings *session*, where it has any. Raise
+        SchemaChanged where what is read is not what the statement was made for: the schema is not as of
+        *stamp*, if that is known, or the tables not as of *versions*; either will do.
         When the task is cancelled the statement is stopped in the database, and the connection is usable
         again when this returns; where that fails the connection is closed.
         """

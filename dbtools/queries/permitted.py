@@ -20,6 +20,7 @@ class Permitted:
     )  #: of parameters, and of claims as :claims.x
     casts: Mapping[str, str] = field(default_factory=dict)  #: their SQL names, where the database wants them
     reads: Collection[tuple[str, str, str]] | None = None  #: schema, table and column; None: not known
+    versions: tuple[str, ...] = ()  #: of the tables that it reads, where they are known
     functions: tuple[str, ...] = ()  #: not the system's: what they read is not among that
 
     @property

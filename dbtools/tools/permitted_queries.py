@@ -99,6 +99,7 @@ class QueryTool:
                 ),
                 types=permitted.types,
                 casts=permitted.casts,
+                versions=permitted.versions,
             )
         return self._shapes[wanted]
 

@@ -109,7 +109,7 @@ async def _is_refused(shop: Shop, sql: str) -> bool:
     plan = Plan(shape=shape, sql=sql, parameters=(), types={}, lists=frozenset(), constants={}, claims={})
     async with shop.database.connection() as connection:
         try:
-            await driver.fetch(connection, plan, {}, limit=1, timeout=5, session={}, stamp="")
+            await driver.fetch(connection, plan, {}, limit=1, timeout=5, session={}, stamp="", versions=())
         except driver.errors:
             return True
     return False

@@ -22,6 +22,7 @@ from dbtools.dialects.postgresql.session import apply, prepare
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, is_lost, roll_back
 from dbtools.dialects.postgresql.types import sql_name
+from dbtools.dialects.postgresql.versions import confirmation
 from dbtools.dialects.queries import compile_query
 from dbtools.dialects.selects import compile_select, driver_values
 from dbtools.errors import (
@@ -118,8 +119,12 @@ class PostgresqlDriver:
         timeout: float,
         session: Mapping[str, str],
         stamp: str,
+        versions: Sequence[str],
     ) -> Fetched:
-        """Run *plan* between BEGIN READ ONLY and ROLLBACK, whatever the *stamp*: that costs too much here."""
+        """Run *plan* between BEGIN READ ONLY and ROLLBACK.
+
+        The *versions* are looked at before the locks are released; the *stamp* would cost too much.
+        """
         milliseconds = max(1, round(timeout * 1000))
         clean = False
         try:
@@ -130,7 +135,7 @@ class PostgresqlDriver:
             if session:
                 await self._set(connection, session)
             records, more = await _records(connection, plan, self.bound(plan, values, limit), limit)
-            await connection.execute("rollback")
+            await _end(connection, versions)
             clean = True
         finally:
             if not clean:
@@ -161,6 +166,14 @@ class PostgresqlDriver:
     def is_stale(self, error: Exception) -> bool:
         """Return whether a prepared statement met a schema that has changed since."""
         return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
+
+
+async def _end(connection: Any, versions: Sequence[str]) -> None:
+    """End the transaction, or raise SchemaChanged where a table that it has read has not its version."""
+    try:
+        await connection.execute(f"{confirmation(versions)}; rollback" if versions else "rollback")
+    except asyncpg.DivisionByZeroError as exc:
+        raise SchemaChanged from exc
 
 
 async def _records(

@@ -8,7 +8,7 @@ types with their lengths and domains. Of a view that the query names only the vi
 import re
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -54,6 +54,7 @@ from dbtools.dialects.postgresql.session import apply, prepare
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import is_lost, rolled_back
 from dbtools.dialects.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber
+from dbtools.dialects.postgresql.versions import versions_locked
 from dbtools.errors import DatabaseUnavailable
 from dbtools.parameters import Kind, Token, tokenize
 
@@ -144,21 +145,28 @@ async def inspect_query(
     inspected = await inspection.of_view()
     if inspected is None:
         inspected = await inspection.without_view()
-    await _try(connection, query, prepared)
-    return inspected
+    return replace(inspected, versions=await _try(connection, query, prepared))
 
 
-async def _try(connection: Any, query: Query, prepared: PreparedQuery) -> None:
-    """Begin the query with nulls, which looks at privileges and locks, and end it before the first row."""
+async def _try(connection: Any, query: Query, prepared: PreparedQuery) -> tuple[str, ...]:
+    """Begin the query with nulls, which looks at privileges and locks, and end it before the first row.
+
+    Return the versions of the tables that it reads.
+    """
     nulls = [None for _ in prepared.statement.get_parameters()]
+    versions: tuple[str, ...] = ()
     try:
         async with rolled_back(connection, READING):
+            # To begin it may fail on the nulls; to understand it is enough for the locks.
+            await connection.prepare(query.cast(prepared.casts).sql)
+            versions = await versions_locked(connection)
             await prepared.statement.fetch(*nulls)
     except asyncpg.PostgresError as exc:
         if (exc.sqlstate or "").startswith(CERTAIN):
             raise refused(exc, query.cast(prepared.casts)) from exc
         if (exc.sqlstate or "").startswith(PASSING):
             raise
+    return versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,6 +312,7 @@ class _Inspection:
             parameters=parameters,
             casts={name: type.cast for name, type in parameters.items()},
             reads=reads,
+            versions=(),
             functions=functions,
         )
 

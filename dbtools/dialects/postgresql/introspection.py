@@ -19,6 +19,7 @@ from dbtools.dialects.postgresql.fingerprint import fingerprint
 from dbtools.dialects.postgresql.joins import Joins, read_joins
 from dbtools.dialects.postgresql.posture import read_posture
 from dbtools.dialects.postgresql.types import DeclaredType, DeclaredTypes
+from dbtools.dialects.postgresql.versions import versions_of
 
 OLDEST = 13  #: the first version that is supported
 
@@ -89,6 +90,7 @@ class _Facts:
     partitions: Sequence[Record]
     foreign_keys: Sequence[Record]
     joins: Joins
+    versions: Mapping[int, str]
 
 
 async def _read_facts(connection: "asyncpg.Connection[Record]", relations: Sequence[Record]) -> _Facts:
@@ -113,6 +115,7 @@ async def _read_facts(connection: "asyncpg.Connection[Record]", relations: Seque
         partitions=await connection.fetch(catalog_queries.PARTITIONS, partitioned),
         foreign_keys=foreign_keys,
         joins=await read_joins(connection, foreign_keys, columns, keys),
+        versions=await versions_of(connection, numbers),
     )
 
 
@@ -142,6 +145,7 @@ def _tables(facts: _Facts) -> list[Table]:
             foreign_keys=foreign_keys[row["number"]],
             comment=row["comment"],
             row_estimate=_rounded(rows.get(row["number"])),
+            version=facts.versions[row["number"]],
         )
         for row in facts.relations
         if row["number"] in columns

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -109,8 +109,12 @@ class SqliteDriver:
         timeout: float,
         session: Mapping[str, str],
         stamp: str,
+        versions: Sequence[str],
     ) -> Fetched:
-        """Run *plan* in one hop, and in further ones where a cell is too large to be loaded."""
+        """Run *plan* in one hop, and in further ones where a cell is too large to be loaded.
+
+        The *stamp* costs next to nothing here; tables have no *versions*.
+        """
         file = FILES[connection]
         ends = time.monotonic() + timeout
         too_big: Exception = sqlite3.DataError()

@@ -1,0 +1,61 @@
+"""What tells one state of a table from another: which table it is, how it is called, and its columns.
+
+A statement locks the tables that it reads until its transaction ends. Where these are then still as they were
+when the tools were made, its rows are of these tables and types, whatever has been changed before or after.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+#: A number of the relation c in the schema n: of its names, and of the transactions that wrote its columns.
+NUMBER = """
+pg_catalog.hashtextextended(pg_catalog.concat_ws('.', n.nspname, c.relname), '0')::pg_catalog.numeric
++ (
+    select pg_catalog.sum(a.xmin::pg_catalog.text::pg_catalog.int8)
+    from pg_catalog.pg_attribute as a
+    where a.attrelid = c.oid
+        and a.attnum > 0
+)
+"""
+TABLES = """
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+"""
+VERSION = f"pg_catalog.concat_ws(' ', c.oid, {NUMBER})"
+#: Of the tables $1.
+VERSIONS = f"select c.oid as number, {VERSION} as version {TABLES} where c.oid = any($1::pg_catalog.oid[])"
+#: Of what the transaction has locked: what its statements read, and not the system's own.
+LOCKED = f"""
+select {VERSION} as version
+{TABLES}
+where c.oid >= '16384'
+    and c.relkind in ('r', 'p', 'v', 'm', 'f')
+    and c.oid in (
+        select l.relation
+        from pg_catalog.pg_locks as l
+        where l.pid = pg_catalog.pg_backend_pid()
+            and l.locktype = 'relation'
+    )
+order by c.oid
+"""
+
+
+async def versions_of(connection: Any, numbers: Sequence[int]) -> Mapping[int, str]:
+    """Return the versions of the tables *numbers*, by number."""
+    rows = await connection.fetch(VERSIONS, numbers)
+    return {row["number"]: row["version"] for row in rows}
+
+
+async def versions_locked(connection: Any) -> tuple[str, ...]:
+    """Return the versions of the tables that the transaction of *connection* has read."""
+    return tuple(row["version"] for row in await connection.fetch(LOCKED))
+
+
+def confirmation(versions: Iterable[str]) -> str:
+    """Return a statement that divides by zero unless each table is still as of *versions*."""
+    numbers = [version.split() for version in versions]
+    terms = (
+        f"(select {NUMBER} {TABLES} where c.oid = '{int(oid)}') is not distinct from '{int(number)}'"
+        for oid, number in numbers
+    )
+    return f"select 1 / ({' and '.join(terms)})::pg_catalog.int4"

@@ -1,0 +1,143 @@
+"""Calls on a schema that has changed, of which nobody has told: what they answer is of the new one alone."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from tests.database.conftest import Serve
+from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
+from tests.database.shop import Shop
+from tests.postgresql_server import PostgresqlServer
+
+DDL = """
+create table things (id integer primary key, size text, day date);
+insert into things values (1, '7', '2020-01-01');
+create table others (id integer primary key, size integer, day date);
+insert into others values (2, 8, '2020-01-02');
+"""
+#: A column of another type.
+TYPE = {
+    "sqlite": """
+    create table new (id integer primary key, size integer, day date);
+    insert into new select * from things; drop table things; alter table new rename to things
+    """,
+    "postgresql": "alter table things alter size type integer using size::integer",
+}
+#: A table in the place of another.
+NAMES = """
+alter table things rename to passing;
+alter table others rename to things;
+alter table passing rename to others
+"""
+#: A column in the place of another.
+COLUMNS = """
+alter table things rename size to passing;
+alter table things rename day to size;
+alter table things rename passing to day
+"""
+CALLS: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "list": ("list_things", {"columns": ["size"]}),
+    "get": ("get_row", {"table": "things", "key": {"id": 1}, "columns": ["size"]}),
+    "aggregate": ("aggregate_rows", {"table": "things", "measures": [{"function": "max", "column": "size"}]}),
+    "generic": ("list_rows", {"table": "things", "columns": ["size"]}),
+}
+
+
+@pytest.fixture
+def shop(dialect: str, serve: Serve) -> Iterator[Shop]:
+    """Give a served database whose snapshot has been taken."""
+    with serve(dialect, DDL) as shop:
+        shop.refresh()
+        yield shop
+
+
+def _cell(shop: Shop, call: str) -> object:
+    """Return the only cell that is answered."""
+    tool, arguments = CALLS[call]
+    answer = shop.call(tool, arguments).structured
+    found = answer.get("row") or answer["rows"]
+    while isinstance(found, dict | list):
+        (found,) = found.values() if isinstance(found, dict) else found
+    return found
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_column_of_another_type_is_answered_as_that(call: str, shop: Shop) -> None:
+    shop.bare.execute(TYPE[shop.dialect])
+
+    assert _cell(shop, call) == 7
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_column_in_the_place_of_another_is_answered_as_that(call: str, shop: Shop) -> None:
+    shop.bare.execute(COLUMNS)
+
+    assert _cell(shop, call) == "2020-01-01"
+
+
+@pytest.mark.parametrize("call", [each for each in CALLS if each != "get"])
+def test_table_in_the_place_of_another_is_answered_as_that(call: str, shop: Shop) -> None:
+    shop.bare.execute(NAMES)
+
+    assert _cell(shop, call) == 8
+
+
+def test_page_after_a_change_is_of_the_new_schema(shop: Shop) -> None:
+    shop.bare.execute("insert into things values (3, '9', null)")
+    first = shop.page("things", columns=["size"], limit=1)
+    shop.bare.execute(TYPE[shop.dialect])
+
+    second = shop.page("things", columns=["size"], limit=1, cursor=first["next_cursor"])
+
+    assert (first["rows"], second["rows"]) == ([["7"]], [[9]])
+
+
+def test_schema_in_the_place_of_another_is_answered_as_that(serve: Serve) -> None:
+    ddl = f"{DDL} create schema next; create table next.things (id integer primary key, size integer);"
+    with serve("postgresql", f"{ddl} insert into next.things values (1, 8)") as shop:
+        shop.refresh()
+        shop.bare.execute("alter schema public rename to old; alter schema next rename to public")
+
+        assert _cell(shop, "list") == 8
+
+
+QUERY = "-- name: sizes\n-- description: Sizes.\nselect size from things order by id"
+
+
+@pytest.fixture
+def queries(dialect: str, serve_queries: ServeQueries) -> Iterator[QueryShop]:
+    """Give a served database with a query."""
+    with serve_queries(dialect, DDL, {"sizes.sql": QUERY}) as shop:
+        shop.refresh()
+        yield shop
+
+
+@pytest.mark.parametrize(("change", "size"), [(TYPE, 7), (NAMES, 8), (COLUMNS, "2020-01-01")])
+def test_query_answers_of_the_new_schema(
+    change: str | dict[str, str], size: object, dialect: str, queries: QueryShop
+) -> None:
+    queries.bare.execute(change if isinstance(change, str) else change[dialect])
+
+    assert queries.rows("sizes") == [[size]]
+
+
+def test_query_of_a_login_that_may_make_no_view_answers_of_the_new_schema(
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+    postgresql_login: Callable[[str, str], AbstractContextManager[str]],
+    postgresql_server: PostgresqlServer,
+    portal: BlockingPortal,
+    tmp_path: Path,
+) -> None:
+    with postgresql_database(DDL) as url:
+        closed = f"revoke temporary on database {url.rpartition('/')[2]} from public"
+        with (
+            postgresql_login(url, f"{closed}; grant select on things to {{}}") as login,
+            open_query_shop(login, tmp_path, {"sizes.sql": QUERY}, "", portal) as shop,
+        ):
+            shop.refresh()
+            postgresql_server.execute(TYPE["postgresql"], url=url)
+
+            assert shop.rows("sizes") == [[7]]
