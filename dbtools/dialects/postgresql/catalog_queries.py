@@ -166,34 +166,58 @@ comparable (type, equatable, ordered) as materialized (
         and (m.amname, o.amopstrategy) in (('btree', 1), ('btree', 3), ('hash', 1))
         and pg_catalog.pg_operator_is_visible(o.amopopr)
     group by l.opcintype
+),
+-- The planner takes them for more than there are types, and would compute what follows for every type.
+found as materialized (
+    select
+        w.type as number,
+        w.modifier,
+        t.typname,
+        n.oid as namespace,
+        n.nspname,
+        t.typtype,
+        t.typrelid,
+        t.typlen as length,
+        t.typnotnull as filled,
+        t.typbasetype as base,
+        t.typtypmod as base_modifier,
+        i.oid as element,
+        r.rngsubtype as subtype
+    from wanted as w
+    join pg_catalog.pg_type as t on t.oid = w.type
+    join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
+    left join pg_catalog.pg_type as i
+        on i.oid = t.typelem
+        and i.typarray = t.oid
+    left join pg_catalog.pg_range as r on r.rngtypid = t.oid
 )
 select
-    w.type as number,
-    w.modifier,
-    pg_catalog.format_type(w.type, w.modifier) as name,
+    t.number,
+    t.modifier,
+    pg_catalog.format_type(t.number, t.modifier) as name,
     t.typname::text as own_name,
-    n.nspname = 'pg_catalog' as native,
-    pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(t.typname) as quoted_name,
-    pg_catalog.has_schema_privilege(n.oid, 'usage') as reachable,
+    t.nspname = 'pg_catalog' as native,
+    pg_catalog.quote_ident(t.nspname) || '.' || pg_catalog.quote_ident(t.typname) as quoted_name,
+    pg_catalog.has_schema_privilege(t.namespace, 'usage') as reachable,
     t.typtype::text as kind,
-    t.typlen as length,
-    t.typnotnull as filled,
-    t.typbasetype as base,
-    t.typtypmod as base_modifier,
-    i.oid as element,
-    r.rngsubtype as subtype,
+    t.length,
+    t.filled,
+    t.base,
+    t.base_modifier,
+    t.element,
+    t.subtype,
     q.equatable,
     q.ordered,
     array(
         select e.enumlabel::text
         from pg_catalog.pg_enum as e
-        where e.enumtypid = t.oid
+        where e.enumtypid = t.number
         order by e.enumsortorder
     ) as labels,
     array(
         select coalesce(pg_catalog.pg_get_constraintdef(k.oid), '')
         from pg_catalog.pg_constraint as k
-        where k.contypid = t.oid
+        where k.contypid = t.number
             and k.contype = 'c'
             and k.convalidated
         order by k.conname
@@ -201,24 +225,18 @@ select
     f.names as field_names,
     f.types as field_types,
     f.modifiers as field_modifiers
-from wanted as w
-join pg_catalog.pg_type as t on t.oid = w.type
-join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
-left join pg_catalog.pg_type as i
-    on i.oid = t.typelem
-    and i.typarray = t.oid
-left join pg_catalog.pg_range as r on r.rngtypid = t.oid
+from found as t
 -- A type without operators of its own takes those of the type that it is read as.
 cross join lateral (
     select
         coalesce(pg_catalog.bool_or(c.equatable), false) as equatable,
         coalesce(pg_catalog.bool_or(c.ordered), false) as ordered
     from comparable as c
-    where c.type = t.oid
+    where c.type = t.number
         or c.type in (
             select b.casttarget
             from pg_catalog.pg_cast as b
-            where b.castsource = t.oid
+            where b.castsource = t.number
                 and b.castmethod = 'b'
                 and b.castcontext = 'i'
         )

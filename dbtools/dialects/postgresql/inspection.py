@@ -158,7 +158,7 @@ async def _try(connection: Any, query: Query, prepared: PreparedQuery) -> tuple[
     try:
         async with rolled_back(connection, READING):
             # To begin it may fail on the nulls; to understand it is enough for the locks.
-            await connection.prepare(query.cast(prepared.casts).sql)
+            await connection.prepare(prepared.statement.get_query())
             versions = await versions_locked(connection)
             await prepared.statement.fetch(*nulls)
     except asyncpg.PostgresError as exc:
