@@ -122,7 +122,7 @@ def _observed(current: Current, database: Database) -> Iterator[Observed]:
 
         @asynccontextmanager
         async def look_at_registry(heard: Callable[[], None]) -> AsyncIterator[Look]:
-            async with dialect.registry_watcher(url) as look:
+            async with dialect.registry_watcher(url, heard) as look:
 
                 async def look_where_it_counts() -> Hashable:
                     # With roles that have come meanwhile it may count no more.

@@ -67,7 +67,7 @@ async def _introspection(target: Target) -> float:
 
 
 async def _heard(target: Target, folder: Path, wait: Callable[[Hearing], Awaitable[object]]) -> list[float]:
-    """Return the seconds from each commit until a client has heard of it, sorted; of a server that is warm."""
+    """Return the seconds from each commit until a client of a warm server has heard of it, sorted."""
     times = []
     async with hearing(target.url, folder, HANDSHAKE) as client:
         await client.tools()

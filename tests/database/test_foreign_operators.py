@@ -180,7 +180,10 @@ def test_catalog_is_read_without_them(hostile: str, peaceful: str) -> None:
 def test_changes_are_seen_without_them(hostile: str) -> None:
     async def looks() -> bool:
         dialect = dialect_of(hostile)
-        async with dialect.watcher(hostile, lambda: None) as look, dialect.registry_watcher(hostile) as other:
+        async with (
+            dialect.watcher(hostile, lambda: None) as look,
+            dialect.registry_watcher(hostile, lambda: None) as other,
+        ):
             return await look() == await look() and await other() is None
 
     assert anyio.run(looks)

@@ -17,6 +17,8 @@ from dbtools.alembic import notify
 from dbtools.dialects import dialect_of
 from dbtools.dialects.postgresql.watching import listen
 from dbtools.dialects.watched import Look
+from dbtools.registry import add
+from dbtools.registry.upgrading import upgrade
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run
 
@@ -49,9 +51,9 @@ class Ear:
 
 
 @asynccontextmanager
-async def _listening(url: str) -> AsyncIterator[Ear]:
+async def _listening(url: str, watcher: str = "watcher") -> AsyncIterator[Ear]:
     ear = Ear()
-    async with dialect_of(url).watcher(url, ear.hear) as ear.look:
+    async with getattr(dialect_of(url), watcher)(url, ear.hear) as ear.look:
         yield ear
 
 
@@ -171,3 +173,12 @@ async def test_look_tells_of_what_nobody_has_told(
 
     assert same == first
     assert other != first
+
+
+async def test_change_of_the_registry_tells_every_server(url: str) -> None:
+    await anyio.to_thread.run_sync(upgrade, url)
+    async with _listening(url, "registry_watcher") as ear:
+        before = await ear.heard()
+        await add(url, {"one": "-- name: one\n-- description: One.\nselect 1 as one\n"})
+
+        assert (before, await ear.heard()) == (0, 1)

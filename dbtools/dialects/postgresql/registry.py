@@ -91,6 +91,8 @@ and version = (select pg_catalog.max(version) from dbtools.dbtools_query where n
 """
 #: Two that save at once would take the same version.
 LOCK = "lock table dbtools.dbtools_query in share row exclusive mode"
+#: Servers hear of it when it is committed.
+TELL = "select pg_catalog.pg_notify('dbtools_schema', 'registry')"
 #: Each takes the first values of its change.
 STATEMENTS: Mapping[type[Change], Sequence[tuple[str, int]]] = {
     Save: ((SAVE, 2), (PRUNE, 1)),
@@ -141,6 +143,7 @@ async def change_registry(url: str, changes: Sequence[Change]) -> None:
         for change in changes:
             for statement, number in STATEMENTS[type(change)]:
                 await connection.execute(statement, *astuple(change)[:number])
+        await connection.execute(TELL)
 
 
 @asynccontextmanager

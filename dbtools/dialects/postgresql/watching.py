@@ -54,9 +54,13 @@ async def listen(connection: Any, heard: Callable[[], None]) -> None:
 
 
 @asynccontextmanager
-async def registry_watcher(url: str) -> AsyncIterator[Look]:
-    """Lend what tells what the registry holds: it is read where anybody has written anything."""
+async def registry_watcher(url: str, heard: Callable[[], None]) -> AsyncIterator[Look]:
+    """Lend what tells what the registry holds: it is read where anybody has written anything.
+
+    A notification is *heard*, as of the schema.
+    """
     async with _connection(url) as connection:
+        await listen(connection, heard)
         seen: tuple[Hashable, Hashable] = None, None
 
         async def look() -> Hashable:

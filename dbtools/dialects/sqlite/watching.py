@@ -87,7 +87,7 @@ async def watcher(url: str, heard: Callable[[], None]) -> AsyncIterator[Look]:
 
 
 @asynccontextmanager
-async def registry_watcher(url: str) -> AsyncIterator[Look]:
+async def registry_watcher(url: str, heard: Callable[[], None]) -> AsyncIterator[Look]:
     """Lend what tells what the registry holds: it is read where the file has been written."""
     watched = Watched(location_of(url))
     seen: tuple[Hashable, Hashable] = None, None
