@@ -92,7 +92,7 @@ class Dialect(Protocol):
         *heard* is called when the database itself tells of a change. Raise DatabaseUnavailable.
         """
 
-    def registry_watcher(self, url: str) -> "AbstractAsyncContextManager[Look]":
+    def registry_watcher(self, url: str, heard: Callable[[], None]) -> "AbstractAsyncContextManager[Look]":
         """Lend what tells what `read_registry` of the database at *url* returns, again and again."""
 
     async def install_watch(self, url: str) -> None:
