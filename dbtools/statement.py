@@ -117,7 +117,8 @@ class Select:
     @property
     def versions(self) -> tuple[str, ...]:
         """The versions of the tables that are read, where they are known."""
-        return tuple(table.version for table in self.tables if table.version)
+        known = self.table.version != ""
+        return tuple(table.version for table in self.tables) if known else ()
 
     @property
     def claimed(self) -> bool:
