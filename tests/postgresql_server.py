@@ -209,10 +209,10 @@ class Cluster:
         """Start the server and return the port it listens on."""
         for _ in range(ATTEMPTS - 1):
             try:
-                return self._start(_free_port())
+                return self._start(free_port())
             except ServerProgramError:
                 continue
-        return self._start(_free_port())
+        return self._start(free_port())
 
     def _start(self, port: int) -> int:
         settings = (*SETTINGS, f"port={port}", f"unix_socket_directories={self.folder}")
@@ -245,7 +245,7 @@ class Cluster:
         return log.read_text() if log.exists() else ""
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

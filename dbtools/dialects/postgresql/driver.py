@@ -18,6 +18,7 @@ from dbtools.dialects.postgresql import location
 from dbtools.dialects.postgresql.fingerprint import fingerprint
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
 from dbtools.dialects.postgresql.inspection import LIST_FORMS
+from dbtools.dialects.postgresql.pooled import dated, keep_setting
 from dbtools.dialects.postgresql.session import apply, prepare
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, is_lost, roll_back
@@ -44,7 +45,7 @@ CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 
 #: Statements of migrations take long on large tables only, which the registry's are not.
-MIGRATING = "set statement_timeout = '60s'"
+MIGRATING = "'60s'"
 
 MASKED_BYTES = 2**16  #: that a masked cell, which is read whole, is taken to have
 
@@ -72,7 +73,7 @@ class PostgresqlDriver:
 
         async def connect() -> Any:
             connection = await location.connect(url)
-            await connection.execute(MIGRATING)
+            await keep_setting(connection, "statement_timeout", MIGRATING)
             return connection
 
         return create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=sa.NullPool)
@@ -134,7 +135,8 @@ class PostgresqlDriver:
             )
             if session:
                 await self._set(connection, session)
-            records, more = await _records(connection, plan, self.bound(plan, values, limit), limit)
+            sql = dated(connection, plan.sql, stamp)
+            records, more = await _records(connection, plan, sql, self.bound(plan, values, limit), limit)
             await _end(connection, versions)
             clean = True
         finally:
@@ -177,14 +179,14 @@ async def _end(connection: Any, versions: Sequence[str]) -> None:
 
 
 async def _records(
-    connection: Any, plan: Plan, parameters: Sequence[object], limit: int
+    connection: Any, plan: Plan, sql: str, parameters: Sequence[object], limit: int
 ) -> tuple[list[asyncpg.Record], bool]:
     """Fetch at most *limit* records, never many bytes at once, and say whether there are more."""
     batch = max(1, BYTES_AT_ONCE // _most_bytes(plan.outputs))
     if batch > limit:
-        records = await connection.fetch(plan.sql, *parameters)
+        records = await connection.fetch(sql, *parameters)
         return records[:limit], len(records) > limit
-    cursor = await connection.cursor(plan.sql, *parameters)
+    cursor = await connection.cursor(sql, *parameters)
     records = []
     room = CELLS_HELD
     while len(records) <= limit:

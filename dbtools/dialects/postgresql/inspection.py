@@ -42,6 +42,7 @@ from dbtools.dialects.postgresql.kept_queries import (
     types_made_in,
 )
 from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.postgresql.pooled import keep_setting
 from dbtools.dialects.postgresql.prepared_queries import (
     PASSING,
     Piece,
@@ -77,7 +78,7 @@ PSEUDO = {"record", "record[]", "_record", "void", "cstring", "anyarray", "unkno
 CERTAIN = ("42", "0A", "25")
 UNFILLED = "55000"  #: the state of a materialized view that has never been refreshed, above all
 #: A migration that holds a table holds up all that is served, and not for long.
-IMPATIENCE = "set lock_timeout = 500"
+IMPATIENCE = "500"  #: milliseconds
 DUPLICATE = "42701"  #: the state of a view with two columns by one name
 
 #: The families of which a parameter may be that is declared so: whatever it holds, they hold too.
@@ -116,7 +117,7 @@ async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspe
             raise passing_refusal(f"{exc.args[0]}.") from exc
 
     try:
-        await connection.execute(IMPATIENCE)
+        await keep_setting(connection, "lock_timeout", IMPATIENCE)
         # Names mean the same in a call, and what the driver has no codec for is the same.
         await prepare(connection)
         if session:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from dbtools import errors
+from dbtools.dialects.postgresql.pooled import PooledConnection
 
 CONNECT_TIMEOUT = 10.0  #: seconds
 SETTINGS = {
@@ -21,6 +22,8 @@ SETTINGS = {
     "lock_timeout": "5000",
     "idle_in_transaction_session_timeout": "60000",
 }
+#: What no pooler passes on by itself, in milliseconds.
+PATIENCE = "select s.setting from pg_catalog.pg_settings as s where s.name = 'lock_timeout'"
 
 
 def dsn_of(url: str) -> str:
@@ -39,9 +42,7 @@ def dsn_of(url: str) -> str:
 async def connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
     """Open a connection to *url*, or raise DatabaseUnavailable with what can be done."""
     try:
-        connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
-            dsn_of(url), server_settings=SETTINGS, timeout=CONNECT_TIMEOUT, statement_cache_size=256
-        )
+        connection = await _connect(url)
     except (
         TimeoutError,
         OSError,
@@ -52,6 +53,27 @@ async def connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
         raise unavailable(exc) from exc
     _fit_types(connection)
     return connection
+
+
+async def _connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
+    """Open a connection with SETTINGS; a pooler refuses them, or takes them and does nothing."""
+    options: Any = {"timeout": CONNECT_TIMEOUT, "statement_cache_size": 256}
+    try:
+        connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
+            dsn_of(url), server_settings=SETTINGS, **options
+        )
+    except asyncpg.ProtocolViolationError:
+        pass
+    else:
+        if await connection.fetchval(PATIENCE) == SETTINGS["lock_timeout"]:
+            return connection
+        await connection.close(timeout=CONNECT_TIMEOUT)
+    name = {"application_name": SETTINGS["application_name"]}
+    pooled: PooledConnection = await asyncpg.connect(
+        dsn_of(url), server_settings=name, connection_class=PooledConnection, **options
+    )
+    pooled.settings |= {name: f"'{value}'" for name, value in SETTINGS.items()}
+    return pooled
 
 
 def _fit_types(connection: Any) -> None:

@@ -10,6 +10,7 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Selection
 from dbtools.dialects.postgresql.introspection import check_version, read_catalog
 from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.postgresql.pooled import pooler_fault
 from dbtools.dialects.postgresql.registry import registry_of
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS
 from dbtools.dialects.registered import Registry
@@ -43,7 +44,7 @@ class Reader:
                 return await self._asked(ask)
             except DRIVER_ERRORS as exc:
                 await self._leave()
-                raise errors.DatabaseUnavailable(f"{what} cannot be read.") from exc
+                raise pooler_fault(exc) or errors.DatabaseUnavailable(f"{what} cannot be read.") from exc
 
     async def _asked(self, ask: Callable[[Any], Awaitable[T]]) -> T:
         try:

@@ -11,6 +11,8 @@ import asyncpg
 from dbtools import errors
 from dbtools.dialects.postgresql.codecs import set_codecs
 from dbtools.dialects.postgresql.location import SETTINGS
+from dbtools.dialects.postgresql.pooled import is_pooled, keep_setting
+from dbtools.dialects.postgresql.transactions import rolled_back
 
 ROLE = "role"  #: the setting that SET ROLE sets
 #: What dbtools itself relies on, beside what it sets for each connection.
@@ -41,11 +43,10 @@ from (
 """
 #: As it was at the connect: "$user" in it would follow the role that a statement runs as, and with it the
 #: meaning of names in the conditions of rules.
-PIN_PATH = """
-select pg_catalog.set_config(
-    'search_path',
-    coalesce(pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place), ''),
-    false
+PATH = """
+select coalesce(
+    pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place),
+    pg_catalog.quote_literal('')
 )
 from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
 """
@@ -53,7 +54,7 @@ from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (
 
 async def prepare(connection: Any) -> None:
     """Make *connection* one on which names and values mean what they mean in every call."""
-    await connection.execute(PIN_PATH)
+    await keep_setting(connection, "search_path", await connection.fetchval(PATH))
     await set_codecs(connection)
 
 
@@ -63,7 +64,12 @@ async def apply(connection: Any, session: Mapping[str, str], *, local: bool) -> 
     if reserved:
         raise errors.Refused(f"dbtools sets {reserved[0]} itself.")
     try:
-        await connection.fetch(SET, list(session), list(session.values()), local)
+        if local or not is_pooled(connection):
+            await connection.fetch(SET, list(session), list(session.values()), local)
+        else:
+            async with rolled_back(connection, "begin read only"):
+                await connection.fetch(SET, list(session), list(session.values()), True)
+            connection.session = dict(session)
     except asyncpg.PostgresError as exc:
         if (exc.sqlstate or "").startswith(("08", "57")):
             raise

@@ -14,6 +14,7 @@ import asyncpg
 
 from dbtools.dialects.postgresql.fingerprint import ENDED, fingerprint
 from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.postgresql.pooled import is_pooled
 from dbtools.dialects.postgresql.registry import registry_of
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, rolled_back
 from dbtools.dialects.watched import Look
@@ -48,6 +49,9 @@ async def _looked(connection: Any) -> str:
 async def listen(connection: Any, heard: Callable[[], None]) -> None:
     """Have *heard* called when the database tells of a change, where it can, and when the connection ends."""
     connection.add_termination_listener(lambda _: heard())
+    if is_pooled(connection):
+        # It would listen on a connection that is soon another's.
+        return
     # A server in recovery lets nobody listen: the looks remain.
     with suppress(asyncpg.PostgresError):
         await connection.add_listener(CHANNEL, lambda *_: heard())

@@ -1,0 +1,139 @@
+"""Behind a pooler of connections, which passes no settings on and keeps none."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import asyncpg
+import pytest
+
+from dbtools.config import load, open_toolbox
+from dbtools.dialects.postgresql.reading import Reader
+from dbtools.errors import DatabaseUnavailable
+from dbtools.policy import Caller
+from tests.database.poolers import proxy
+from tests.postgresql_server import PostgresqlServer, free_port
+
+DDL = """
+create table stays (id integer primary key, span interval, since timestamptz, bytes bytea, size text);
+insert into stays values (1, '1 day 2 hours', '2024-03-05 12:00:00+01', '\\x00ff', '7');
+"""
+QUERY = "-- name: spans\n-- description: Spans.\nselect span, size from stays"
+ROW = [1, "P1DT2H", "2024-03-05T11:00:00Z", "AP8=", "7"]
+SETTINGS = "select current_setting(n) from unnest(array['lock_timeout', 'search_path', 'intervalstyle']) as n"
+NOTHING_SET = ["0", '"$user", public', "postgres"]
+RETYPED = "alter table stays alter size type integer using size::integer"
+
+
+@pytest.fixture
+def url(postgresql_database: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
+    """Give a database."""
+    with postgresql_database(DDL) as url:
+        yield url
+
+
+async def _answers(url: str, folder: Path) -> tuple[Any, Any, Any]:
+    """Return what a table and a query answer over *url*, and what is set on a connection afterwards."""
+    (folder / "spans.sql").write_text(QUERY)
+    path = folder / "dbtools.toml"
+    path.write_text(f'[database]\nurl = "{url}"\n[queries]\ndirectory = "."\n')
+    toolbox, database = open_toolbox(load(path))
+    try:
+        rows = (await toolbox.call(Caller(), "list_stays", {})).structured["rows"]
+        spans = (await toolbox.call(Caller(), "spans", {})).structured["rows"]
+        async with database.connection() as connection:
+            kept = [value for (value,) in await connection.fetch(SETTINGS)]  # type: ignore[attr-defined]
+    finally:
+        await database.close()
+    return rows, spans, kept
+
+
+@pytest.mark.parametrize("refuses", [True, False], ids=["refuses settings", "ignores settings"])
+async def test_each_transaction_sets_what_it_needs_and_leaves_nothing(
+    refuses: bool, url: str, tmp_path: Path
+) -> None:
+    async with proxy(url, refuses=refuses) as pooled:
+        assert await _answers(pooled, tmp_path) == ([ROW], [["P1DT2H", "7"]], NOTHING_SET)
+
+
+async def test_what_is_set_once_holds_where_no_pooler_is(url: str, tmp_path: Path) -> None:
+    rows, spans, kept = await _answers(url, tmp_path)
+
+    assert (rows, spans) == ([ROW], [["P1DT2H", "7"]])
+    assert kept == ["5s", "public", "iso_8601"]
+
+
+async def test_pooler_that_lends_connections_for_transactions(
+    pgbouncer: Callable[..., Any], url: str, tmp_path: Path, postgresql_server: PostgresqlServer
+) -> None:
+    async with pgbouncer(url) as pooled:
+        before = await _answers(pooled, tmp_path)
+        await anyio.to_thread.run_sync(lambda: postgresql_server.execute(RETYPED, url=url))
+        after = await _answers(pooled, tmp_path)
+
+    assert before == ([ROW], [["P1DT2H", "7"]], NOTHING_SET)
+    assert after == ([[*ROW[:4], 7]], [["P1DT2H", 7]], NOTHING_SET)
+
+
+@pytest.mark.parametrize(
+    "error", [asyncpg.InvalidSQLStatementNameError("gone"), asyncpg.DuplicatePreparedStatementError("there")]
+)
+async def test_pooler_that_keeps_no_statements_is_told_of(error: Exception, url: str) -> None:
+    async def ask(_: object) -> None:
+        raise error
+
+    reader = Reader(url)
+    try:
+        with pytest.raises(DatabaseUnavailable, match="keeps no prepared statements"):
+            await reader._answer(ask, "The catalog")
+    finally:
+        await reader.close()
+
+
+@pytest.fixture
+def pgbouncer(tmp_path: Path) -> Callable[..., Any]:
+    """Give a factory: a URL in, the URL of a PgBouncer in front of it out."""
+    program = shutil.which("pgbouncer")
+    version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout if program else ""
+    if not program or tuple(map(int, version.split()[1].split(".")[:2])) < (1, 21):
+        pytest.skip("PgBouncer 1.21 or later is not installed")
+
+    @asynccontextmanager
+    async def pgbouncer(url: str, **settings: str) -> AsyncIterator[str]:
+        place = urlsplit(url)
+        port = free_port()
+        folder = tmp_path / "pgbouncer"
+        folder.mkdir(mode=0o755)
+        (folder / "users").write_text(f'"{place.username}" ""\n')
+        lines: Mapping[str, str] = {
+            "listen_addr": "127.0.0.1",
+            "listen_port": str(port),
+            "unix_socket_dir": "",
+            "auth_type": "trust",
+            "auth_file": str(folder / "users"),
+            "pool_mode": "transaction",
+            "max_prepared_statements": "100",
+            **settings,
+        }
+        text = "\n".join(f"{name} = {value}" for name, value in lines.items())
+        (folder / "ini").write_text(
+            f"[databases]\n* = host={place.hostname} port={place.port}\n[pgbouncer]\n{text}\n"
+        )
+        command = [program, *(["-u", "nobody"] if os.geteuid() == 0 else []), str(folder / "ini")]
+        async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
+            try:
+                assert process.stderr is not None
+                told = b""
+                while b"process up" not in told:
+                    told += await process.stderr.receive()
+                yield place._replace(netloc=f"{place.username}@127.0.0.1:{port}").geturl()
+            finally:
+                process.terminate()
+
+    return pgbouncer
