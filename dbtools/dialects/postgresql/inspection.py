@@ -28,7 +28,6 @@ from dbtools.dialects.inspected import (
     refusal,
 )
 from dbtools.dialects.lists import ListForms, with_lists
-from dbtools.dialects.postgresql import catalog_queries
 from dbtools.dialects.postgresql.acting import is_acting
 from dbtools.dialects.postgresql.kept_queries import (
     CALLED,
@@ -54,6 +53,7 @@ from dbtools.dialects.postgresql.prepared_queries import (
 from dbtools.dialects.postgresql.session import apply, prepare
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import is_lost, rolled_back
+from dbtools.dialects.postgresql.type_queries import TYPES
 from dbtools.dialects.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber
 from dbtools.dialects.postgresql.versions import versions_locked
 from dbtools.errors import DatabaseUnavailable
@@ -289,7 +289,7 @@ class _Inspection:
         known = KNOWN.setdefault(self.connection, {})
         wanted = sorted({*numbers, *parameters} - known.keys())
         types, modifiers = [type for type, _ in wanted], [modifier for _, modifier in wanted]
-        rows = await self.connection.fetch(catalog_queries.TYPES, types, modifiers) if wanted else []
+        rows = await self.connection.fetch(TYPES, types, modifiers) if wanted else []
         known.update({(row["number"], row["modifier"]): row for row in rows if row["native"]})
         return DeclaredTypes([*known.values(), *rows])
 

@@ -18,6 +18,7 @@ from dbtools.dialects.postgresql import catalog_queries
 from dbtools.dialects.postgresql.fingerprint import fingerprint
 from dbtools.dialects.postgresql.joins import Joins, read_joins
 from dbtools.dialects.postgresql.posture import read_posture
+from dbtools.dialects.postgresql.type_queries import TYPES
 from dbtools.dialects.postgresql.types import DeclaredType, DeclaredTypes
 from dbtools.dialects.postgresql.versions import versions_of
 
@@ -122,7 +123,7 @@ async def _read_facts(connection: "asyncpg.Connection[Record]", relations: Seque
 async def _read_types(connection: "asyncpg.Connection[Record]", columns: Sequence[Record]) -> DeclaredTypes:
     numbers = sorted({(row["type"], row["modifier"]) for row in columns})
     types, modifiers = [type for type, _ in numbers], [modifier for _, modifier in numbers]
-    return DeclaredTypes(await connection.fetch(catalog_queries.TYPES, types, modifiers))
+    return DeclaredTypes(await connection.fetch(TYPES, types, modifiers))
 
 
 def _place(table: Table, default_schema: str) -> tuple[bool, str, str]:
