@@ -22,6 +22,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Run the suite on two cores; benchmarks alone on the machine, and files that are named at once."""
+    measures = config.option.markexpr == "benchmark"
+    return 0 if measures or config.args_source is pytest.Config.ArgsSource.ARGS else 2
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Run async tests on asyncio, which the drivers need."""

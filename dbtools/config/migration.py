@@ -8,8 +8,8 @@ from dbtools.config.registered import registry_url
 from dbtools.config.sections import Settings
 from dbtools.config.served import open_served
 from dbtools.registry import find_registry
-from dbtools.snapshot import Snapshot, changes_of
-from dbtools.tools import Change
+from dbtools.snapshot import Snapshot, View
+from dbtools.tools import ToolDefinition, change_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,7 @@ async def changes_by(settings: Settings, after: Settings) -> Mapping[str, RoleCh
     """Return by role what is new, other, gone and broken with the settings *after* a migration."""
     before = await _snapshot(settings, None)
     later = await _snapshot(after, before)
-    changes = changes_of(before, later)
-    return {role: _role_change(role, changes.get(role, Change()), before, later) for role in later.views}
+    return {role: _role_change(before.views[role], view) for role, view in later.views.items()}
 
 
 async def _snapshot(settings: Settings, before: Snapshot | None) -> Snapshot:
@@ -59,13 +58,20 @@ async def _snapshot(settings: Settings, before: Snapshot | None) -> Snapshot:
         await served.database.close()
 
 
-def _role_change(role: str, change: Change, before: Snapshot, later: Snapshot) -> RoleChange:
-    old, new = (
-        {query.name for query in snapshot.views[role].setting.queries} for snapshot in (before, later)
-    )
+def _role_change(before: View, later: View) -> RoleChange:
+    """Return the change of what can be called: the tools of each table too where they are not listed."""
+    change = change_of(*(_definitions(view) for view in (before, later)))
+    old, new = ({query.name for query in view.setting.queries} for view in (before, later))
     return RoleChange(
         added=change.added,
         changed=change.changed,
         removed=tuple(name for name in change.removed if name not in old),
         broken=tuple(sorted(old - new)),
     )
+
+
+def _definitions(view: View) -> list[ToolDefinition]:
+    """Return the definitions of the tools of *view*: of those for any table only where they are listed."""
+    listed = {each.name for each in view.definitions} | {each.name for each in view.setting.queries}
+    tools = view.tools.values()
+    return [tool.definition for tool in tools if tool.table is not None or tool.name in listed]

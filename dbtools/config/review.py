@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dbtools.catalog import Catalog, Table
+from dbtools.config.descriptions import description_findings
 from dbtools.config.login import posture_findings
 from dbtools.config.queries import held_with_queries, library_of, query_findings
 from dbtools.config.reads import reads_of, role_findings
@@ -39,6 +40,7 @@ async def review(
         Finding(code="catalog", message=warning, level="warning", source=source)
         for warning in catalog.warnings
     ]
+    findings += description_findings(catalog, settings)
     findings += posture_findings(settings, catalog)
     if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
         message = f"[policy] hash_key: with less than {SHORTEST_KEY} characters it can be guessed."

@@ -9,7 +9,7 @@ import anyio
 
 from dbtools.catalog import Catalog
 from dbtools.config.current import Current
-from dbtools.config.descriptions import described
+from dbtools.config.descriptions import described, description_findings
 from dbtools.config.login import check_strictness, posture_findings, unreadable_tables
 from dbtools.config.queries import UNCHECKED, held_with_queries, library_of
 from dbtools.config.registered import registry_url
@@ -88,6 +88,7 @@ async def _settled(current: Current, catalog: Catalog, database: Database, only:
     ]
     findings = (
         *current.findings,
+        *description_findings(catalog, settings),
         *posture_findings(settings, catalog),
         *(finding for each in found for finding in each.findings),
         *library.findings,

@@ -281,7 +281,8 @@ def _offset(cursor: str | None, count: int) -> int:
     if cursor is None:
         return 0
     if cursor not in map(str, range(PAGE, count, PAGE)):
-        raise MCPError(code=types.INVALID_PARAMS, message="The cursor is not one that this server gave.")
+        message = "The cursor is not one that this server gave, or the list has changed: begin again."
+        raise MCPError(code=types.INVALID_PARAMS, message=message)
     return int(cursor)
 
 

@@ -6,7 +6,6 @@ They say what `describe_tables` does, of what the role sees, and are read under 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from dbtools.catalog import Table
 from dbtools.links import SCHEMA, schema_uri
 from dbtools.results import Media, ResultSet
 from dbtools.tools.definition import Setting
@@ -54,17 +53,24 @@ def define_resources(setting: Setting) -> Iterator[Resource]:
 
 def updated_resources(before: Setting, after: Setting) -> Iterator[str]:
     """Yield the addresses of what is there *before* and *after*, and says something else then."""
-    old = dict(zip(before.labels, before.catalog.tables, strict=True))
-    new = dict(zip(after.labels, after.catalog.tables, strict=True))
-    other = [label for label, table in new.items() if label in old and _differs(old[label], table)]
+    old, new = _told(before), _told(after)
+    other = [label for label, told in new.items() if label in old and old[label] != told]
     if old and new and (other or old.keys() != new.keys()):
         yield SCHEMA
     yield from map(schema_uri, other)
 
 
-def _differs(before: Table, after: Table) -> bool:
-    """Return whether something else is told of a table; its number of rows changes all the time."""
-    return before != after and before != replace(after, row_estimate=before.row_estimate)
+def _told(setting: Setting) -> Mapping[str, object]:
+    """Return what the description of each table is made of; its number of rows changes all the time."""
+    catalog = setting.catalog
+    references = {
+        table: [(catalog.label(other), key) for other, key in catalog.references(table)]
+        for table in catalog.tables
+    }
+    return {
+        label: (replace(table, row_estimate=None), references[table])
+        for label, table in zip(setting.labels, catalog.tables, strict=True)
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,6 +88,18 @@ def test_check_tells_what_a_migration_does_to_each_role(open_database: Open, tmp
     assert "role some" not in told.stdout
 
 
+def test_tables_are_told_of_where_their_tools_are_not_listed(open_database: Open, tmp_path: Path) -> None:
+    rest = CONFIGURATION.replace('style = "typed"', 'style = "generic"')
+    path = _configured(tmp_path, open_database(BEFORE), rest)
+
+    checked = run("check", str(path), "--against", open_database(AFTER), "--json")
+
+    changes = json.loads(checked.stdout)["changes"]["all"]
+    assert changes["added"] == ["list_reviews", "get_reviews"]
+    assert changes["removed"] == ["list_orders", "get_orders"]
+    assert {"list_rows", "describe_tables", "list_customers"} <= set(changes["changed"])
+
+
 def test_check_against_the_same_schema_finds_nothing(open_database: Open, tmp_path: Path) -> None:
     path = _configured(tmp_path, open_database(BEFORE))
 
