@@ -9,6 +9,7 @@ from dbtools.cli.grants import grants
 from dbtools.cli.log import log
 from dbtools.cli.registry import query, registry
 from dbtools.cli.serving import serve
+from dbtools.cli.tokens import token
 from dbtools.cli.watching import watch
 
 
@@ -25,5 +26,5 @@ def main() -> None:
     """
 
 
-for command in (serve, tools, call, explain, check, schema, grants, log, query, registry, watch):
+for command in (serve, tools, call, explain, check, schema, grants, log, query, registry, watch, token):
     main.add_command(command)

@@ -33,16 +33,36 @@ FEW = 8  #: names of tools on one line
 @click.argument("target", required=False)
 @role_option
 @claim_option
-def serve(target: str | None, role: str, claim: tuple[str, ...]) -> None:
-    """Serve TARGET to an MCP client over stdin and stdout."""
+@click.option("--http", metavar="HOST:PORT", help="Serve any number of clients over HTTP.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes that share the port of --http.",
+)
+@click.option("--stateless", is_flag=True, help="Keep no sessions of clients before 2026-07-28.")
+def serve(
+    target: str | None, role: str, claim: tuple[str, ...], http: str | None, workers: int, stateless: bool
+) -> None:
+    """Serve TARGET to an MCP client over stdin and stdout, or to many over HTTP."""
     # From here on: the server's own handler takes over when its imports are done.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _open_closed_descriptors()
+    if http is None and (workers > 1 or stateless):
+        raise click.UsageError("--workers and --stateless go with --http.")
     with complaints():
         settings = settings_for(target, role)
-        from dbtools.server import serve_stdio
+        caller, operator = caller_of(settings, role, claim), _Operator(target)
+        if http is None:
+            from dbtools.server import serve_stdio
 
-        run(serve_stdio, settings, caller_of(settings, role, claim), _Operator(target))
+            run(serve_stdio, settings, caller, operator)
+            return
+        from dbtools.server import serve_http
+        from dbtools.server.listening import Address
+
+        serve_http(settings, caller, operator, Address.of(http), workers=workers, stateless=stateless)
 
 
 def _open_closed_descriptors() -> None:
@@ -77,6 +97,13 @@ class _Operator:
             "Ctrl-C ends it."
         )
 
+    def listening(self, url: str, snapshot: "Snapshot", notes: "tuple[str, ...]") -> None:
+        """Tell where it is served, and to whom."""
+        warnings = dict.fromkeys(each for view in snapshot.views.values() for each in view.warnings)
+        for each in (*warnings, *notes):
+            self.tell(each)
+        self.tell(f"{len(snapshot.catalog.tables)} tables are served at {url} to {_roles(snapshot)}.")
+
     def tell(self, message: str) -> None:
         """Tell *message*."""
         click.echo(f"dbtools: {message}", err=True)
@@ -94,6 +121,11 @@ class _Operator:
             parts = [f"{what}: {_few(names)}" for what, names in told if names]
             of = f" of {role}" if len(snapshot.views) > 1 else ""
             self.tell(f"The tools{of} have changed. {'; '.join(parts).capitalize()}.")
+
+
+def _roles(snapshot: "Snapshot") -> str:
+    names = list(snapshot.views)
+    return f"the role {names[0]}" if len(names) == 1 else f"the roles {_few(names)}"
 
 
 def _few(names: "Sequence[str]") -> str:

@@ -10,11 +10,14 @@ from dbtools.config.registered import query_of
 from dbtools.config.review import Review, review
 from dbtools.config.roles import roles_of
 from dbtools.config.sections import (
+    AuthSection,
     DatabaseSection,
+    JwtSection,
     LimitsSection,
     LogSection,
     RegistrySection,
     ResultsSection,
+    ServerSection,
     Settings,
     TableSection,
     ToolsSection,
@@ -22,7 +25,9 @@ from dbtools.config.sections import (
 from dbtools.config.served import Served, open_served, open_toolbox, read_catalog
 
 __all__ = [
+    "AuthSection",
     "DatabaseSection",
+    "JwtSection",
     "LimitsSection",
     "LogSection",
     "RegistrySection",
@@ -30,6 +35,7 @@ __all__ = [
     "Review",
     "RoleChange",
     "Served",
+    "ServerSection",
     "Settings",
     "TableSection",
     "ToolsSection",

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from dbtools import errors
 from dbtools.column_types import quoted
-from dbtools.config.sections import DatabaseSection, Settings
+from dbtools.config.sections import DatabaseSection, JwtSection, Settings
 from dbtools.dialects import resolved_url, url_of_file
 from dbtools.errors import listing, nearest
 from dbtools.positions import line_of
@@ -84,9 +84,16 @@ def load(path: Path) -> Settings:
             "queries": settings.queries.model_copy(update={"directory": queries}),
             "registry": settings.registry.model_copy(update={"url": registry}),
             "log": settings.log.model_copy(update={"file": log_file}),
+            "auth": settings.auth.model_copy(update={"jwt": _jwt(settings.auth.jwt, folder)}),
         }
     )
     return settings.written_in(path, text)
+
+
+def _jwt(jwt: JwtSection | None, folder: Path) -> JwtSection | None:
+    if jwt is None or "://" in jwt.jwks:
+        return jwt
+    return jwt.model_copy(update={"jwks": str(folder / jwt.jwks)})
 
 
 def _full(url: str, folder: Path) -> str:

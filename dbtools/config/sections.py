@@ -1,7 +1,7 @@
 """The sections of dbtools.toml as frozen values; every key has its meaning beside it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictBool
 
@@ -200,11 +200,58 @@ class LogSection(Section):
 
 
 class ServerSection(Section):
-    """[server]: how it is served."""
+    """[server]: how it is served; all but the first over HTTP."""
 
     strict: StrictBool = Field(
         default=False, description="whether a login that can do more than read is refused"
     )
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(), description="names under which clients reach it; none: those of the loopback address"
+    )
+    allowed_origins: tuple[str, ...] = Field(
+        default=(), description="origins of web pages that may call it; none: those of the loopback address"
+    )
+    max_body: Whole = Field(default=4 * 2**20, ge=1_000, le=64 * 2**20, description="bytes of one request")
+    max_sessions: Whole = Field(default=1_000, ge=1, description="sessions of the 2025 era that are open")
+    max_streams: Whole = Field(default=1_000, ge=1, description="streams of notices that are open")
+    max_requests: Whole = Field(default=256, ge=1, description="requests that are answered at the same time")
+
+
+class TokenSection(Section):
+    """[auth] tokens: a secret that a caller shows; `dbtools token new` makes one."""
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="the hash of the token, in hexadecimal")
+    role: str = Field(description="whose view of the database")
+    claims: dict[str, str | StrictBool | int | float] = Field(
+        default={}, description="what is known of the caller, for row filters"
+    )
+
+
+class JwtSection(Section):
+    """[auth] jwt: tokens that somebody else signs (RFC 7519)."""
+
+    issuer: str = Field(description="who signs them: the claim iss")
+    audience: str = Field(description="the URL of this server, for which they are meant: the claim aud")
+    jwks: str = Field(description="URL or file of the keys (RFC 7517)")
+    algorithms: tuple[Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"], ...] = Field(
+        default=("RS256", "ES256"), min_length=1, description="how they may be signed"
+    )
+    role_claim: str = Field(default="role", description="the claim that names the role")
+    claims: dict[str, str] = Field(
+        default={}, description="names of claims in row filters, each with that in the token; none: all"
+    )
+    scopes: tuple[str, ...] = Field(default=(), description="scopes that a token must have")
+
+
+class AuthSection(Section):
+    """[auth]: who may call over HTTP; a listener that others reach has to have it."""
+
+    tokens: tuple[TokenSection, ...] = Field(default=(), description="tokens and what they stand for")
+    jwt: JwtSection | None = Field(default=None, description="tokens that are signed elsewhere")
+
+    def __bool__(self) -> bool:
+        """Return whether anybody is asked who they are."""
+        return bool(self.tokens) or self.jwt is not None
 
 
 class Settings(Section):
@@ -221,6 +268,7 @@ class Settings(Section):
     registry: RegistrySection = RegistrySection()
     log: LogSection = LogSection()
     server: ServerSection = ServerSection()
+    auth: AuthSection = AuthSection()
     _file: str = PrivateAttr(default="")
     _text: str = PrivateAttr(default="")
     _path: str = PrivateAttr(default="")

@@ -42,6 +42,7 @@ class Served:
 
     toolbox: Toolbox
     database: Database  #: to be closed
+    settings: Callable[[], Settings]  #: that are in force now
     observed: tuple[Observed, ...]
 
 
@@ -63,7 +64,12 @@ def open_served(settings: Settings, only: str | None = None, *, before: Snapshot
         return await _settled(current, catalog, database, only)
 
     toolbox = Toolbox(introspect, Execution(database), roles=settle, manner=settings.manner(), before=before)
-    return Served(toolbox=toolbox, database=database, observed=tuple(_observed(current, database)))
+    return Served(
+        toolbox=toolbox,
+        database=database,
+        settings=lambda: current.settings,
+        observed=tuple(_observed(current, database)),
+    )
 
 
 def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, Database]:

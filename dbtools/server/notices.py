@@ -34,8 +34,9 @@ Context = ServerRequestContext[Any, Any]
 class Notices:
     """The clients who are told, by role."""
 
-    def __init__(self, identify: Callable[[Context], Caller]) -> None:
+    def __init__(self, identify: Callable[[Context], Caller], *, streams: int = MOST_STREAMS) -> None:
         self._identify = identify
+        self._streams = streams
         self._connections: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
         self._buses: dict[str, InMemorySubscriptionBus] = {}
         self._handlers: dict[str, ListenHandler] = {}
@@ -77,8 +78,13 @@ class Notices:
         role = self._identify(context).role
         if role not in self._handlers:
             self._buses[role] = InMemorySubscriptionBus()
-            self._handlers[role] = ListenHandler(self._buses[role], max_subscriptions=MOST_STREAMS)
+            self._handlers[role] = ListenHandler(self._buses[role], max_subscriptions=self._streams)
         return await self._handlers[role](context, params)
+
+    def close(self) -> None:
+        """End the streams, as 2026-07-28 has it: with their results."""
+        for handler in self._handlers.values():
+            handler.close()
 
 
 def _events(change: Change) -> Iterator[ServerEvent]:

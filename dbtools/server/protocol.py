@@ -15,7 +15,8 @@ import anyio
 import mcp_types as types
 from mcp.server import ServerRequestContext
 from mcp.server.caching import CACHEABLE_METHODS, CacheHint
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -60,6 +61,19 @@ TEMPLATES: list[Content] = [
 logger = logging.getLogger("dbtools")
 
 
+class ToldServer(Server[Any]):
+    """The SDK's server, which says to clients of the 2025 era whether they are told of changes."""
+
+    tells = True
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
+    ) -> InitializationOptions:
+        """Return what `initialize` answers."""
+        told = NotificationOptions(tools_changed=self.tells, resources_changed=self.tells)
+        return super().create_initialization_options(notification_options or told, *rest, **named)
+
+
 def build_server(
     toolbox: Toolbox,
     identify: Identify,
@@ -69,11 +83,13 @@ def build_server(
     listed: anyio.Event | None = None,
     notices: Notices | None = None,
     fresh: float = 0.0,
+    stateless: bool = False,
 ) -> Server[Any]:
     """Return the SDK's server for whom *identify* names.
 
     Calls go through *calls*; *listed* is set when a client has its first list of tools. With *notices*
-    clients are told of changes; who is not may take what it has read for current for *fresh* seconds.
+    clients are told of changes, those before 2026-07-28 unless it is *stateless*; who is not may take what
+    it has read for current for *fresh* seconds.
     """
     # What a role sees is nobody else's.
     hint = CacheHint(ttl_ms=round(fresh * 1000), scope="private")
@@ -81,13 +97,14 @@ def build_server(
     # Rows change without anybody being told.
     hints["resources/read"] = CacheHint(ttl_ms=0, scope="private")
     # No schema of ours maps arguments to headers: without the lookup the SDK would list all tools to see.
-    server: Server[Any] = Server(
+    server = ToldServer(
         "dbtools",
         version=__version__,
         instructions=instructions or None,
         get_tool_input_schema=lambda _: None,
         cache_hints=hints,
     )
+    server.tells = notices is not None and not stateless
     calls = calls or Calls(toolbox, Quotas(), None)
     protocol = Protocol(toolbox, identify, calls, listed or anyio.Event())
     page = types.PaginatedRequestParams

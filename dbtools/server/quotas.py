@@ -34,8 +34,10 @@ class Quotas:
     same time are those of this server.
     """
 
-    def __init__(self, storage: str = "") -> None:
+    def __init__(self, storage: str = "", *, calls_per_minute: int | None = None, share: int = 1) -> None:
         self._storage = storage
+        self._most = calls_per_minute  #: where the limits say nothing
+        self._share = share if storage in MEMORY else 1  #: how many servers count by themselves
         self._limiter: RateLimiter | None = None
         self._connections: Any = None
         self._failing = False
@@ -54,8 +56,9 @@ class Quotas:
             )
         self._running[key] += 1
         try:
-            if limits.calls_per_minute is not None:
-                await self._count(key, limits.calls_per_minute)
+            most = limits.calls_per_minute or self._most
+            if most is not None:
+                await self._count(key, max(1, most // self._share))
             yield
         finally:
             self._running[key] -= 1

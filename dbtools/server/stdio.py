@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
 
-from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INVALID_REQUEST,
@@ -35,9 +35,7 @@ async def serve(server: Server[Any], descriptors: Descriptors) -> None:
     writer = await _open_writer(descriptors.output, output)
     streams = LineStreams(reader, writer)
     output.lost = streams.leave
-    told = NotificationOptions(tools_changed=True, resources_changed=True)
-    options = server.create_initialization_options(told)
-    await server.run(streams, streams, options)
+    await server.run(streams, streams, server.create_initialization_options())
 
 
 class LineStreams:

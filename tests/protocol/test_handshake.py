@@ -6,7 +6,7 @@ import pytest
 from mcp.server.lowlevel import Server
 
 from dbtools import __version__
-from dbtools.server import HINTS
+from dbtools.server.running import HINTS
 from dbtools.tools.definition import tokens_of
 from tests.protocol.client import CLIENT, HANDSHAKES, MODERN, VERSIONS, Client, connect
 

@@ -1,0 +1,87 @@
+"""The bodies of requests: whole, in time, not too large and not too deep, before anybody parses them."""
+
+import re
+from collections.abc import Mapping
+
+import anyio
+import orjson
+from mcp_types import INVALID_REQUEST
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+PATIENCE = 20.0  #: seconds in which a client sends all of a body
+DEEPEST = 64  #: levels of JSON
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
+SAYS: Mapping[int, str] = {
+    400: f"The JSON is nested deeper than {DEEPEST} levels, or is none.",
+    408: f"The body has not come within {PATIENCE:g} seconds.",
+    413: "The body is too large.",
+}
+
+
+class Bodies:
+    """Reads the body of each request to its end, at most *most* bytes, and passes it on as one piece."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self._app = app
+        self._most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 400, 408 or 413, or pass the request on."""
+        body: bytes | int | None = 408
+        with anyio.move_on_after(PATIENCE):
+            body = await self._read(scope, receive)
+        if body is None:
+            return  # the client has left
+        if isinstance(body, bytes) and is_deep(body):
+            body = 400
+        if isinstance(body, int):
+            await error(body, SAYS[body])(scope, receive, send)
+            return
+        whole: Message | None = {"type": "http.request", "body": body, "more_body": False}
+
+        async def replay() -> Message:
+            nonlocal whole
+            if whole is None:
+                return await receive()
+            message, whole = whole, None
+            return message
+
+        await self._app(scope, replay, send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | int | None:
+        """Return the body, 413 where it is too large, or None where the client leaves."""
+        announced = Headers(scope=scope).get("content-length", "0")
+        if not announced.isdecimal() or len(announced) > len(str(self._most)) or int(announced) > self._most:
+            return 413
+        read = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            read += message.get("body", b"")
+            if len(read) > self._most:
+                return 413
+            if not message.get("more_body", False):
+                return bytes(read)
+
+
+def is_deep(body: bytes) -> bool:
+    """Return whether *body* is JSON that is nested too deep, in time that grows with its length alone."""
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return False
+    brackets = STRING.sub(b"", body).translate(None, NO_BRACKETS)
+    for _ in range(DEEPEST):
+        shorter = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if len(shorter) == len(brackets):
+            break
+        brackets = shorter
+    return bool(brackets)
+
+
+def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer with an error of JSON-RPC that belongs to no request."""
+    content = {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": message}}
+    return Response(orjson.dumps(content), status, dict(headers or {}), "application/json")

@@ -1,0 +1,61 @@
+"""Under which name a server is called, and from which web page: what is not expected is refused.
+
+A page of anybody's can have a browser call a server that only listens on the own machine, under a name of
+that page's (DNS rebinding); MCP 2026-07-28, basic/transports, wants these checks.
+"""
+
+from collections.abc import Collection, Sequence
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Hosts:
+    """Passes requests on that name one of *hosts*, and no origin but *origins*."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str]) -> None:
+        self._app = app
+        self._hosts = frozenset(map(str.lower, hosts))
+        self._origins = frozenset(each.lower().rstrip("/") for each in origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 421 or 403, or pass the request on."""
+        headers = Headers(scope=scope)
+        if not self._is_host(headers.getlist("host")):
+            answer = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
+            await answer(scope, receive, send)
+        elif not self._is_origin(headers.getlist("origin")):
+            answer = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
+            await answer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _is_host(self, named: Sequence[str]) -> bool:
+        if len(named) != 1:
+            return False
+        host = named[0].lower()
+        return host in self._hosts or without_port(host) in self._hosts
+
+    def _is_origin(self, named: Sequence[str]) -> bool:
+        if not named:
+            return True  # no web page
+        origin = named[0].lower()
+        scheme, _, host = origin.partition("://")
+        # One without a port stands for any, as the loopback addresses do.
+        wildcard = f"{scheme}://{without_port(host)}:*"
+        return len(named) == 1 and (origin in self._origins or wildcard in self._origins)
+
+
+def without_port(host: str) -> str:
+    """Return *host* without its port; an IPv6 address stands in brackets."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() and not host.endswith("]") else host
+
+
+def loopback_origins() -> tuple[str, ...]:
+    """Return the origins of pages that the own machine serves."""
+    places = (f"{host}{port}" for host in LOOPBACK for port in ("", ":*"))
+    return tuple(f"{scheme}://{place}" for place in places for scheme in ("http", "https"))

@@ -1,0 +1,201 @@
+"""MCP over Streamable HTTP: one ASGI application for both eras, and what it needs while it runs.
+
+A request passes from the outside in: host and origin, who makes it, how many there are, its body, the SDK.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from mcp.server import ServerRequestContext
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dbtools import errors
+from dbtools.config import Settings
+from dbtools.policy import Caller
+from dbtools.server.bodies import Bodies
+from dbtools.server.health import Health
+from dbtools.server.hosts import LOOPBACK, Hosts, loopback_origins
+from dbtools.server.identity import CALLER, WELL_KNOWN, Identified, Identity
+from dbtools.server.load import Load
+from dbtools.server.notices import Notices
+from dbtools.server.protocol import build_server
+from dbtools.server.running import Operator, Running, running
+
+PATH = "/mcp"
+CALLS_PER_MINUTE = 600  #: of one caller, where the configuration says nothing
+logger = logging.getLogger("dbtools")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What every worker is given."""
+
+    settings: Settings
+    anybody: Caller  #: who calls where nobody is asked
+    operator: Operator
+    host: str  #: that is listened at
+    stateless: bool
+    workers: int
+
+
+class HttpApp:
+    """The ASGI application of one worker."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._app: ASGIApp = PlainTextResponse("Not ready.\n", 503)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or begin and end with the server (ASGI 3, lifespan)."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._app(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            async with self._started():
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except errors.DbtoolsError as exc:
+            self._plan.operator.tell(str(exc))
+            await send({"type": "lifespan.startup.failed", "message": ""})
+            return
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def _started(self) -> AsyncIterator[None]:
+        plan = self._plan
+        async with running(
+            plan.settings, plan.operator, calls_per_minute=CALLS_PER_MINUTE, share=plan.workers
+        ) as run:
+            await run.served.toolbox.snapshot()
+            notices = Notices(identify, streams=plan.settings.server.max_streams)
+            run.tell(notices)
+            manager = self._manager(run, notices)
+            async with manager.run():
+                load = self._assemble(manager, run)
+
+                def end() -> None:
+                    notices.close()
+                    load.end()
+
+                with _ending(end):
+                    yield
+
+    def _manager(self, run: Running, notices: Notices) -> StreamableHTTPSessionManager:
+        plan, server = self._plan, self._plan.settings.server
+        protocol = build_server(
+            run.served.toolbox,
+            identify,
+            run.instructions,
+            calls=run.calls,
+            listed=run.listed,
+            notices=notices,
+            fresh=run.served.database.interval,
+            stateless=plan.stateless,
+        )
+        return StreamableHTTPSessionManager(
+            protocol,
+            stateless=plan.stateless,
+            max_request_body_size=server.max_body,
+            max_sessions=server.max_sessions,
+        )
+
+    def _assemble(self, manager: StreamableHTTPSessionManager, run: Running) -> Load:
+        server = self._plan.settings.server
+        identity = Identity(run.served.settings, self._plan.anybody)
+        load = Load(
+            Bodies(manager.asgi_app, server.max_body),
+            requests=server.max_requests,
+            streams=server.max_streams,
+        )
+        paths = Paths(Identified(load, identity), Health(run.served), identity)
+        hosts, origins = server.allowed_hosts, server.allowed_origins
+        if is_loopback(self._plan.host):
+            hosts, origins = (*hosts, *LOOPBACK), (*origins, *loopback_origins())
+        self._app = Hosts(_shared(paths, server.allowed_origins), hosts, origins)
+        return load
+
+
+class Paths:
+    """What there is at which path."""
+
+    def __init__(self, protocol: ASGIApp, health: Health, identity: Identity) -> None:
+        self._protocol = protocol
+        self._health = health
+        self._identity = identity
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 404 where nothing is."""
+        path = scope["path"].rstrip("/")
+        if path == PATH:
+            await self._protocol(scope, receive, send)
+            return
+        answer: Response = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
+        if path == "/healthz":
+            answer = PlainTextResponse("ok\n")
+        elif path == "/readyz":
+            answer = await self._health.ready()
+        elif path.startswith(WELL_KNOWN):
+            metadata = self._identity.metadata()
+            if metadata is not None:
+                answer = Response(orjson.dumps(metadata), media_type="application/json")
+        await answer(scope, receive, send)
+
+
+def identify(context: ServerRequestContext[Any, Any]) -> Caller:
+    """Return who makes the HTTP request of *context*."""
+    caller: Caller = context.request.scope[CALLER]  # type: ignore[union-attr]
+    return caller
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only the own machine reaches a listener at *host*."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _shared(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
+    """Return *app* as pages of *origins* can call it (Fetch, CORS protocol)."""
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=[origin.rstrip("/") for origin in origins],
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["Mcp-Session-Id", "WWW-Authenticate"],
+    )
+
+
+@contextlib.contextmanager
+def _ending(end: Any) -> Iterator[None]:
+    """Have *end* called when a signal comes, which the server at the socket handles after it."""
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def handle(number: int, frame: Any) -> None:
+        loop.call_soon_threadsafe(end)
+        handler = before[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        end()
+        for number, handler in before.items():
+            signal.signal(number, handler)

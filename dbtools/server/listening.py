@@ -1,0 +1,176 @@
+"""The socket of the HTTP server, and the processes that serve it. Settings and an address in; it runs."""
+
+import re
+import socket
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import anyio
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.supervisors import Multiprocess
+
+from dbtools import errors
+from dbtools.config import Settings, open_toolbox
+from dbtools.policy import Caller
+from dbtools.server.http import PATH, HttpApp, Plan, is_loopback
+from dbtools.server.running import Operator
+from dbtools.snapshot import Snapshot
+
+GRACE = 4  #: seconds for what is being answered when the server ends
+IDLE = 30  #: seconds that a connection without a request stays open
+PATIENCE = 10.0  #: seconds in which a client sends the head of a request
+FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]*)):(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> "Address":
+        """Return the address that HOST:PORT means, or raise ConfigurationError."""
+        found = FORM.fullmatch(text)
+        if found is None or int(found["port"]) > 65535 or not (found["v6"] or found["name"]):
+            raise errors.ConfigurationError(f"--http wants HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")
+        return cls(host=found["v6"] or found["name"], port=int(found["port"]))
+
+    @property
+    def url(self) -> str:
+        """The URL of the endpoint."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}{PATH}"
+
+
+class PatientProtocol(HttpToolsProtocol):
+    """HTTP/1.1 that waits for the head of a request for a while, and not for ever."""
+
+    _waits: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait."""
+        super().connection_made(transport)
+        self._wait()
+
+    def on_message_begin(self) -> None:
+        """Begin to wait for the head of a further request."""
+        super().on_message_begin()
+        self._wait()
+
+    def on_headers_complete(self) -> None:
+        """Wait no longer."""
+        self._rest()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._rest()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._rest()
+        self._waits = self.loop.call_later(PATIENCE, self.transport.close)
+
+    def _rest(self) -> None:
+        if self._waits is not None:
+            self._waits.cancel()
+            self._waits = None
+
+
+def listen(
+    settings: Settings,
+    caller: Caller,
+    operator: Operator,
+    address: Address,
+    *,
+    workers: int,
+    stateless: bool,
+) -> None:
+    """Serve at *address* until a signal comes; or raise ConfigurationError, or what keeps it from serving."""
+    check(settings, address)
+    snapshot = anyio.run(_snapshot, settings)
+    plan = Plan(
+        settings=settings,
+        anybody=caller,
+        operator=operator,
+        host=address.host,
+        stateless=stateless or workers > 1,
+        workers=workers,
+    )
+    with _bound(address) as bound:
+        host, port = bound.getsockname()[:2]
+        operator.listening(Address(host=host, port=port).url, snapshot, _notes(plan))
+        config = uvicorn.Config(
+            partial(HttpApp, plan),
+            factory=True,
+            workers=workers,
+            http=PatientProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=IDLE,
+            timeout_graceful_shutdown=GRACE,
+        )
+        if workers > 1:
+            Multiprocess(config, [bound]).run()
+        else:
+            uvicorn.Server(config).run([bound])
+
+
+def check(settings: Settings, address: Address) -> None:
+    """Raise ConfigurationError where others than the own machine would reach what nobody guards."""
+    if is_loopback(address.host):
+        return
+    if not settings.auth:
+        raise errors.ConfigurationError(
+            f"{address.host} is reached by others, and nobody is asked who they are.",
+            hint="Configure [auth], such as a token that `dbtools token new` makes, or listen at 127.0.0.1.",
+        )
+    if not settings.server.allowed_hosts:
+        raise errors.ConfigurationError(
+            f"{address.host} is reached by others, and nobody knows under which name.",
+            hint='Configure [server] allowed_hosts = ["db.example.com"]; requests for others are refused.',
+        )
+
+
+def _notes(plan: Plan) -> tuple[str, ...]:
+    """Return what an operator should know of how it is served."""
+    notes: list[str] = []
+    if plan.workers > 1:
+        notes.append(
+            f"{plan.workers} workers: clients before 2026-07-28 have no sessions and are not told of changes."
+        )
+        if plan.settings.limits.storage == "memory":
+            notes.append(
+                f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
+            )
+    return tuple(notes)
+
+
+async def _snapshot(settings: Settings) -> Snapshot:
+    toolbox, database = open_toolbox(settings)
+    try:
+        return await toolbox.snapshot()
+    finally:
+        await database.close()
+
+
+def _bound(address: Address) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, *_, place = found[0]
+        bound = socket.create_server(place[:2], family=family, backlog=2048)
+    except OSError as exc:
+        raise errors.ConfigurationError(
+            f"Nobody can listen at {address.host}:{address.port}: {exc.strerror or 'no such address'}."
+        ) from exc
+    bound.set_inheritable(True)
+    return bound

@@ -1,0 +1,156 @@
+"""A server over HTTP in a process of its own, and requests to it."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+
+from tests.protocol.client import CLIENT, MODERN, PATIENCE, ROOT
+
+HANDSHAKE = "2025-11-25"
+SESSION = "Mcp-Session-Id"
+ADDRESS = re.compile(r"served at (http://\S+?)/mcp ")
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpServer:
+    """A running server."""
+
+    url: str  #: without a path
+    process: asyncio.subprocess.Process
+    log: Path  #: what it writes on stderr
+
+    @property
+    def port(self) -> int:
+        """The port that it listens at."""
+        return int(self.url.rpartition(":")[2])
+
+    def client(self, **headers: str) -> httpx2.AsyncClient:
+        """Return a client that sends *headers*, whose names have underscores for hyphens."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return httpx2.AsyncClient(base_url=self.url, headers=named, timeout=PATIENCE)
+
+    async def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and return the status with which it ends."""
+        os.kill(self.process.pid, number)
+        with anyio.fail_after(PATIENCE):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def http_server(
+    target: object, folder: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[HttpServer]:
+    """Run `dbtools serve TARGET --http` on a free port with its stderr in *folder*."""
+    log = folder / "stderr.txt"
+    command = (sys.executable, "-m", "dbtools", "serve", str(target), "--http", "127.0.0.1:0", *options)
+    with log.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=errors,
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+        )
+    try:
+        url = await _address(process, log)
+        server = HttpServer(url=url, process=process, log=log)
+        await _ready(server)
+        yield server
+    finally:
+        if process.returncode is None:
+            os.kill(process.pid, signal.SIGTERM)
+            try:
+                with anyio.fail_after(PATIENCE):
+                    await process.wait()
+            except TimeoutError:
+                os.kill(process.pid, signal.SIGKILL)
+                await process.wait()
+
+
+async def _address(process: asyncio.subprocess.Process, log: Path) -> str:
+    """Return where the server says that it listens."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            found = ADDRESS.search(log.read_text())
+            if found:
+                return found[1]
+            assert process.returncode is None, log.read_text()
+            await anyio.sleep(0.02)
+
+
+async def _ready(server: HttpServer) -> None:
+    async with server.client() as client:
+        with anyio.fail_after(PATIENCE):
+            while True:
+                try:
+                    if (await client.get("/readyz")).status_code == 200:
+                        return
+                except httpx2.TransportError:
+                    pass
+                await anyio.sleep(0.02)
+
+
+def modern(method: str, params: Mapping[str, object] | None = None, id: object = 1) -> dict[str, Any]:
+    """Return the headers and the body of a request of 2026-07-28, as arguments of a client's `post`."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": CLIENT,
+    }
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+    name = (params or {}).get("name") or (params or {}).get("uri")
+    if isinstance(name, str):
+        headers["Mcp-Name"] = name
+    message = {"jsonrpc": "2.0", "id": id, "method": method, "params": {**(params or {}), "_meta": meta}}
+    return posted(message, headers)
+
+
+def posted(message: object, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return *message* as a client's `post` takes it."""
+    accept = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    content = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return {"url": "/mcp", "headers": {**accept, **(headers or {})}, "content": content}
+
+
+async def call(client: httpx2.AsyncClient, tool: str, arguments: Mapping[str, object] | None = None) -> Any:
+    """Return the result of a tool, asked for as in 2026-07-28."""
+    answer = await client.post(**modern("tools/call", {"name": tool, "arguments": arguments or {}}))
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]
+
+
+def initialize(version: str = HANDSHAKE) -> dict[str, Any]:
+    """Return the request that opens a session of the 2025 era."""
+    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT}
+    return posted({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+
+
+async def open_session(client: httpx2.AsyncClient, **headers: str) -> dict[str, str]:
+    """Shake hands and return the headers of the session."""
+    asked = initialize()
+    asked["headers"] |= headers
+    answer = await client.post(**asked)
+    assert answer.status_code == 200, answer.text
+    session = {SESSION: answer.headers[SESSION], "MCP-Protocol-Version": HANDSHAKE, **headers}
+    told = await client.post(**posted({"jsonrpc": "2.0", "method": "notifications/initialized"}, session))
+    assert told.status_code == 202
+    return session
+
+
+def events(text: str) -> list[Message]:
+    """Return the messages of a stream of events."""
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
