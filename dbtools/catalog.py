@@ -124,6 +124,7 @@ class Catalog:
 
     tables: tuple[Table, ...] = ()  #: by schema and name, the default schema first
     default_schema: str = ""
+    search_path: tuple[str, ...] = field(default=(), compare=False)  #: where names without a schema are found
     #: what was left out and why, for the operator: never shown to a caller
     warnings: tuple[str, ...] = field(default=(), compare=False)
     #: what the login can do beyond reading, likewise

@@ -31,12 +31,18 @@ class Database:
         self._reader = self._dialect.Reader(url)
         self._driver: Driver | None = None
         self._pool: Pool | None = None
+        self._search_path: tuple[str, ...] | None = None
         self._opening = anyio.Lock()
 
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return what the database holds now, as it is seen with the settings *session*; or raise Refused."""
         if not session:
-            return await self._reader.read(selection)
+            catalog = await self._reader.read(selection)
+            if self._search_path not in (None, catalog.search_path):
+                # Names mean something else now; on connections that are open they mean what they did.
+                await self.reopen()
+            self._search_path = catalog.search_path
+            return catalog
         return await self._dialect.introspect(self.url, selection, session)
 
     async def registry(self) -> "Registry | None":

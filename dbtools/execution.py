@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PATIENCE = 5.0  #: seconds in which a database says whether its schema is the same
 GRACE = 1.0  #: seconds in which the database itself is expected to have stopped a statement
 BAD_CLAIM = "Or a claim of yours cannot be read."
+VICTIMS = 5  #: times that a statement is run again which had to make way for others
 PLANS = 1_000  #: compiled shapes that are kept
 
 
@@ -75,7 +76,7 @@ class Execution:
         """Run *statement*, and once more where the connection or the prepared statement was out of date."""
         driver = await self._database.driver()
         try:
-            return await self._fetch(driver, statement, limits)
+            return await self._fetch_again(driver, statement, limits)
         except driver.errors as exc:
             if not (driver.is_lost(exc) or driver.is_stale(exc)):
                 raise self._translated(driver, exc, statement) from exc
@@ -85,9 +86,19 @@ class Execution:
         # The other connections that wait are out of date as well.
         await self._database.reopen()
         try:
-            return await self._fetch(driver, statement, limits)
+            return await self._fetch_again(driver, statement, limits)
         except driver.errors as exc:
             raise self._translated(driver, exc, statement) from exc
+
+    async def _fetch_again(self, driver: "Driver", statement: Statement, limits: Limits) -> "Fetched":
+        """Run *statement*, and again where the database has stopped it in favour of a migration."""
+        for _ in range(VICTIMS):
+            try:
+                return await self._fetch(driver, statement, limits)
+            except driver.errors as exc:
+                if not driver.is_victim(exc):
+                    raise
+        return await self._fetch(driver, statement, limits)
 
     def _translated(self, driver: "Driver", error: Exception, statement: Statement) -> errors.CallError:
         translated = driver.translate(error)

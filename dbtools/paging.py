@@ -21,7 +21,10 @@ from dbtools.statement import After, Direction, Order, Term
 LONGEST_KEY = 400  #: characters of one value in a cursor; rows with longer ones are counted instead
 MOST_SKIPPED = 1_000_000_000
 FORGED = "cursor: this is not a cursor that this tool gave. Leave it out to start again."
-FOREIGN = "cursor: this cursor belongs to another table, where or order_by. Leave it out to start again."
+FOREIGN = (
+    "cursor: this cursor belongs to another table, where or order_by, or the table has changed. "
+    "Leave it out to start again."
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Protocol, TypeVar
 
 import anyio
@@ -24,6 +25,7 @@ from dbtools.tools.completion import Completed, bind_completion
 from dbtools.tools.read_resource import bind_resource
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
+PAUSE = 0.1  #: seconds, longer each time, before a call that meets one change after the other is made again
 COMPLETION = 1.0  #: seconds in which keys may be looked up while somebody types
 NOTHING = ResultSet(outputs=(), rows=())
 
@@ -75,9 +77,13 @@ class Toolbox:
         self._snapshot: Snapshot | None = None
         self._before = before  #: whose surfaces the first one keeps
 
-    def subscribe(self, listener: Listener) -> None:
-        """Have *listener* called with each snapshot that replaces another one, and the changes in it."""
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Have *listener* called with each snapshot that replaces another one, and the changes in it.
+
+        Return what ends that.
+        """
         self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def watched(self, ask: Callable[[], None] | None) -> None:
         """Have calls that are out of date *ask* for a refresh, and wait for it; None: they make it."""
@@ -105,7 +111,7 @@ class Toolbox:
         after = await anyio.to_thread.run_sync(make)
         changes = await anyio.to_thread.run_sync(changes_of, before, after)
         self._snapshot = after
-        for listener in self._listeners:
+        for listener in tuple(self._listeners):
             listener(after, changes)
         return after
 
@@ -146,7 +152,7 @@ class Toolbox:
         """
         snapshot = await self.snapshot()
         ends = anyio.current_time() + _patience(snapshot, caller)
-        while True:
+        for round in count():
             try:
                 return await answer(snapshot)
             except FINAL:
@@ -154,10 +160,13 @@ class Toolbox:
             except errors.DbtoolsError:
                 later: Snapshot | None = None
                 with anyio.move_on_at(ends):
+                    # Who changes the schema all the time keeps nobody busy all the time.
+                    await anyio.sleep(min(round * PAUSE, 1))
                     later = await self._later(snapshot)
                 if later is None:
                     raise
                 snapshot = later
+        raise AssertionError("there is a round after each")
 
     async def _later(self, seen: Snapshot) -> Snapshot | None:
         """Return the snapshot of a schema that has changed since *seen*, None where it has not."""

@@ -48,7 +48,7 @@ class Watch:
         """Watch until cancelled."""
         snapshot = await self._toolbox.snapshot()
         self._warnings = _warnings(snapshot)
-        self._toolbox.subscribe(self._note)
+        unsubscribe = self._toolbox.subscribe(self._note)
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._refresh)
@@ -57,6 +57,7 @@ class Watch:
                     group.start_soon(self._watch, each)
         finally:
             self._toolbox.watched(None)
+            unsubscribe()
 
     def _ask(self) -> None:
         self._due.set()

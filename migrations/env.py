@@ -1,6 +1,7 @@
 """Alembic's entry: a URL, an engine or an open connection in, migrated tables out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from logging.config import fileConfig
 
 import anyio
@@ -14,7 +15,7 @@ from dbtools.dialects.postgresql.trust import PATH, STRANGE
 
 VERSION_TABLE = "dbtools_version"
 OWN_PATH = "select pg_catalog.current_setting('search_path')"
-SET_PATH = sa.text("select pg_catalog.set_config('search_path', :path, false)")
+SET_PATH = sa.text("select pg_catalog.set_config('search_path', :path, true)")
 #: Without an operator, since whose would run is not known yet.
 SCHEMAS = "select pg_catalog.unnest(pg_catalog.current_schemas(false))"
 VERSION_SCHEMAS = sa.text("""
@@ -35,14 +36,28 @@ def migrate(connection: sa.Connection) -> None:
     is_callers = connection.in_transaction()
     own_path = connection.exec_driver_sql(OWN_PATH).scalar_one()
     own_schemas = _own_schemas(connection)
-    connection.execute(SET_PATH, {"path": PATH})
-    schema = _version_schema(connection, own_schemas)
-    if not is_callers:
-        connection.commit()
-    _run(connection, schema=schema, own_schemas=own_schemas)
-    connection.execute(SET_PATH, {"path": own_path})
-    if not is_callers:
-        connection.commit()
+    with _pinned(connection):
+        schema = _version_schema(connection, own_schemas)
+        if not is_callers:
+            connection.commit()
+        _run(connection, schema=schema, own_schemas=own_schemas)
+    if is_callers:
+        connection.execute(SET_PATH, {"path": own_path})
+
+
+@contextmanager
+def _pinned(connection: sa.Connection) -> Iterator[None]:
+    """Set the search path in each transaction of *connection*: behind a pooler it would stay for others."""
+
+    def pin(begun: sa.Connection) -> None:
+        begun.execute(SET_PATH, {"path": PATH})
+
+    pin(connection)
+    sa.event.listen(connection, "begin", pin)
+    try:
+        yield
+    finally:
+        sa.event.remove(connection, "begin", pin)
 
 
 def _run(connection: sa.Connection, *, schema: str | None, own_schemas: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,7 +107,9 @@ class _Operator:
 
     def tell(self, message: str) -> None:
         """Tell *message*."""
-        click.echo(f"dbtools: {message}", err=True)
+        # Who does not read what is told need not be told.
+        with suppress(OSError):
+            click.echo(f"dbtools: {message}", err=True)
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
         """Tell on one line which tools are new, other ones and gone."""

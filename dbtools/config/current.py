@@ -66,7 +66,7 @@ class Current:
             return  # somebody writes at this moment
         self._has_read = True
         self.settings, self.findings, self.written = settings, findings, written
-        self._file, self.stamp_of_read = file, self._stamp(settings)
+        self._file, self.stamp_of_read = file, stamp
 
     def _loaded(self, settings: Settings) -> tuple[Settings, tuple[Finding, ...]]:
         """Return what the file says now, or *settings* and why it cannot be used."""
@@ -88,7 +88,9 @@ class Current:
             self._candidate, self._since = stamp, time.monotonic()
         newest = max(_times(stamp), default=None)
         is_old = newest is not None and newest <= time.time_ns() - SETTLED * 1_000_000_000
-        return is_old or time.monotonic() - self._since >= SETTLED
+        # What is gone may be about to come back, as where one file is put in the place of another.
+        is_whole = set(_files(self.stamp_of_read)) <= set(_files(stamp))
+        return (is_old and is_whole) or time.monotonic() - self._since >= SETTLED
 
 
 def _times(stamp: Hashable) -> Iterator[int]:
@@ -98,6 +100,14 @@ def _times(stamp: Hashable) -> Iterator[int]:
     elif isinstance(stamp, tuple):
         for each in stamp:
             yield from _times(each)
+
+
+def _files(stamp: Hashable) -> Iterator[str]:
+    """Yield which files there are in *stamp*."""
+    if isinstance(stamp, tuple) and not isinstance(stamp, FileStamp):
+        file, folder = stamp
+        yield from ([""] if file is not None else [])
+        yield from (path for path, found in folder or () if found is not None)
 
 
 def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, ...]]:

@@ -120,5 +120,8 @@ class Driver(Protocol):
     def is_lost(self, error: Exception) -> bool:
         """Return whether *error* says that the connection is gone, so that another may be tried once."""
 
+    def is_victim(self, error: Exception) -> bool:
+        """Return whether the database has stopped the statement for another's sake: it may be run again."""
+
     def is_stale(self, error: Exception) -> bool:
         """Return whether *error* says that a prepared statement has outlived its schema."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
+from dbtools import errors
 from dbtools.call_log import CallLog, CallLogs, FileSink, RegistrySink, Sink, StderrSink
 from dbtools.config import LogSection, Served, Settings, open_served
 from dbtools.dialects import call_writer
@@ -123,6 +124,10 @@ def _sink(section: LogSection) -> Sink:
 
 async def _watch(served: Served, tell: Callable[[str], None]) -> None:
     """Have what is *served* refreshed when it changes; a bug in that ends nothing else."""
+    try:
+        await served.toolbox.snapshot()
+    except errors.DbtoolsError:
+        return  # whoever serves meets the same, and tells
     while True:
         try:
             await Watch(served.toolbox, served.observed, tell).run()

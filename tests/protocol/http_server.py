@@ -85,10 +85,11 @@ async def _address(process: asyncio.subprocess.Process, log: Path) -> str:
     """Return where the server says that it listens."""
     with anyio.fail_after(PATIENCE):
         while True:
-            found = ADDRESS.search(log.read_text())
+            told = await anyio.Path(log).read_text()
+            found = ADDRESS.search(told)
             if found:
                 return found[1]
-            assert process.returncode is None, log.read_text()
+            assert process.returncode is None, told
             await anyio.sleep(0.02)
 
 

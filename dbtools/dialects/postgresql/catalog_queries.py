@@ -6,6 +6,8 @@ Names are qualified throughout: what the search path finds first may be anybody'
 #: The planner takes these for long statements, and compiling them would take longer than running them.
 SETTINGS = "set local jit = off"
 
+SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
+
 #: The first on the search path that is not hidden: the login may well have the name of a hidden one.
 DEFAULT_SCHEMA = """
 select s.name::text

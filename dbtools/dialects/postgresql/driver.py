@@ -1,5 +1,6 @@
 """Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
 
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -18,7 +19,7 @@ from dbtools.dialects.postgresql import location
 from dbtools.dialects.postgresql.fingerprint import fingerprint
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
 from dbtools.dialects.postgresql.inspection import LIST_FORMS
-from dbtools.dialects.postgresql.pooled import dated, keep_setting
+from dbtools.dialects.postgresql.pooled import dated, keep_setting, reading
 from dbtools.dialects.postgresql.session import apply, prepare
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, is_lost, roll_back
@@ -93,7 +94,8 @@ class PostgresqlDriver:
             prepared = await connection.prepare(sql)
             # Only what is about to run looks at privileges, and nothing is run.
             nulls = [None for _ in prepared.get_parameters()]
-            await connection.fetch(f"explain {sql}", *nulls)
+            # Anew each time: of a statement that is kept the types may be those before a migration.
+            await connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
         except asyncpg.PostgresError as exc:
             raise Refused(f"{exc.args[0]}.") from exc
         finally:
@@ -136,7 +138,9 @@ class PostgresqlDriver:
             if session:
                 await self._set(connection, session)
             sql = dated(connection, plan.sql, stamp)
-            records, more = await _records(connection, plan, sql, self.bound(plan, values, limit), limit)
+            parameters = self.bound(plan, values, limit)
+            with reading(connection):
+                records, more = await _records(connection, plan, sql, parameters, limit)
             await _end(connection, versions)
             clean = True
         finally:
@@ -164,6 +168,10 @@ class PostgresqlDriver:
     def is_lost(self, error: Exception) -> bool:
         """Return whether the server or the network ended the connection."""
         return is_lost(error)
+
+    def is_victim(self, error: Exception) -> bool:
+        """Return whether the server has stopped the statement so that another could go on: of a deadlock."""
+        return isinstance(error, asyncpg.DeadlockDetectedError | asyncpg.SerializationError)
 
     def is_stale(self, error: Exception) -> bool:
         """Return whether a prepared statement met a schema that has changed since."""

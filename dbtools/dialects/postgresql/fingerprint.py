@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 #: Rows of the catalogs by their transactions, which no VACUUM changes; of relations, what is no statistic.
-#: What is temporary is nobody else's; of roles, those that the login is a member of.
+#: What is temporary is nobody else's; of roles, those that the login is a member of, or may become.
 FINGERPRINT = """
 with recursive entered (oid) as (
     select r.oid
@@ -116,10 +116,12 @@ written (catalog, rows, sum) as (
         )
     from pg_catalog.pg_roles as r
     where r.oid in (select e.oid from entered as e)
+        or pg_catalog.current_setting('is_superuser')::pg_catalog.bool
     union all
     select 'member', count(*), sum(m.xmin::pg_catalog.text::pg_catalog.int8)
     from pg_catalog.pg_auth_members as m
     where m.member in (select e.oid from entered as e)
+        or pg_catalog.current_setting('is_superuser')::pg_catalog.bool
 )
 select pg_catalog.string_agg(pg_catalog.concat_ws(':', w.catalog, w.rows, w.sum), ' ' order by w.catalog)
 from written as w

@@ -162,6 +162,8 @@ async def _try(connection: Any, query: Query, prepared: PreparedQuery) -> tuple[
             await connection.prepare(prepared.statement.get_query())
             versions = await versions_locked(connection)
             await prepared.statement.fetch(*nulls)
+    except asyncpg.InvalidCachedStatementError:
+        raise  # a migration has come between
     except asyncpg.PostgresError as exc:
         if (exc.sqlstate or "").startswith(CERTAIN):
             raise refused(exc, query.cast(prepared.casts)) from exc

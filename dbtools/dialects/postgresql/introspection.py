@@ -50,6 +50,7 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(catalog_queries.SETTINGS)
         default_schema = await connection.fetchval(catalog_queries.DEFAULT_SCHEMA) or "public"
+        search_path = await connection.fetchval(catalog_queries.SEARCH_PATH)
         found = await connection.fetch(catalog_queries.RELATIONS)
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
         facts = await _read_facts(connection, [row for row in relations if row["reachable"]])
@@ -60,6 +61,7 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
     return Catalog(
         tables=tuple(sorted(tables, key=lambda table: _place(table, default_schema))),
         default_schema=default_schema,
+        search_path=tuple(search_path),
         warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
         posture=posture,
         unreadable=unreadable,

@@ -19,10 +19,10 @@ SETTINGS = {
     "bytea_output": "hex",
     "extra_float_digits": "1",
     "standard_conforming_strings": "on",  # the conditions of operators are read so
-    "lock_timeout": "5000",
+    "lock_timeout": "5003",  # by which it is seen whether settings arrive: nobody else sets it so
     "idle_in_transaction_session_timeout": "60000",
 }
-#: What no pooler passes on by itself, in milliseconds.
+#: What no pooler passes on by itself.
 PATIENCE = "select s.setting from pg_catalog.pg_settings as s where s.name = 'lock_timeout'"
 
 
@@ -65,8 +65,12 @@ async def _connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
     except asyncpg.ProtocolViolationError:
         pass
     else:
-        if await connection.fetchval(PATIENCE) == SETTINGS["lock_timeout"]:
-            return connection
+        try:
+            if await connection.fetchval(PATIENCE) == SETTINGS["lock_timeout"]:
+                return connection
+        except BaseException:
+            connection.terminate()
+            raise
         await connection.close(timeout=CONNECT_TIMEOUT)
     name = {"application_name": SETTINGS["application_name"]}
     pooled: PooledConnection = await asyncpg.connect(

@@ -6,7 +6,9 @@ is prepared the pooler must keep by itself.
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import asyncpg
@@ -27,6 +29,9 @@ class PooledConnection(Connection):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
+        # asyncpg would set it off for a moment, and leave it so where a transaction has it off already.
+        capabilities: Any = self._server_caps  # type: ignore[has-type]
+        self._server_caps = capabilities._replace(jit=False)
         self.settings: dict[str, str] = {}  #: the values as SQL
         self.session: Mapping[str, str] = {}  #: of a role: the values
 
@@ -73,6 +78,25 @@ def dated(connection: Any, sql: str, stamp: str) -> str:
     if not is_pooled(connection):
         return sql
     return f"{sql}\n/* {hashlib.sha256(stamp.encode()).hexdigest()[:16]} */"
+
+
+UNREADABLE = (AssertionError, BufferError, LookupError, TypeError, ValueError, struct.error)
+
+
+@contextmanager
+def reading(connection: Any) -> Iterator[None]:
+    """Raise OutdatedSchemaCacheError where *connection* cannot read the rows, and end it.
+
+    asyncpg knows the types of a statement's columns from one connection of the server's. After a migration
+    the pooler may have prepared it on another one, with others.
+    """
+    try:
+        yield
+    except UNREADABLE as exc:
+        if not is_pooled(connection):
+            raise
+        connection.terminate()
+        raise asyncpg.OutdatedSchemaCacheError("the columns are of other types by now") from exc
 
 
 def pooler_fault(error: BaseException) -> DatabaseUnavailable | None:

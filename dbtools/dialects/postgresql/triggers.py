@@ -17,7 +17,12 @@ SCRIPT = r"""-- Tells dbtools of each change of the schema, at its COMMIT.
 --     drop function if exists public.dbtools_notify_schema();
 begin;
 
-create or replace function public.dbtools_notify_schema()
+drop event trigger if exists dbtools_changed;
+drop event trigger if exists dbtools_dropped;
+-- Somebody else's function would stay theirs to change, and would run as whoever migrates.
+drop function if exists public.dbtools_notify_schema();
+
+create function public.dbtools_notify_schema()
 returns event_trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -39,10 +44,7 @@ begin
 end
 $$;
 
-drop event trigger if exists dbtools_changed;
 create event trigger dbtools_changed on ddl_command_end execute function public.dbtools_notify_schema();
-
-drop event trigger if exists dbtools_dropped;
 create event trigger dbtools_dropped on sql_drop execute function public.dbtools_notify_schema();
 
 commit;

@@ -25,7 +25,7 @@ from dbtools.dialects.sqlite.guard import secure
 from dbtools.dialects.sqlite.inspection import LIST_FORMS
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
-from dbtools.dialects.sqlite.stamps import digest_of, identity_of, stamp_of, version_of
+from dbtools.dialects.sqlite.stamps import data_version_of, digest_of, identity_of, stamp_of, version_of
 from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.errors import (
     Busy,
@@ -149,6 +149,10 @@ class SqliteDriver:
         """Return whether the connection was given up before the call."""
         return isinstance(error, ConnectionLost)
 
+    def is_victim(self, error: Exception) -> bool:
+        """Return False: readers are never stopped for others."""
+        return False
+
     def is_stale(self, error: Exception) -> bool:
         """Return False: SQLite prepares stale statements again by itself."""
         return False
@@ -174,7 +178,7 @@ class File:
 
     location: Location
     identity: str
-    digests: dict[str, str] = field(default_factory=dict)  #: of the schema, by the versions that were seen
+    digests: dict[str, str] = field(default_factory=dict)  #: of the schema, by what was written last
 
 
 def _check(file: File) -> None:
@@ -198,10 +202,12 @@ def _confirm(connection: sqlite3.Connection, *, file: File, stamp: str) -> None:
     version, _, digest = stamp.partition(" ")
     if version_of(connection, file.identity) != version:
         raise SchemaChanged
-    if version not in file.digests:
+    # Who fills the file with another database writes to it, and may leave the count as it was.
+    written = f"{version} {data_version_of(connection)}"
+    if written not in file.digests:
         file.digests.clear()
-        file.digests[version] = digest_of(connection)
-    if file.digests[version] != digest:
+        file.digests[written] = digest_of(connection)
+    if file.digests[written] != digest:
         # SQLite knows another schema by the same count, and keeps what it has read of it.
         raise ConnectionLost
 

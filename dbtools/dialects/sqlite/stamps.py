@@ -26,6 +26,12 @@ def version_of(connection: sqlite3.Connection, identity: str) -> str:
     return f"{identity}.{version}"
 
 
+def data_version_of(connection: sqlite3.Connection) -> int:
+    """Return what differs on *connection* once any other one has written to the file."""
+    (version,) = connection.execute("pragma data_version").fetchone()
+    return int(version)
+
+
 def digest_of(connection: sqlite3.Connection) -> str:
     """Return a short name of the schema as it is written.
 
