@@ -114,14 +114,21 @@ def _json_or_text(text: str) -> object:
 
 def settings_for(target: str | None, role: str) -> "Settings":
     """Return the settings that *target* names, which must have *role*."""
-    from dbtools.config import roles_of, settings_of
-    from dbtools.errors import ConfigurationError, listing
+    from dbtools.config import settings_of
 
     settings = settings_of(target, Path.cwd())
+    check_role(settings, role)
+    return settings
+
+
+def check_role(settings: "Settings", role: str) -> None:
+    """Raise ConfigurationError where *settings* have no *role*."""
+    from dbtools.config import roles_of
+    from dbtools.errors import ConfigurationError, listing
+
     roles = [each.name for each in roles_of(settings)]
     if role not in roles:
         raise ConfigurationError(f"There is no role {role!r}.", hint=f"Roles: {listing(roles)}.")
-    return settings
 
 
 def with_toolbox(

@@ -14,11 +14,11 @@ import click
 from dbtools.cli.options import (
     ExampleCommand,
     caller_of,
+    check_role,
     claim_option,
     complaints,
     role_option,
     run,
-    settings_for,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,11 @@ def serve(
     if http is None and (workers > 1 or stateless):
         raise click.UsageError("--workers and --stateless go with --http.")
     with complaints():
-        settings = settings_for(target, role)
+        from dbtools.config import settings_of
+
+        settings = settings_of(target, Path.cwd())
+        if http is None or not settings.auth:
+            check_role(settings, role)
         caller, operator = caller_of(settings, role, claim), _Operator(target)
         if http is None:
             from dbtools.server import serve_stdio

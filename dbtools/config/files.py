@@ -56,6 +56,9 @@ def is_file(path: Path) -> bool:
 
 def load(path: Path) -> Settings:
     """Return the settings in the file at *path*, or raise ConfigurationError."""
+    if path.exists() and not is_file(path):
+        # To read a pipe would be to wait for whoever writes.
+        raise errors.ConfigurationError(f"{path.name}: this is no regular file.")
     try:
         text = path.read_text(encoding="utf-8")
         content = tomllib.loads(text)

@@ -1,7 +1,7 @@
 """What serves a database: settings in, a toolbox out, with what may change of what it was made from."""
 
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -116,6 +116,7 @@ def _observed(current: Current, database: Database) -> Iterator[Observed]:
     """Yield what may change while *database* is served with the *current* settings."""
     yield Observed(name=DATABASE, open=database.watcher, interval=database.interval)
     settings = current.settings
+    url = settings.registry.url or settings.database.url
     if settings.path:
 
         @asynccontextmanager
@@ -123,17 +124,22 @@ def _observed(current: Current, database: Database) -> Iterator[Observed]:
             yield partial(anyio.to_thread.run_sync, current.stamp)
 
         yield Observed(name=FILES, open=look_at_files, interval=FILES_INTERVAL)
-    url = registry_url(settings)
-    if url:
+    if settings.path or registry_url(settings):
         dialect = dialect_of(url)
 
         @asynccontextmanager
         async def look_at_registry(heard: Callable[[], None]) -> AsyncIterator[Look]:
-            async with dialect.registry_watcher(url, heard) as look:
+            async with AsyncExitStack() as stack:
+                look: Look | None = None
 
                 async def look_where_it_counts() -> Hashable:
-                    # With roles that have come meanwhile it may count no more.
-                    return await look() if registry_url(current.settings) == url else None
+                    # With roles, which may come and go, one that nobody has named does not.
+                    nonlocal look
+                    if registry_url(current.settings) != url:
+                        return None
+                    if look is None:
+                        look = await stack.enter_async_context(dialect.registry_watcher(url, heard))
+                    return await look()
 
                 yield look_where_it_counts
 

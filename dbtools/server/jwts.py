@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,8 +111,12 @@ def _fetch(place: str) -> bytes:
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
         raise ValueError("not https")
     opener = urllib.request.build_opener(_NoRedirects)
-    with opener.open(place, timeout=PATIENCE) as answer:
-        content: bytes = answer.read(LARGEST + 1)
+    try:
+        with opener.open(place, timeout=PATIENCE) as answer:
+            content: bytes = answer.read(LARGEST + 1)
+    except urllib.error.HTTPError as exc:
+        exc.close()
+        raise
     if len(content) > LARGEST:
         raise ValueError("too large")
     return content

@@ -14,9 +14,11 @@ import asyncpg
 import pytest
 
 from dbtools.config import load, open_toolbox
+from dbtools.dialects.postgresql import driver
 from dbtools.dialects.postgresql.reading import Reader
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
+from dbtools.registry.upgrading import upgrade
 from tests.database.poolers import proxy
 from tests.postgresql_server import PostgresqlServer, free_port
 
@@ -26,8 +28,10 @@ insert into stays values (1, '1 day 2 hours', '2024-03-05 12:00:00+01', '\\x00ff
 """
 QUERY = "-- name: spans\n-- description: Spans.\nselect span, size from stays"
 ROW = [1, "P1DT2H", "2024-03-05T11:00:00Z", "AP8=", "7"]
-SETTINGS = "select current_setting(n) from unnest(array['lock_timeout', 'search_path', 'intervalstyle']) as n"
-NOTHING_SET = ["0", '"$user", public', "postgres"]
+SETTINGS = (
+    "select current_setting(n) from unnest(array['lock_timeout', 'search_path', 'intervalstyle', 'jit']) as n"
+)
+NOTHING_SET = ["0", '"$user", public', "postgres", "on"]
 RETYPED = "alter table stays alter size type integer using size::integer"
 
 
@@ -62,11 +66,41 @@ async def test_each_transaction_sets_what_it_needs_and_leaves_nothing(
         assert await _answers(pooled, tmp_path) == ([ROW], [["P1DT2H", "7"]], NOTHING_SET)
 
 
+async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, failed = driver._records, [0]
+
+    async def fail_first(*arguments: Any) -> Any:
+        failed[0] += 1
+        if failed[0] == 1:
+            raise AssertionError("insufficient data in buffer")
+        return await records(*arguments)
+
+    monkeypatch.setattr(driver, "_records", fail_first)
+    async with proxy(url, refuses=True) as pooled:
+        rows, _, _ = await _answers(pooled, tmp_path)
+
+    assert (rows, failed[0]) == ([ROW], 3)
+
+
+async def test_failed_upgrade_leaves_nothing_set(pgbouncer: Callable[..., Any], url: str) -> None:
+    async with pgbouncer(url, default_pool_size="1") as pooled:
+        connection = await asyncpg.connect(pooled)
+        await connection.execute("create schema dbtools; create table dbtools.dbtools_query (id integer)")
+        with pytest.raises(Exception, match="exists"):
+            await anyio.to_thread.run_sync(upgrade, pooled)
+        kept = [value for (value,) in await connection.fetch(SETTINGS)]
+        await connection.close()
+
+    assert kept == NOTHING_SET
+
+
 async def test_what_is_set_once_holds_where_no_pooler_is(url: str, tmp_path: Path) -> None:
     rows, spans, kept = await _answers(url, tmp_path)
 
     assert (rows, spans) == ([ROW], [["P1DT2H", "7"]])
-    assert kept == ["5s", "public", "iso_8601"]
+    assert kept == ["5003ms", "public", "iso_8601", "on"]
 
 
 async def test_pooler_that_lends_connections_for_transactions(

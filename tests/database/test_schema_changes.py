@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
+from dbtools.dialects.postgresql.driver import PostgresqlDriver
 from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
 from tests.database.shop import Shop
@@ -141,3 +144,70 @@ def test_query_of_a_login_that_may_make_no_view_answers_of_the_new_schema(
             postgresql_server.execute(TYPE["postgresql"], url=url)
 
             assert shop.rows("sizes") == [[7]]
+
+
+def test_query_reads_what_its_names_mean_since_another_schema_is_there(
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+    postgresql_server: PostgresqlServer,
+    portal: BlockingPortal,
+    tmp_path: Path,
+) -> None:
+    with postgresql_database(DDL) as url:
+        path = f"alter database {url.rpartition('/')[2]} set search_path = app, public"
+        postgresql_server.execute(path, url=url)
+        with open_query_shop(url, tmp_path, {"sizes.sql": QUERY}, "", portal) as shop:
+            before = shop.rows("sizes")
+            shop.bare.execute("create schema app; create table app.things (id integer, size integer)")
+            shop.bare.execute("insert into app.things values (1, 8)")
+            shop.refresh()
+            after = shop.rows("sizes")
+
+    assert (before, after) == ([["7"]], [[8]])
+
+
+def test_filter_follows_the_type_of_what_its_claim_is_compared_with(
+    dialect: str, serve_queries: ServeQueries
+) -> None:
+    rest = (
+        '[roles.some]\ntables.things = { where = "size = :claims.size" }\n[policy.claims]\nsize = "integer"\n'
+    )
+    with serve_queries(dialect, DDL, {}, rest) as shop:
+        before = shop.rows("list_things", {"columns": ["id"]}, role="some", size=7)
+        shop.bare.execute(TYPE[dialect])
+        shop.refresh()
+        after = shop.rows("list_things", {"columns": ["id"]}, role="some", size=7)
+
+    assert (before, after) == ([[1]], [[1]])
+
+
+def test_statement_that_is_stopped_to_end_a_deadlock_is_run_again(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch, stopped = PostgresqlDriver.fetch, [0]
+
+    async def stop_first(self: PostgresqlDriver, *arguments: Any, **named: Any) -> Any:
+        stopped[0] += 1
+        if stopped[0] < 3:
+            raise asyncpg.DeadlockDetectedError("deadlock detected")
+        return await fetch(self, *arguments, **named)
+
+    monkeypatch.setattr(PostgresqlDriver, "fetch", stop_first)
+    with serve("postgresql", DDL) as shop:
+        assert (_cell(shop, "list"), stopped[0]) == ("7", 3)
+
+
+def test_file_that_is_overwritten_shows_nothing_that_is_hidden(
+    sqlite_database: Callable[[str], Path], serve_queries: ServeQueries
+) -> None:
+    shown = "create table a (v text); insert into a values ('seen');"
+    hidden = "create table b (v text); insert into b values ('hidden');"
+    other = sqlite_database(f"{hidden} {shown} update a set v = 'new';")
+    rest = "[roles.some]\ntables.a = true\n"
+    with serve_queries("sqlite", f"{shown} {hidden}", {}, rest) as shop:
+        before = shop.rows("list_a", {}, role="some")
+        place = Path(shop.database.url.removeprefix("sqlite:///"))
+        with place.open("r+b") as file:
+            file.write(other.read_bytes())
+        after = shop.rows("list_a", {}, role="some")
+
+    assert (before, after) == ([["seen"]], [["new"]])

@@ -1,10 +1,13 @@
-"""What a PostgreSQL database tells by itself of changes: by event triggers, and by migrations of Alembic."""
+"""What a PostgreSQL database tells of changes: by event triggers, by migrations of Alembic, or when asked."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import asyncpg
@@ -14,14 +17,20 @@ from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from dbtools.alembic import notify
+from dbtools.config import Served, Settings, open_served
 from dbtools.dialects import dialect_of
+from dbtools.dialects.postgresql.fingerprint import FINGERPRINT, fingerprint
 from dbtools.dialects.postgresql.watching import listen
 from dbtools.dialects.watched import Look
 from dbtools.registry import add
 from dbtools.registry.upgrading import upgrade
+from dbtools.snapshot import DATABASE, Snapshot
+from dbtools.watch import Observed, Watch
+from tests.database.postgresql_catalog import connected
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run
 
+STORM = "select pg_notify('dbtools_schema', n::text) from generate_series(1, 500) as n"
 DDL = "create table customers (id integer primary key, name text); insert into customers values (1, 'Ada');"
 
 
@@ -182,3 +191,165 @@ async def test_change_of_the_registry_tells_every_server(url: str) -> None:
         await add(url, {"one": "-- name: one\n-- description: One.\nselect 1 as one\n"})
 
         assert (before, await ear.heard()) == (0, 1)
+
+
+@pytest.fixture
+async def served(url: str) -> AsyncIterator[Served]:
+    """Give what serves the database."""
+    served = open_served(Settings.model_validate({"database": {"url": url}}))
+    yield served
+    await served.database.close()
+
+
+async def test_storm_of_notifications_leads_to_looks_alone(
+    served: Served, url: str, postgresql_server: PostgresqlServer
+) -> None:
+    looked, changed = anyio.Semaphore(0), anyio.Event()
+    refreshed: list[Snapshot] = []
+
+    @asynccontextmanager
+    async def watcher(heard: Callable[[], None]) -> AsyncIterator[Look]:
+        async with served.database.watcher(heard) as look:
+
+            async def counted() -> Hashable:
+                found = await look()
+                looked.release()
+                return found
+
+            yield counted
+
+    def note(snapshot: Snapshot, _: object) -> None:
+        refreshed.append(snapshot)
+        changed.set()
+
+    served.toolbox.subscribe(note)
+    observed = Observed(name=DATABASE, open=watcher, interval=600)
+    async with anyio.create_task_group() as group:
+        group.start_soon(Watch(served.toolbox, [observed], print).run)
+        with anyio.fail_after(20):
+            await looked.acquire()
+            for sql in (*[STORM] * 5, "comment on table customers is 'Who buys'; notify dbtools_schema"):
+                await anyio.to_thread.run_sync(partial(postgresql_server.execute, sql, url=url))
+                await looked.acquire()
+            await changed.wait()
+        group.cancel_scope.cancel()
+
+    assert [each.catalog.tables[0].comment for each in refreshed] == ["Who buys"]
+
+
+@pytest.fixture
+def logins(
+    url: str, postgresql_login: Callable[[str, str], AbstractContextManager[str]]
+) -> Iterator[Mapping[str, str]]:
+    """Give the URLs of two roles, of one that is a member of the first, and of another one."""
+    with ExitStack() as stack:
+        urls = {
+            each: stack.enter_context(postgresql_login(url, "select")) for each in ("staff", "board", "bo")
+        }
+        grant = f"grant {_name(urls['staff'])} to {{}}"
+        yield {**urls, "ada": stack.enter_context(postgresql_login(url, grant))}
+
+
+def _name(url: str) -> str:
+    return str(urlsplit(url).username)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hand:
+    """Changes a database with a view and some rows, and has a login look at it."""
+
+    url: str
+    server: PostgresqlServer
+    logins: Mapping[str, str]
+
+    def execute(self, sql: str) -> None:
+        """Run *sql*, in which roles are named in braces."""
+        names = {each: _name(login) for each, login in self.logins.items()}
+        self.server.execute(sql.format(**names), url=self.url)
+
+    async def fingerprints(self, sql: str) -> tuple[Hashable, Hashable]:
+        """Return what ada sees before and after *sql*, on connections that remember nothing."""
+        first = await self._fingerprint()
+        await anyio.to_thread.run_sync(self.execute, sql)
+        return first, await self._fingerprint()
+
+    async def _fingerprint(self) -> Hashable:
+        ada = self.logins["ada"]
+        async with dialect_of(ada).watcher(ada, lambda: None) as look:
+            return await look()
+
+
+@pytest.fixture
+def hand(url: str, postgresql_server: PostgresqlServer, logins: Mapping[str, str]) -> Hand:
+    """Give a hand, where there is something to vacuum."""
+    hand = Hand(url=url, server=postgresql_server, logins=logins)
+    hand.execute("create table passing (a integer, b integer)")
+    hand.execute("create view names as select name from customers; drop table passing")
+    hand.execute("insert into customers select n, 'Bo' from generate_series(2, 999) as n")
+    return hand
+
+
+@pytest.mark.parametrize(
+    ("sql", "since"),
+    [
+        pytest.param("grant {board} to {ada}", 13, id="membership"),
+        pytest.param("grant {board} to {staff}", 13, id="membership of a role that it is a member of"),
+        pytest.param("revoke {staff} from {ada}", 13, id="end of a membership"),
+        pytest.param("grant {staff} to {ada} with admin option", 13, id="administration"),
+        pytest.param("grant {staff} to {ada} with inherit false", 16, id="inheritance"),
+        pytest.param("alter view names set (security_barrier = true)", 13, id="barrier"),
+        pytest.param("alter view names set (security_invoker = true)", 15, id="invoker"),
+    ],
+)
+async def test_fingerprint_changes_with_memberships_and_options_of_views(
+    sql: str, since: int, hand: Hand
+) -> None:
+    if hand.server.version < since:
+        pytest.skip(f"of PostgreSQL {since}")
+    before, after = await hand.fingerprints(sql)
+
+    assert after != before
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "analyze",
+        "vacuum",
+        "vacuum (freeze, analyze)",
+        "vacuum full customers",
+        "vacuum full pg_catalog.pg_attribute",
+        "grant {board} to {bo}",
+    ],
+)
+async def test_fingerprint_stays_with_what_changes_no_schema(sql: str, hand: Hand) -> None:
+    before, after = await hand.fingerprints(sql)
+
+    assert after == before
+
+
+class Asked:
+    """A connection that counts how often the whole fingerprint is asked for, as if in recovery or not."""
+
+    def __init__(self, connection: Any, recovers: str) -> None:
+        self.number = 0
+        self._connection = connection
+        self._recovers = recovers
+
+    async def fetchval(self, sql: str) -> object:
+        """Return what the server answers."""
+        self.number += sql == FINGERPRINT
+        return await self._connection.fetchval(sql.replace("pg_catalog.pg_is_in_recovery()", self._recovers))
+
+
+@pytest.mark.parametrize(
+    ("recovers", "number"), [pytest.param("false", 1, id="primary"), pytest.param("true", 3, id="standby")]
+)
+async def test_standby_is_asked_for_all_at_each_look(recovers: str, number: int, url: str) -> None:
+    # Others that write to the server meanwhile are not seen.
+    async with connected(url) as connection, connection.transaction(isolation="repeatable_read"):
+        asked = Asked(connection, recovers)
+        found = {await fingerprint(asked) for _ in range(3)}
+
+    assert len(found) == 1
+    assert asked.number == number

@@ -1,12 +1,16 @@
 """Settings while their files change: only what is whole and can be used comes into force."""
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import pytest
 
-from dbtools.config import load
+from dbtools.config import ToolsSection, load
 from dbtools.config.current import Current
+from dbtools.tools import Surface
 
 WHOLE = """
 [database]
@@ -98,9 +102,65 @@ def test_file_that_cannot_be_used_changes_nothing(
     assert current.findings == ()
 
 
-def test_what_a_server_reads_once_is_told(current: Current, path: Path) -> None:
-    _write(path, WHOLE.replace("shop.db", "other.db"))
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        pytest.param("shop.db", "other.db", "[database] url", id="database"),
+        pytest.param(
+            "[queries]", 'description = "A shop."\n[queries]', "[database] description", id="description"
+        ),
+        pytest.param(
+            "[queries]", '[limits]\nstorage = "redis://shop"\n[queries]', "[limits] storage", id="storage"
+        ),
+        pytest.param("[queries]", '[registry]\nurl = "kept.db"\n[queries]', "[registry] url", id="registry"),
+        pytest.param("[queries]", '[log]\nfile = "calls.log"\n[queries]', "[log]", id="log"),
+        pytest.param("[queries]", "[server]\nstrict = true\n[queries]", "[server]", id="server"),
+    ],
+)
+def test_what_a_server_reads_once_is_told_and_the_rest_is_in_force(
+    old: str, new: str, place: str, current: Current, path: Path
+) -> None:
+    generic = {"tools": ToolsSection(style=Surface.GENERIC)}
+    expected = current.settings.model_copy(update=generic)
+    _write(path, WHOLE.replace(old, new) + '[tools]\nstyle = "generic"\n')
     current.read()
 
-    assert current.settings.database.url.endswith("/shop.db")
+    assert current.settings.model_dump() == expected.model_dump()
     assert [each.code for each in current.findings] == ["next_start"]
+    assert current.findings[0].message == f"{place}: this is in force after the next start."
+
+
+@pytest.fixture
+def pipe(path: Path) -> Iterator[Path]:
+    """Give a pipe among the queries, to which nobody writes."""
+    pipe = path.parent / "queries" / "pipe.sql"
+    os.mkfifo(pipe)
+    yield pipe
+    # Whoever reads from it is let go.
+    with suppress(OSError):
+        end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        pipe.unlink()
+        os.close(end)
+
+
+async def test_pipe_among_the_queries_holds_up_nobody(current: Current, pipe: Path) -> None:
+    _write(pipe.with_name("mine.sql"), "select id from people")
+    pipe.with_name("link.sql").symlink_to(pipe)
+
+    with anyio.fail_after(5):
+        await anyio.to_thread.run_sync(current.read, abandon_on_cancel=True)
+
+    assert [query.name for query in current.written.queries] == ["mine"]
+    assert current.findings == current.written.findings == ()
+
+
+async def test_pipe_in_place_of_the_configuration_changes_nothing(current: Current, path: Path) -> None:
+    before = current.settings
+    path.unlink()
+    os.mkfifo(path)
+
+    with anyio.fail_after(5):
+        await anyio.to_thread.run_sync(current.read, abandon_on_cancel=True)
+
+    assert current.settings == before
+    assert ["no regular file" in str(each) for each in current.findings] == [True]

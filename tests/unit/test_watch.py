@@ -1,6 +1,8 @@
 """Watching: what is noticed leads to a refresh, what fails is told once, and all stays as it was."""
 
-from collections.abc import AsyncIterator, Callable, Hashable
+import asyncio
+import selectors
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -45,6 +47,7 @@ class World:
     looks: list[Hashable | errors.DbtoolsError] = field(default_factory=list)  #: then: of the current catalog
     read: int = 0
     opened: int = 0
+    looked: int = 0
     told: list[str] = field(default_factory=list)
     hear: Callable[[], None] = lambda: None
     held: anyio.Event | None = None  #: what a refresh waits for
@@ -70,6 +73,7 @@ class World:
 
     async def look(self) -> Hashable:
         """Return the next stamp."""
+        self.looked += 1
         await self._tell_all()
         found = self.looks.pop(0) if self.looks else getattr(self.now, "stamp", "broken")
         if isinstance(found, errors.DbtoolsError):
@@ -147,6 +151,19 @@ async def test_what_is_heard_during_a_refresh_leads_to_another(world: World) -> 
         assert world.read == 4
 
 
+async def test_storm_of_what_is_heard_leads_to_looks_alone(world: World) -> None:
+    async with _watched(world, interval=60):
+        await world.until(lambda: world.looked == 1)
+        for number in range(2, 22):
+            for _ in range(100):
+                world.hear()
+            await world.until(lambda number=number: world.looked == number)  # type: ignore[misc]
+            await anyio.wait_all_tasks_blocked()
+
+        assert world.looked == 21
+        assert world.read == 1
+
+
 async def test_refresh_that_fails_keeps_what_was_and_is_told_once(world: World) -> None:
     async with _watched(world, interval=60) as toolbox:
         await world.until(lambda: world.opened == 1)
@@ -183,3 +200,71 @@ async def test_warning_that_is_new_is_told(world: World) -> None:
         await world.until(lambda: bool(world.told))
 
     assert world.told == ["table x is left out."]
+
+
+class Leaps(selectors.SelectSelector):
+    """Waits for nobody: time leaps to what is due next."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready, or let the time of *timeout* be over."""
+        ready = super().select(timeout and 0)
+        if not ready and timeout:
+            self.now += timeout
+        return ready
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """A loop whose time leaps."""
+
+    def __init__(self) -> None:
+        self._leaps = Leaps()
+        super().__init__(self._leaps)
+
+    def time(self) -> float:
+        """Return the seconds that have been leaped over."""
+        return self._leaps.now
+
+
+@dataclass
+class Slow(World):
+    """A database that never changes, and takes its time to say so."""
+
+    lasting: Sequence[float] = ()  #: seconds of each look
+    began: list[float] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
+
+    async def look(self) -> Hashable:
+        """Return the same stamp after a while, and at last none."""
+        self.began.append(anyio.current_time())
+        await self._tell_all()
+        if len(self.began) > len(self.lasting):
+            await anyio.sleep_forever()
+        await anyio.sleep(self.lasting[len(self.ended)])
+        self.ended.append(anyio.current_time())
+        return FIRST.stamp
+
+
+async def _pauses(interval: float, lasting: Sequence[float]) -> list[float]:
+    """Return the seconds that a watch pauses after each look, which take so many."""
+    world = Slow(lasting=lasting)
+    with anyio.fail_after(10_000_000):
+        async with _watched(world, interval), world.news:
+            while len(world.began) <= len(lasting):
+                await world.news.wait()
+    return [began - ended for ended, began in zip(world.ended, world.began[1:], strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("lasting", "pauses"),
+    [
+        pytest.param((0, 0, 0, 0), [10, 10, 10, 10], id="quick"),
+        pytest.param((0.25, 0.25, 0.25, 0.25), [10, 10, 25, 25], id="slow"),
+        pytest.param((1, 1, 1, 1), [10, 10, 30, 30], id="slower"),
+        pytest.param((1_000, 1_000, 1_000, 1_000), [10, 10, 30, 30], id="slowest"),
+        pytest.param((1, 0, 1, 1, 1), [10, 10, 10, 10, 30], id="one is quick"),
+    ],
+)
+def test_pause_grows_with_the_looks_to_three_intervals(lasting: Sequence[float], pauses: list[float]) -> None:
+    assert anyio.run(_pauses, 10, lasting, backend_options={"loop_factory": Clock}) == pauses

@@ -1,0 +1,130 @@
+"""A configuration that changes while its database is served: what counts then, and what is listed."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from dbtools.config import load, open_served
+from dbtools.config.served import FILES, REGISTRY
+from dbtools.dialects.watched import Look
+from dbtools.registry import add
+from dbtools.registry.upgrading import upgrade
+
+DDL = "create table thing (id integer primary key, name text);"
+ROLES = '[roles.default]\ntables."*" = true\nqueries = ["*"]\n'
+
+
+@pytest.fixture
+def url(
+    dialect: str, sqlite_database: Callable[[str], Path], request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """Give a database, on each dialect."""
+    if dialect == "sqlite":
+        yield f"sqlite:///{sqlite_database(DDL)}"
+        return
+    database: Callable[[str], AbstractContextManager[str]] = request.getfixturevalue("postgresql_database")
+    with database(DDL) as url:
+        yield url
+
+
+class Configured:
+    """A configuration, and what serves its database."""
+
+    def __init__(self, path: Path, url: str, rest: str) -> None:
+        self._path = path
+        self._url = url
+        self.write(rest)
+        self.served = open_served(load(path))
+
+    def write(self, rest: str) -> None:
+        """Write the configuration, of which *rest* is the rest, as somebody did an hour ago."""
+        self._path.write_text(f'[database]\nurl = "{self._url}"\n{rest}')
+        then = self._path.stat().st_mtime - 3600
+        os.utime(self._path, (then, then))
+
+    async def refresh(self) -> None:
+        """Have what is written come into force."""
+        await self.served.toolbox.refresh()
+
+    async def listed(self) -> list[str]:
+        """Return the names of the tools."""
+        return [each.name for each in await self.served.toolbox.list("default")]
+
+    async def stamp(self, name: str) -> Hashable:
+        """Return the stamp of this *name* that is in force."""
+        return (await self.served.toolbox.snapshot()).stamps[name]
+
+
+@asynccontextmanager
+async def _configured(path: Path, url: str, rest: str, name: str) -> AsyncIterator[tuple[Configured, Look]]:
+    """Give the configuration at *path*, and what looks at what is observed by this *name*."""
+    configured = Configured(path, url, rest)
+    (observed,) = (each for each in configured.served.observed if each.name == name)
+    try:
+        async with observed.open(lambda: None) as look:
+            yield configured, look
+    finally:
+        await configured.served.database.close()
+
+
+@pytest.fixture
+async def registry(url: str) -> str:
+    """Give the URL of a database with a registry that has a query."""
+    await anyio.to_thread.run_sync(upgrade, url)
+    await add(url, {"one": "-- name: one\n-- description: One.\nselect 1 as one\n"})
+    return url
+
+
+@pytest.mark.parametrize("written", [("", ROLES, ""), (ROLES, "", ROLES)], ids=["without", "with"])
+async def test_registry_that_is_not_named_counts_while_there_are_no_roles(
+    written: tuple[str, ...], registry: str, tmp_path: Path
+) -> None:
+    stamps: list[Hashable] = []
+    path = tmp_path / "dbtools.toml"
+    async with _configured(path, registry, written[0], REGISTRY) as (configured, look):
+        for rest in written:
+            configured.write(rest)
+            await configured.refresh()
+            stamps.append(await look())
+
+            assert await configured.stamp(REGISTRY) == stamps[-1]
+            assert ("one" in await configured.listed()) is (rest == "")
+
+    assert [stamp is not None for stamp in stamps] == [rest == "" for rest in written]
+    assert stamps[0] == stamps[2]
+
+
+async def test_registry_that_is_named_counts_with_roles_as_well(registry: str, tmp_path: Path) -> None:
+    named = f'[registry]\nurl = "{registry}"\n'
+    async with _configured(tmp_path / "dbtools.toml", registry, named, REGISTRY) as (configured, look):
+        await configured.refresh()
+        before = await look()
+        configured.write(named + ROLES)
+        await configured.refresh()
+        after = await look()
+
+        assert before is not None
+        assert after == before == await configured.stamp(REGISTRY)
+        assert "one" in await configured.listed()
+
+
+async def test_style_of_tools_that_changes_is_in_force(url: str, tmp_path: Path) -> None:
+    listed: list[list[str]] = []
+    typed, generic = (f'[tools]\nstyle = "{style}"\n' for style in ("typed", "generic"))
+    async with _configured(tmp_path / "dbtools.toml", url, typed, FILES) as (configured, look):
+        listed.append(await configured.listed())
+        for style in (generic, typed):
+            configured.write(style)
+            assert await look() != await configured.stamp(FILES)
+
+            await configured.refresh()
+            assert await look() == await configured.stamp(FILES)
+            listed.append(await configured.listed())
+
+    before, changed, after = listed
+    assert before == after == ["describe_tables", "aggregate_rows", "list_thing", "get_thing"]
+    assert changed == ["list_tables", "describe_tables", "list_rows", "get_row", "aggregate_rows"]

@@ -1,0 +1,106 @@
+"""Calls that are out of date: they wait for what is new, no longer than they may, and end no refresh."""
+
+from dataclasses import dataclass, field, replace
+
+import anyio
+import pytest
+
+from dbtools import errors
+from dbtools.catalog import Catalog
+from dbtools.policy import Caller, Limits, Role
+from dbtools.results import Answer, ResultSet
+from dbtools.snapshot import Manner
+from dbtools.statement import Statement
+from dbtools.toolbox import Toolbox
+from tests.unit.shop import SALE
+
+HASTY, PATIENT = (
+    Role(name="hasty", limits=Limits(timeout=0.01)),
+    Role(name="patient", limits=Limits(timeout=60)),
+)
+FIRST = Catalog(tables=(SALE,), stamp="1")
+
+
+@dataclass
+class Changed:
+    """A database that has changed since its first reading; each later one waits to be let go on."""
+
+    read: int = 0
+    go_on: anyio.Event = field(default_factory=anyio.Event)
+    answered: list[str] = field(default_factory=list)  #: the stamps of statements
+
+    async def introspect(self) -> Catalog:
+        """Return a catalog with the number of the reading as its stamp."""
+        self.read += 1
+        found = replace(FIRST, stamp=str(self.read))
+        if self.read > 1:
+            await self.go_on.wait()
+        return found
+
+    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+        """Answer with a row, on whatever is not as of the first reading."""
+        if statement.stamp == FIRST.stamp:
+            raise errors.SchemaChanged
+        self.answered.append(statement.stamp)
+        return ResultSet(outputs=statement.shape.outputs, rows=(("2024-03-05", "1.10"),))
+
+    async def confirm(self, stamp: str) -> None:
+        """Confirm."""
+
+    async def is_current(self, stamp: str) -> bool:
+        """Take all but the first schema for the current one."""
+        return stamp != FIRST.stamp
+
+
+@pytest.fixture
+async def changed() -> Changed:
+    """Give a database that has changed."""
+    return Changed()
+
+
+@pytest.fixture
+async def toolbox(changed: Changed) -> Toolbox:
+    """Give its tools, as they were before."""
+    toolbox = Toolbox(changed.introspect, changed, roles=(HASTY, PATIENT), manner=Manner())
+    await toolbox.snapshot()
+    return toolbox
+
+
+async def _call(toolbox: Toolbox, role: Role) -> Answer:
+    return await toolbox.call(Caller(role=role.name), "list_sale", {})
+
+
+async def test_call_waits_for_a_refresh_no_longer_than_it_may_and_others_get_it(
+    changed: Changed, toolbox: Toolbox
+) -> None:
+    asked = anyio.Event()
+    toolbox.watched(asked.set)
+
+    async def refresh() -> None:
+        await asked.wait()
+        await toolbox.refresh()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(refresh)
+            with pytest.raises(errors.SchemaChanged):
+                await _call(toolbox, HASTY)
+            group.start_soon(_call, toolbox, PATIENT)
+            await anyio.wait_all_tasks_blocked()
+            before = [*changed.answered]
+            changed.go_on.set()
+
+    assert (before, changed.answered) == ([], ["2"])
+    assert changed.read == 2
+
+
+async def test_call_that_refreshes_by_itself_waits_no_longer_and_another_one_does_it(
+    changed: Changed, toolbox: Toolbox
+) -> None:
+    with anyio.fail_after(5):
+        with pytest.raises(errors.SchemaChanged):
+            await _call(toolbox, HASTY)
+        changed.go_on.set()
+        await _call(toolbox, PATIENT)
+
+    assert changed.answered == ["3"]
