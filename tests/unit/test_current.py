@@ -10,6 +10,7 @@ import pytest
 
 from dbtools.config import ToolsSection, load
 from dbtools.config.current import Current
+from dbtools.errors import ConfigurationError
 from dbtools.tools import Surface
 
 WHOLE = """
@@ -154,13 +155,6 @@ async def test_pipe_among_the_queries_holds_up_nobody(current: Current, pipe: Pa
     assert current.findings == current.written.findings == ()
 
 
-async def test_pipe_in_place_of_the_configuration_changes_nothing(current: Current, path: Path) -> None:
-    before = current.settings
-    path.unlink()
-    os.mkfifo(path)
-
-    with anyio.fail_after(5):
-        await anyio.to_thread.run_sync(current.read, abandon_on_cancel=True)
-
-    assert current.settings == before
-    assert ["no regular file" in str(each) for each in current.findings] == [True]
+async def test_pipe_is_no_configuration(pipe: Path) -> None:
+    with anyio.fail_after(5), pytest.raises(ConfigurationError, match="no regular file"):
+        await anyio.to_thread.run_sync(load, pipe, abandon_on_cancel=True)
