@@ -212,4 +212,4 @@ async def test_statements_of_an_upgrade_end_in_time(postgresql_url: str) -> None
         timeouts = (await connection.execute(sa.text(shown))).one()
     await engine.dispose()
 
-    assert tuple(timeouts) == ("1min", "5s")
+    assert tuple(timeouts) == ("1min", "5003ms")

@@ -64,7 +64,6 @@ def run(*words: str) -> Result:
         pytest.param("broken.toml", "broken.toml", id="not TOML"),
         pytest.param("unknown.toml", "colour", id="unknown key"),
         pytest.param("unset.toml", "DBTOOLS_TEST_UNSET", id="unset variable"),
-        pytest.param("table.toml", "person", id="unknown table in the configuration"),
     ],
 )
 def test_target_that_cannot_be_served_ends_with_2(folder: Path, command: str, target: str, said: str) -> None:
@@ -88,7 +87,6 @@ def assert_one_complaint(stderr: str, said: str) -> None:
     [
         pytest.param("missing.toml", "missing.toml", id="no such configuration"),
         pytest.param("text.db", "not a SQLite database", id="not a database"),
-        pytest.param("table.toml", "person", id="unknown table in the configuration"),
         pytest.param(NOWHERE, "cannot be reached", id="unreachable"),
     ],
 )
@@ -310,6 +308,7 @@ def test_schema_describes_configurations(folder: Path) -> None:
 
 COMMANDS = (
     *("serve", "tools", "call", "explain", "check", "schema", "log", "grants", "query", "registry", "watch"),
+    "token",
 )
 
 
@@ -358,3 +357,14 @@ def test_postgresql_is_a_target(postgresql_database: PostgresqlDatabase) -> None
     assert json.loads(called.stdout)["rows"] == []
     assert (missing.exit_code, missing.stdout) == (2, "")
     assert missing.stderr.count("\n") == 1
+
+
+def test_unknown_table_in_the_configuration_is_told_with_its_line(folder: Path) -> None:
+    checked = run("check", "table.toml")
+    called = run("call", "table.toml", "list_person", "limit=1")
+
+    assert checked.exit_code == 1
+    assert "table.toml:3: error: [tables]: 'persons' is no table of the database. Did you mean person?" in (
+        checked.stdout
+    )
+    assert called.exit_code == 0

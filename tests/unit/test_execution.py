@@ -63,6 +63,10 @@ class Failing:
         """Return whether the connection is lost: it never is."""
         return False
 
+    def is_victim(self, error: Exception) -> bool:
+        """Return whether the statement had to make way: it never has."""
+        return False
+
     def is_stale(self, error: Exception) -> bool:
         """Return whether the statement is stale: it never is."""
         return False

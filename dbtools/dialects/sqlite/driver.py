@@ -172,13 +172,14 @@ def _ways(plan: Plan) -> Iterator[tuple[Plan, Callable[..., Job]]]:
         yield giant, partial(GiantJob, table=shape.table)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class File:
     """What a connection has opened."""
 
     location: Location
     identity: str
-    digests: dict[str, str] = field(default_factory=dict)  #: of the schema, by what was written last
+    digests: dict[str, str] = field(default_factory=dict)  #: of the schema, by the version that was seen
+    written: int = 0  #: what `data_version_of` was then
 
 
 def _check(file: File) -> None:
@@ -203,12 +204,15 @@ def _confirm(connection: sqlite3.Connection, *, file: File, stamp: str) -> None:
     if version_of(connection, file.identity) != version:
         raise SchemaChanged
     # Who fills the file with another database writes to it, and may leave the count as it was.
-    written = f"{version} {data_version_of(connection)}"
-    if written not in file.digests:
-        file.digests.clear()
-        file.digests[written] = digest_of(connection)
-    if file.digests[written] != digest:
-        # SQLite knows another schema by the same count, and keeps what it has read of it.
+    written = data_version_of(connection)
+    if version not in file.digests or written != file.written:
+        now = digest_of(connection)
+        known = file.digests.get(version, now)
+        file.digests, file.written = {version: now}, written
+        if known != now:
+            # SQLite knows another schema by the same count, and keeps what it has read of it.
+            raise ConnectionLost
+    if file.digests[version] != digest:
         raise ConnectionLost
 
 
