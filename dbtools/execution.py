@@ -13,6 +13,7 @@ from dbtools.masks import masked_rows
 from dbtools.policy import Limits, SessionSetting
 from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape, Statement, argument
+from dbtools.telemetry import WAIT, statement_span
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Fetched, Plan
@@ -121,22 +122,34 @@ class Execution:
         plan = self._plan(driver, statement.shape)
         values = values_of(plan, statement)
         session = session_of(statement)
-        async with self._database.connection() as connection:
-            return await driver.fetch(
-                connection,
-                plan,
-                values,
-                limit=statement.limit,
-                timeout=limits.timeout,
-                session=session,
-                stamp=statement.stamp,
-                versions=statement.shape.versions,
-            )
+        began = anyio.current_time()
+        with statement_span(plan.sql, _named(statement.shape)) as span:
+            async with self._database.connection() as connection:
+                waited = anyio.current_time() - began
+                span.set_attribute("dbtools.pool.wait", waited)
+                WAIT.record(waited)
+                fetched = await driver.fetch(
+                    connection,
+                    plan,
+                    values,
+                    limit=statement.limit,
+                    timeout=limits.timeout,
+                    session=session,
+                    stamp=statement.stamp,
+                    versions=statement.shape.versions,
+                )
+            span.set_attribute("db.response.returned_rows", len(fetched.rows))
+        return fetched
 
     def _plan(self, driver: "Driver", shape: Shape) -> "Plan":
         if self._compile is None:
             self._compile = lru_cache(maxsize=PLANS)(driver.compile)
         return self._compile(shape)
+
+
+def _named(shape: Shape) -> str:
+    """Return what is read: the query or the table."""
+    return shape.name if isinstance(shape, QueryShape) else shape.table.name
 
 
 def values_of(plan: "Plan", statement: Statement) -> Mapping[str, object]:

@@ -31,7 +31,7 @@ FLOORS = (
     {"aggregates"},
     {"results", "statement", "paging"},
     {"tools", "dialects"},
-    {"database"},
+    {"database", "telemetry"},
     {"execution", "snapshot"},
     {"toolbox"},
     {"call_log"},

@@ -12,6 +12,7 @@ from dbtools.policy import Caller
 from dbtools.results import Answer, Media
 from dbtools.server.quotas import Quotas
 from dbtools.snapshot import View
+from dbtools.telemetry import note_call
 from dbtools.toolbox import Toolbox
 from dbtools.tools.completion import Completed
 
@@ -20,6 +21,7 @@ OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.TooManyCalls: Outcome.DENIED,
     errors.TimedOut: Outcome.TIMEOUT,
 }
+UNKNOWN = "unknown"  #: what anybody may call whatever they like
 INTERNAL = "internal"  #: the code of errors that are none of ours
 
 
@@ -116,8 +118,15 @@ class Calls:
             tally.failed(exc)
             raise
         finally:
+            duration = time.perf_counter() - began
+            known = view is not None and request.tool in view.tools
+            of = {
+                "tool": request.tool if known else UNKNOWN,
+                "role": request.caller.role if view is not None else UNKNOWN,
+                "outcome": str(tally.outcome),
+            }
+            note_call(of, duration, tally.rows, tally.bytes)
             if self._log is not None:
-                duration = time.perf_counter() - began
                 vocabulary = view.vocabulary if view is not None else frozenset()
                 self._log.record(_entry(request, tally, came, duration, vocabulary))
 

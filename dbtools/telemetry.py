@@ -1,0 +1,50 @@
+"""What OpenTelemetry is told of calls and statements, through its API: shapes and sizes, and never a value.
+
+Without an SDK of OpenTelemetry's in the process, nothing is told, and that costs next to nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry import metrics, trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+TRACER = trace.get_tracer("dbtools")
+METER = metrics.get_meter("dbtools")
+DURATION = METER.create_histogram("dbtools.call.duration", "s", "How long calls take")
+ROWS = METER.create_histogram("dbtools.call.rows", "{row}", "How many rows calls answer")
+BYTES = METER.create_histogram("dbtools.call.bytes", "By", "How many bytes calls answer")
+WAIT = METER.create_histogram("dbtools.pool.wait", "s", "How long statements wait for a connection")
+
+
+@contextmanager
+def statement_span(sql: str, read: str) -> Iterator[Span]:
+    """Run a statement that reads a table or a query within a span; *sql* has places for values, and none."""
+    attributes = {"db.operation.name": "SELECT", "db.query.text": sql}
+    # Words of the database may quote what is hidden: an error is told by its kind alone.
+    with TRACER.start_as_current_span(
+        f"SELECT {read}",
+        kind=SpanKind.CLIENT,
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield span
+        except BaseException as exc:
+            span.set_attribute("error.type", type(exc).__name__)
+            span.set_status(Status(StatusCode.ERROR))
+            raise
+
+
+def note_call(of: Mapping[str, str], duration: float, rows: int | None, size: int | None) -> None:
+    """Tell of a call: *of* which tool, role and outcome it is, and what it took."""
+    DURATION.record(duration, of)
+    if rows is not None:
+        ROWS.record(rows, of)
+    if size is not None:
+        BYTES.record(size, of)
+    span = trace.get_current_span()
+    if span.is_recording():
+        told = {"dbtools.role": of["role"], "dbtools.rows": rows, "dbtools.bytes": size}
+        span.set_attributes({name: value for name, value in told.items() if value is not None})
