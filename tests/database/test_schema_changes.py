@@ -4,12 +4,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
+from dbtools.dialects.postgresql import inspection
 from dbtools.dialects.postgresql.driver import PostgresqlDriver
+from dbtools.dialects.postgresql.fingerprint import fingerprint
+from dbtools.dialects.postgresql.location import connect
+from dbtools.errors import Refused
 from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
 from tests.database.shop import Shop
@@ -211,3 +216,43 @@ def test_file_that_is_overwritten_shows_nothing_that_is_hidden(
         after = shop.rows("list_a", {}, role="some")
 
     assert (before, after) == ([["seen"]], [["new"]])
+
+
+async def test_migration_that_comes_while_a_query_is_looked_at_withdraws_nothing_for_good(
+    postgresql_database: Callable[[str], AbstractContextManager[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_view = inspection._Inspection.of_view
+    with postgresql_database(DDL) as url:
+
+        async def migrate(self: Any) -> Any:
+            found = await of_view(self)
+            other = await asyncpg.connect(url)
+            await other.execute(TYPE["postgresql"])
+            await other.close()
+            return found
+
+        monkeypatch.setattr(inspection._Inspection, "of_view", migrate)
+        async with inspection.inspector(url, {}) as inspect:
+            with pytest.raises(Refused) as refused:
+                await inspect(("select size from things",), {})
+
+    assert refused.value.passes
+
+
+async def test_superuser_is_told_of_all_memberships(
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+    postgresql_login: Callable[[str, str], AbstractContextManager[str]],
+) -> None:
+    with (
+        postgresql_database(DDL) as url,
+        postgresql_login(url, "create role {}_staff; alter role {} superuser") as login,
+    ):
+        name = urlsplit(login).username
+        connection = await connect(login)
+        before = await fingerprint(connection)
+        await connection.execute(f"grant {name}_staff to {name}")
+        after = await fingerprint(connection)
+        await connection.execute(f"drop role {name}_staff")
+        await connection.close()
+
+    assert after != before

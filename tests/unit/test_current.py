@@ -1,6 +1,7 @@
 """Settings while their files change: only what is whole and can be used comes into force."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -158,3 +159,19 @@ async def test_pipe_among_the_queries_holds_up_nobody(current: Current, pipe: Pa
 async def test_pipe_is_no_configuration(pipe: Path) -> None:
     with anyio.fail_after(5), pytest.raises(ConfigurationError, match="no regular file"):
         await anyio.to_thread.run_sync(load, pipe, abandon_on_cancel=True)
+
+
+def test_file_that_is_gone_may_be_about_to_come_back(
+    current: Current, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = [path.parent / "queries" / name for name in ("one.sql", "two.sql")]
+    for query in queries:
+        _write(query, "select 1 as one")
+    current.read()
+    stamp = current.stamp()
+    queries[0].unlink()
+    soon, now = current.stamp(), time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 2)
+
+    assert soon == stamp == current.stamp_of_read
+    assert current.stamp() != stamp
