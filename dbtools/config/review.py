@@ -49,6 +49,7 @@ async def review(
     library = await library_of(settings, catalog, database)
     findings += query_findings(library)
     roles = roles_of(settings)
+    findings += _of_tokens(settings, [role.name for role in roles])
     for done, role in enumerate(roles):
         progress(done, len(roles), role.name)
         found = await held_with_queries(settings, role, catalog, database, library.queries)
@@ -58,6 +59,14 @@ async def review(
     # A rule that several roles inherit is wrong once.
     told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
     return Review(findings=told, reads={each.name: reads_of(each, catalog) for each in library.queries})
+
+
+def _of_tokens(settings: Settings, roles: Sequence[str]) -> Iterator[Finding]:
+    """Yield the tokens that stand for none of *roles*: whoever shows them is refused."""
+    for token in settings.auth.tokens:
+        if token.role not in roles:
+            message = f"[auth] tokens: there is no role {token.role}. Roles: {listing(roles)}."
+            yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))
 
 
 def _of_role(held: Held, queries: Sequence[Permitted]) -> Iterator[Finding]:

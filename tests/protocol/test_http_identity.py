@@ -302,3 +302,12 @@ def test_token_new_prints_what_belongs_together() -> None:
     assert hash_of(told["token"]) == told["sha256"]
     assert told["token"] not in shown
     assert shown.count(hash_of(shown.split()[1])) == 2
+
+
+def test_check_finds_tokens_of_roles_that_are_not_there(
+    sqlite_database: Callable[[str], Path], tmp_path: Path
+) -> None:
+    checked = run("check", str(_configured(tmp_path, sqlite_database(DDL))))
+
+    assert checked.exit_code == 1
+    assert "dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some." in checked.stdout
