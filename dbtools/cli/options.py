@@ -123,10 +123,10 @@ def settings_for(target: str | None, role: str) -> "Settings":
 
 def check_role(settings: "Settings", role: str) -> None:
     """Raise ConfigurationError where *settings* have no *role*."""
-    from dbtools.config import roles_of
+    from dbtools.config import role_names
     from dbtools.errors import ConfigurationError, listing
 
-    roles = [each.name for each in roles_of(settings)]
+    roles = role_names(settings)
     if role not in roles:
         raise ConfigurationError(f"There is no role {role!r}.", hint=f"Roles: {listing(roles)}.")
 

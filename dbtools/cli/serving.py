@@ -64,10 +64,9 @@ def serve(
 
             run(serve_stdio, settings, caller, operator)
             return
-        from dbtools.server import serve_http
-        from dbtools.server.listening import Address
+        from dbtools.server.listening import Address, listen
 
-        serve_http(settings, caller, operator, Address.of(http), workers=workers, stateless=stateless)
+        listen(settings, caller, operator, Address.of(http), workers=workers, stateless=stateless)
 
 
 def _open_closed_descriptors() -> None:

@@ -19,11 +19,12 @@ def new(as_json: bool) -> None:
     from dbtools.server.tokens import hash_of, new_token
 
     made = new_token()
+    hashed = hash_of(made)
     if as_json:
-        click.echo(json.dumps({"token": made, "sha256": hash_of(made)}))
+        click.echo(json.dumps({"token": made, "sha256": hashed}))
         return
     click.echo(
-        f"token:  {made}\nsha256: {hash_of(made)}\n\n"
+        f"token:  {made}\nsha256: {hashed}\n\n"
         "Give the token to the caller, who sends it as Authorization: Bearer TOKEN, and the hash to "
-        f'dbtools.toml:\n\n[auth]\ntokens = [{{ sha256 = "{hash_of(made)}", role = "default" }}]'
+        f'dbtools.toml:\n\n[auth]\ntokens = [{{ sha256 = "{hashed}", role = "default" }}]'
     )

@@ -8,7 +8,7 @@ from dbtools.config.login import grants_of
 from dbtools.config.migration import RoleChange, changes_by, migrated
 from dbtools.config.registered import query_of
 from dbtools.config.review import Review, review
-from dbtools.config.roles import roles_of
+from dbtools.config.roles import role_names, roles_of
 from dbtools.config.sections import (
     AuthSection,
     DatabaseSection,
@@ -22,7 +22,7 @@ from dbtools.config.sections import (
     TableSection,
     ToolsSection,
 )
-from dbtools.config.served import Served, open_served, open_toolbox, read_catalog
+from dbtools.config.served import Served, open_served, open_toolbox, read_catalog, snapshot_of
 
 __all__ = [
     "AuthSection",
@@ -51,7 +51,9 @@ __all__ = [
     "query_of",
     "read_catalog",
     "review",
+    "role_names",
     "roles_of",
     "settings_of",
+    "snapshot_of",
     "typed_claims",
 ]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dbtools import errors
 from dbtools.config.files import load
 from dbtools.config.queries import Library, Written, queries_in, query_files
-from dbtools.config.roles import roles_of
+from dbtools.config.roles import role_names
 from dbtools.config.sections import Settings
 from dbtools.policy import Finding
 
@@ -72,7 +72,7 @@ class Current:
         """Return what the file says now, or *settings* and why it cannot be used."""
         try:
             later = load(Path(settings.path))
-            if self._role is not None and self._role not in [role.name for role in roles_of(later)]:
+            if self._role is not None and self._role not in role_names(later):
                 raise errors.ConfigurationError(f"{later.file}: There is no role {self._role} any more.")
         except errors.ConfigurationError as exc:
             message = f"{exc} What was there before stays in force."

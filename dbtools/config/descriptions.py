@@ -7,7 +7,7 @@ from dbtools.catalog import Catalog, Column, Table
 from dbtools.column_types import quoted
 from dbtools.config.sections import Settings, TableSection
 from dbtools.errors import listing, nearest
-from dbtools.policy import Finding, Source
+from dbtools.policy import UNKNOWN_TABLE, Finding, Source
 
 
 def described(catalog: Catalog, settings: Settings) -> Catalog:
@@ -52,7 +52,7 @@ def _unknown_table(catalog: Catalog, name: str, key: str, source: Source) -> Fin
     labels = [whole.label(table) for table in found or whole.tables]
     problem = "means several tables" if found else "is no table of the database"
     message = f"{key}: {quoted(name)} {problem}. {nearest(name, labels)}There are: {listing(labels)}."
-    return Finding(code="unknown_table", message=message, source=source)
+    return Finding(code=UNKNOWN_TABLE, message=message, source=source)
 
 
 def _described(table: Table, section: TableSection) -> Table:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from dbtools import errors
 from dbtools.config.registered import registry_url
 from dbtools.config.sections import Settings
-from dbtools.config.served import open_served
+from dbtools.config.served import snapshot_of
 from dbtools.registry import find_registry
-from dbtools.snapshot import Snapshot, View
+from dbtools.snapshot import View
 from dbtools.tools import ToolDefinition, change_of
 
 
@@ -45,17 +45,9 @@ async def _has_registry(url: str) -> bool:
 
 async def changes_by(settings: Settings, after: Settings) -> Mapping[str, RoleChange]:
     """Return by role what is new, other, gone and broken with the settings *after* a migration."""
-    before = await _snapshot(settings, None)
-    later = await _snapshot(after, before)
+    before = await snapshot_of(settings)
+    later = await snapshot_of(after, before)
     return {role: _role_change(before.views[role], view) for role, view in later.views.items()}
-
-
-async def _snapshot(settings: Settings, before: Snapshot | None) -> Snapshot:
-    served = open_served(settings, before=before)
-    try:
-        return await served.toolbox.snapshot()
-    finally:
-        await served.database.close()
 
 
 def _role_change(before: View, later: View) -> RoleChange:

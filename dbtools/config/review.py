@@ -8,7 +8,7 @@ from dbtools.config.descriptions import description_findings
 from dbtools.config.login import posture_findings
 from dbtools.config.queries import held_with_queries, library_of, query_findings
 from dbtools.config.reads import reads_of, role_findings
-from dbtools.config.roles import Held, roles_of
+from dbtools.config.roles import Held, role_names, roles_of
 from dbtools.config.sections import Settings
 from dbtools.database import Database
 from dbtools.errors import listing
@@ -49,7 +49,7 @@ async def review(
     library = await library_of(settings, catalog, database)
     findings += query_findings(library)
     roles = roles_of(settings)
-    findings += _of_tokens(settings, [role.name for role in roles])
+    findings += _of_tokens(settings)
     for done, role in enumerate(roles):
         progress(done, len(roles), role.name)
         found = await held_with_queries(settings, role, catalog, database, library.queries)
@@ -61,8 +61,9 @@ async def review(
     return Review(findings=told, reads={each.name: reads_of(each, catalog) for each in library.queries})
 
 
-def _of_tokens(settings: Settings, roles: Sequence[str]) -> Iterator[Finding]:
-    """Yield the tokens that stand for none of *roles*: whoever shows them is refused."""
+def _of_tokens(settings: Settings) -> Iterator[Finding]:
+    """Yield the tokens that stand for no role: whoever shows them is refused."""
+    roles = role_names(settings)
     for token in settings.auth.tokens:
         if token.role not in roles:
             message = f"[auth] tokens: there is no role {token.role}. Roles: {listing(roles)}."

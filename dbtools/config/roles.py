@@ -32,20 +32,26 @@ CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 
 
+def role_names(settings: Settings) -> tuple[str, ...]:
+    """Return the names of the roles that are configured, or of the one that sees everything."""
+    if "roles" in settings.model_fields_set and not settings.roles:
+        raise errors.ConfigurationError(
+            f"{settings.source('roles')}[roles] has no role, so that nobody may see anything.",
+            hint="Without [roles] there is one role that sees all.",
+        )
+    return tuple(settings.roles) or (Role.name,)
+
+
 def roles_of(settings: Settings) -> tuple[Role, ...]:
     """Return the roles that are configured, or the one that sees everything.
 
     What cannot be meant is withheld, and is among the problems of its role.
     """
     limits = Limits(**settings.limits.model_dump(exclude={"storage"}))
-    if "roles" in settings.model_fields_set and not settings.roles:
-        raise errors.ConfigurationError(
-            f"{settings.source('roles')}[roles] has no role, so that nobody may see anything.",
-            hint="Without [roles] there is one role that sees all.",
-        )
+    names = role_names(settings)
     if not settings.roles:
         return (Role(limits=limits),)
-    return tuple(_role(settings, name, limits) for name in settings.roles)
+    return tuple(_role(settings, name, limits) for name in names)
 
 
 def _role(settings: Settings, name: str, limits: Limits) -> Role:

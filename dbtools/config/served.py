@@ -81,6 +81,15 @@ def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, 
     return served.toolbox, served.database
 
 
+async def snapshot_of(settings: Settings, before: Snapshot | None = None) -> Snapshot:
+    """Return what *settings* serve at this moment; roles that were in *before* keep their surface."""
+    served = open_served(settings, before=before)
+    try:
+        return await served.toolbox.snapshot()
+    finally:
+        await served.database.close()
+
+
 async def _settled(current: Current, catalog: Catalog, database: Database, only: str | None) -> Settled:
     """Return the roles and queries of the *current* settings, held against *database*."""
     settings, stamp = current.settings, current.stamp_of_read

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from dbtools.policy import Caller
-    from dbtools.server.listening import Address
     from dbtools.toolbox import Toolbox
 
-__all__ = ["Operator", "open_log", "review_server", "serve_http", "serve_stdio"]
+__all__ = ["Operator", "open_log", "review_server", "serve_stdio"]
 
 
 async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) -> None:
@@ -31,51 +30,16 @@ async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) 
     server, so that the one who started it sees why. The *operator* is told what to know.
     """
     signals: list[int] = []
-    try:
-        async with running(settings, operator, only=caller.role) as run:
-            run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
-            run.group.start_soon(_prepare, run.served.toolbox, caller.role, operator)
-            # What the SDK and the drivers print as they are imported is no message either.
-            with private_descriptors() as descriptors:
-                protocol, serve = await anyio.to_thread.run_sync(_import_protocol)
-                identify = protocol.always(caller)
-                notices = protocol.Notices(identify)
-                run.tell(notices)
-                server = protocol.build_server(
-                    run.served.toolbox,
-                    identify,
-                    run.instructions,
-                    calls=run.calls,
-                    listed=run.listed,
-                    notices=notices,
-                    fresh=run.served.database.interval,
-                )
-                await serve(server, descriptors)
-    except BaseExceptionGroup as group_error:
-        raise _first(group_error) from group_error
+    async with running(settings, operator, only=caller.role) as run:
+        run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
+        run.group.start_soon(_prepare, run.served.toolbox, caller.role, operator)
+        # What the SDK and the drivers print as they are imported is no message either.
+        with private_descriptors() as descriptors:
+            protocol, serve = await anyio.to_thread.run_sync(_import_protocol)
+            server, _ = protocol.open_protocol(run, protocol.always(caller))
+            await serve(server, descriptors)
     if signal.SIGINT in signals:
         raise KeyboardInterrupt
-
-
-def serve_http(
-    settings: Settings,
-    caller: "Caller",
-    operator: Operator,
-    address: "Address",
-    *,
-    workers: int = 1,
-    stateless: bool = False,
-) -> None:
-    """Serve *settings*' database at *address* until a signal comes, with as many *workers*.
-
-    Nobody has to show who they are where [auth] is empty: everybody is *caller* then.
-    """
-    from dbtools.server.listening import listen
-
-    try:
-        listen(settings, caller, operator, address, workers=workers, stateless=stateless)
-    except BaseExceptionGroup as group_error:
-        raise _first(group_error) from group_error
 
 
 def _import_protocol() -> "tuple[ModuleType, Callable[..., Awaitable[None]]]":
@@ -116,12 +80,3 @@ async def _end_on_signal(scope: anyio.CancelScope, seen: list[int]) -> None:
         async for number in signals:
             seen.append(number)
             scope.cancel()
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            return _first(error)
-        if isinstance(error, errors.DbtoolsError):
-            return error
-    return group.exceptions[0]

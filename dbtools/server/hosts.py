@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Hosts:
@@ -49,13 +49,28 @@ class Hosts:
         return len(named) == 1 and (origin in self._origins or wildcard in self._origins)
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only the own machine reaches a listener at *host*."""
+    return host in LOOPBACK or host.startswith("127.")
+
+
+def bracketed(host: str) -> str:
+    """Return *host* as it stands in a URL and in Host (RFC 3986, 3.2.2)."""
+    return f"[{host}]" if ":" in host else host
+
+
 def without_port(host: str) -> str:
     """Return *host* without its port; an IPv6 address stands in brackets."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdecimal() and not host.endswith("]") else host
 
 
+def loopback_hosts() -> tuple[str, ...]:
+    """Return the names of the own machine as they stand in Host."""
+    return tuple(map(bracketed, LOOPBACK))
+
+
 def loopback_origins() -> tuple[str, ...]:
     """Return the origins of pages that the own machine serves."""
-    places = (f"{host}{port}" for host in LOOPBACK for port in ("", ":*"))
+    places = (f"{host}{port}" for host in loopback_hosts() for port in ("", ":*"))
     return tuple(f"{scheme}://{place}" for place in places for scheme in ("http", "https"))

@@ -4,11 +4,9 @@ A request passes from the outside in: host and origin, who makes it, how many th
 """
 
 import asyncio
-import contextlib
-import logging
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,16 +22,14 @@ from dbtools.config import Settings
 from dbtools.policy import Caller
 from dbtools.server.bodies import Bodies
 from dbtools.server.health import Health
-from dbtools.server.hosts import LOOPBACK, Hosts, loopback_origins
+from dbtools.server.hosts import Hosts, is_loopback, loopback_hosts, loopback_origins
 from dbtools.server.identity import CALLER, WELL_KNOWN, Identified, Identity
 from dbtools.server.load import Load
-from dbtools.server.notices import Notices
-from dbtools.server.protocol import build_server
+from dbtools.server.protocol import open_protocol
 from dbtools.server.running import Operator, Running, running
 
 PATH = "/mcp"
 CALLS_PER_MINUTE = 600  #: of one caller, where the configuration says nothing
-logger = logging.getLogger("dbtools")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +77,16 @@ class HttpApp:
             plan.settings, plan.operator, calls_per_minute=CALLS_PER_MINUTE, share=plan.workers
         ) as run:
             await run.served.toolbox.snapshot()
-            notices = Notices(identify, streams=plan.settings.server.max_streams)
-            run.tell(notices)
-            manager = self._manager(run, notices)
+            server = plan.settings.server
+            protocol, notices = open_protocol(
+                run, identify, streams=server.max_streams, stateless=plan.stateless
+            )
+            manager = StreamableHTTPSessionManager(
+                protocol,
+                stateless=plan.stateless,
+                max_request_body_size=server.max_body,
+                max_sessions=server.max_sessions,
+            )
             async with manager.run():
                 load = self._assemble(manager, run)
 
@@ -93,25 +96,6 @@ class HttpApp:
 
                 with _ending(end):
                     yield
-
-    def _manager(self, run: Running, notices: Notices) -> StreamableHTTPSessionManager:
-        plan, server = self._plan, self._plan.settings.server
-        protocol = build_server(
-            run.served.toolbox,
-            identify,
-            run.instructions,
-            calls=run.calls,
-            listed=run.listed,
-            notices=notices,
-            fresh=run.served.database.interval,
-            stateless=plan.stateless,
-        )
-        return StreamableHTTPSessionManager(
-            protocol,
-            stateless=plan.stateless,
-            max_request_body_size=server.max_body,
-            max_sessions=server.max_sessions,
-        )
 
     def _assemble(self, manager: StreamableHTTPSessionManager, run: Running) -> Load:
         server = self._plan.settings.server
@@ -124,7 +108,7 @@ class HttpApp:
         paths = Paths(Identified(load, identity), Health(run.served), identity)
         hosts, origins = server.allowed_hosts, server.allowed_origins
         if is_loopback(self._plan.host):
-            hosts, origins = (*hosts, *LOOPBACK), (*origins, *loopback_origins())
+            hosts, origins = (*hosts, *loopback_hosts()), (*origins, *loopback_origins())
         self._app = Hosts(_shared(paths, server.allowed_origins), hosts, origins)
         return load
 
@@ -161,11 +145,6 @@ def identify(context: ServerRequestContext[Any, Any]) -> Caller:
     return caller
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only the own machine reaches a listener at *host*."""
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
 def _shared(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
     """Return *app* as pages of *origins* can call it (Fetch, CORS protocol)."""
     if not origins:
@@ -179,8 +158,8 @@ def _shared(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
     )
 
 
-@contextlib.contextmanager
-def _ending(end: Any) -> Iterator[None]:
+@contextmanager
+def _ending(end: Callable[[], None]) -> Iterator[None]:
     """Have *end* called when a signal comes, which the server at the socket handles after it."""
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dbtools.config import JwtSection, Settings, roles_of, typed_claims
+from dbtools.config import JwtSection, Settings, role_names, typed_claims
 from dbtools.policy import Caller
 from dbtools.server.jwts import Jwts, NoKeysError
 from dbtools.server.tokens import find
@@ -52,7 +52,7 @@ class Identity:
         return self._in_role(settings, await self._known(settings, token.strip()))
 
     def _in_role(self, settings: Settings, found: Caller | Refusal) -> Caller | Refusal:
-        if isinstance(found, Refusal) or found.role in [role.name for role in roles_of(settings)]:
+        if isinstance(found, Refusal) or found.role in role_names(settings):
             return found
         return Refusal(status=403, error="insufficient_scope", description="The token has no role here.")
 

@@ -14,6 +14,7 @@ import anyio
 import jwt
 
 from dbtools.config import JwtSection
+from dbtools.server.hosts import LOOPBACK
 
 LEEWAY = 30  #: seconds by which clocks may differ
 AGE = 300.0  #: seconds after which keys are read again
@@ -21,7 +22,6 @@ PAUSE = 10.0  #: seconds between two attempts to read them, whoever asks for unk
 PATIENCE = 5.0  #: seconds that the issuer has to answer
 LARGEST = 2**20  #: bytes of a set of keys
 LONGEST = 16_384  #: characters of a token
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 REQUIRED = ("exp", "iss", "aud")
 logger = logging.getLogger("dbtools")
 

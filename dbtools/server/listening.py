@@ -12,11 +12,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from dbtools import errors
-from dbtools.config import Settings, open_toolbox
+from dbtools.config import Settings, snapshot_of
 from dbtools.policy import Caller
-from dbtools.server.http import PATH, HttpApp, Plan, is_loopback
+from dbtools.server.hosts import bracketed, is_loopback
+from dbtools.server.http import PATH, HttpApp, Plan
 from dbtools.server.running import Operator
-from dbtools.snapshot import Snapshot
 
 GRACE = 4  #: seconds for what is being answered when the server ends
 IDLE = 30  #: seconds that a connection without a request stays open
@@ -42,8 +42,7 @@ class Address:
     @property
     def url(self) -> str:
         """The URL of the endpoint."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}{PATH}"
+        return f"http://{bracketed(self.host)}:{self.port}{PATH}"
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -90,9 +89,13 @@ def listen(
     workers: int,
     stateless: bool,
 ) -> None:
-    """Serve at *address* until a signal comes; or raise ConfigurationError, or what keeps it from serving."""
+    """Serve *settings*' database at *address* until a signal comes, with as many *workers*.
+
+    Nobody has to show who they are where [auth] is empty: everybody is *caller* then. Raise
+    ConfigurationError, or what else keeps it from serving.
+    """
     check(settings, address)
-    snapshot = anyio.run(_snapshot, settings)
+    snapshot = anyio.run(snapshot_of, settings)
     plan = Plan(
         settings=settings,
         anybody=caller,
@@ -153,14 +156,6 @@ def _notes(plan: Plan) -> tuple[str, ...]:
                 f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
             )
     return tuple(notes)
-
-
-async def _snapshot(settings: Settings) -> Snapshot:
-    toolbox, database = open_toolbox(settings)
-    try:
-        return await toolbox.snapshot()
-    finally:
-        await database.close()
 
 
 def _bound(address: Address) -> socket.socket:

@@ -27,8 +27,9 @@ from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.results import Answer, Link, Media
 from dbtools.server.calls import Calls, Request
-from dbtools.server.notices import Notices
+from dbtools.server.notices import MOST_STREAMS, Notices
 from dbtools.server.quotas import Quotas
+from dbtools.server.running import Running
 from dbtools.toolbox import Toolbox
 from dbtools.tools import ToolDefinition, tool_content
 
@@ -121,6 +122,25 @@ def build_server(
         initialized = "notifications/initialized"
         server.add_notification_handler(initialized, types.NotificationParams, notices.on_initialized)
     return server
+
+
+def open_protocol(
+    run: Running, identify: Identify, *, streams: int = MOST_STREAMS, stateless: bool = False
+) -> tuple[Server[Any], Notices]:
+    """Return the SDK's server of what runs, and what tells its clients of changes, on so many *streams*."""
+    notices = Notices(identify, streams=streams)
+    run.tell(notices)
+    server = build_server(
+        run.served.toolbox,
+        identify,
+        run.instructions,
+        calls=run.calls,
+        listed=run.listed,
+        notices=notices,
+        fresh=run.served.database.interval,
+        stateless=stateless,
+    )
+    return server, notices
 
 
 def always(caller: Caller) -> Identify:

@@ -97,6 +97,8 @@ async def running(
             served.toolbox.subscribe(operator.changed)
             yield run
             group.cancel_scope.cancel()
+    except BaseExceptionGroup as group_error:
+        raise _first(group_error) from group_error
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSING):
             await served.database.close()
@@ -145,3 +147,12 @@ async def _warm(database: "Database", listed: anyio.Event) -> None:
     """Import what runs statements while the model reads the tools: the first call need not wait for it."""
     await listed.wait()
     await database.driver()
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return _first(error)
+        if isinstance(error, errors.DbtoolsError):
+            return error
+    return group.exceptions[0]

@@ -13,7 +13,10 @@ import anyio
 import pytest
 from mcp import Client
 
+from dbtools.config import DatabaseSection, Settings
+from dbtools.policy import Caller
 from dbtools.server import bodies, hosts
+from dbtools.server.http import HttpApp, Plan
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.changing import CHANGED, Changing, open_changing
 from tests.protocol.client import MODERN, PATIENCE, ROOT
@@ -160,7 +163,7 @@ async def test_two_hosts_or_origins_are_none() -> None:
     async def send(message: Any) -> None:
         statuses.append(message.get("status"))
 
-    guard = hosts.Hosts(app, hosts.LOOPBACK, hosts.loopback_origins())
+    guard = hosts.Hosts(app, hosts.loopback_hosts(), hosts.loopback_origins())
     for headers in (
         [(b"host", b"localhost"), (b"host", b"localhost")],
         [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://localhost")],
@@ -482,3 +485,33 @@ async def test_slow_heads_and_bodies_hold_up_nobody(
     assert answered["structuredContent"]["row"]["name"] == "Bo"
     assert slow == b"HTTP/1.1 408"
     assert unfinished == b""
+
+
+async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    told: list[str] = []
+    sent: list[str] = []
+
+    class Operator:
+        def tell(self, message: str) -> None:
+            told.append(message)
+
+        changed = announce = listening = tell
+
+    async def receive() -> Any:
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    plan = Plan(
+        settings=Settings(database=DatabaseSection(url=f"sqlite:///{tmp_path / 'gone.db'}")),
+        anybody=Caller(),
+        operator=Operator(),  # type: ignore[arg-type]
+        host="127.0.0.1",
+        stateless=False,
+        workers=2,
+    )
+    await HttpApp(plan)({"type": "lifespan"}, receive, send)
+
+    assert sent == ["lifespan.startup.failed"]
+    assert told == ["The database file does not exist."]
