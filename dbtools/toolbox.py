@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from typing import Protocol, TypeVar
 
 import anyio
@@ -152,7 +151,8 @@ class Toolbox:
         """
         snapshot = await self.snapshot()
         ends = anyio.current_time() + _patience(snapshot, caller)
-        for round in count():
+        pause = 0.0
+        while True:
             try:
                 return await answer(snapshot)
             except FINAL:
@@ -161,12 +161,11 @@ class Toolbox:
                 later: Snapshot | None = None
                 with anyio.move_on_at(ends):
                     # Who changes the schema all the time keeps nobody busy all the time.
-                    await anyio.sleep(min(round * PAUSE, 1))
+                    await anyio.sleep(pause)
                     later = await self._later(snapshot)
                 if later is None:
                     raise
-                snapshot = later
-        raise AssertionError("there is a round after each")
+                snapshot, pause = later, min(pause + PAUSE, 1)
 
     async def _later(self, seen: Snapshot) -> Snapshot | None:
         """Return the snapshot of a schema that has changed since *seen*, None where it has not."""

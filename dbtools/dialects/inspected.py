@@ -44,8 +44,8 @@ class Inspected:
     parameters: Mapping[str, ColumnType]  #: that the database takes them for; of lists, their arrays
     casts: Mapping[str, str]  #: the SQL names of these types, where the database wants them
     reads: frozenset[Read] | None  #: at least what is read; None where the database does not tell
-    versions: tuple[str, ...]  #: of the tables that are read, where each has one
     functions: tuple[str, ...]  #: not the system's, where reads are told: what they read is not among that
+    versions: tuple[str, ...] = ()  #: of the tables that are read, where each has one
 
 
 class Inspect(Protocol):

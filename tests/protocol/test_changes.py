@@ -31,7 +31,6 @@ OWN_DDL = {
     "sqlite": DDL,
     "postgresql": f"{DDL}; create type size as enum ('small'); create table hats (id integer, size size);",
 }
-TOOLS = '[tools]\nstyle = "{style}"\n'
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

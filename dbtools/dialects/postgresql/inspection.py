@@ -315,7 +315,6 @@ class _Inspection:
             parameters=parameters,
             casts={name: type.cast for name, type in parameters.items()},
             reads=reads,
-            versions=(),
             functions=functions,
         )
 

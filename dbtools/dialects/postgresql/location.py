@@ -22,8 +22,8 @@ SETTINGS = {
     "lock_timeout": "5003",  # by which it is seen whether settings arrive: nobody else sets it so
     "idle_in_transaction_session_timeout": "60000",
 }
-#: What no pooler passes on by itself.
-PATIENCE = "select s.setting from pg_catalog.pg_settings as s where s.name = 'lock_timeout'"
+#: What no pooler passes on by itself, as the server writes it.
+ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
 
 
 def dsn_of(url: str) -> str:
@@ -66,15 +66,15 @@ async def _connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
         pass
     else:
         try:
-            if await connection.fetchval(PATIENCE) == SETTINGS["lock_timeout"]:
+            if await connection.fetchval(ARRIVED) == f"{SETTINGS['lock_timeout']}ms":
                 return connection
         except BaseException:
             connection.terminate()
             raise
         await connection.close(timeout=CONNECT_TIMEOUT)
-    name = {"application_name": SETTINGS["application_name"]}
+    known = {"application_name": SETTINGS["application_name"]}
     pooled: PooledConnection = await asyncpg.connect(
-        dsn_of(url), server_settings=name, connection_class=PooledConnection, **options
+        dsn_of(url), server_settings=known, connection_class=PooledConnection, **options
     )
     pooled.settings |= {name: f"'{value}'" for name, value in SETTINGS.items()}
     return pooled

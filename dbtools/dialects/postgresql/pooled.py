@@ -22,6 +22,8 @@ else:
     Connection = asyncpg.Connection
 
 LOSES_STATEMENTS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
+#: What asyncpg raises where bytes are of another type than it takes them for.
+UNREADABLE = (AssertionError, BufferError, LookupError, TypeError, ValueError, struct.error)
 
 
 class PooledConnection(Connection):
@@ -78,9 +80,6 @@ def dated(connection: Any, sql: str, stamp: str) -> str:
     if not is_pooled(connection):
         return sql
     return f"{sql}\n/* {hashlib.sha256(stamp.encode()).hexdigest()[:16]} */"
-
-
-UNREADABLE = (AssertionError, BufferError, LookupError, TypeError, ValueError, struct.error)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -178,8 +178,9 @@ class File:
 
     location: Location
     identity: str
-    digests: dict[str, str] = field(default_factory=dict)  #: of the schema, by the version that was seen
+    version: str = ""  #: of the schema that was seen last, and
     written: int = 0  #: what `data_version_of` was then
+    digest: str = ""  #: of that schema
 
 
 def _check(file: File) -> None:
@@ -205,14 +206,11 @@ def _confirm(connection: sqlite3.Connection, *, file: File, stamp: str) -> None:
         raise SchemaChanged
     # Who fills the file with another database writes to it, and may leave the count as it was.
     written = data_version_of(connection)
-    if version not in file.digests or written != file.written:
-        now = digest_of(connection)
-        known = file.digests.get(version, now)
-        file.digests, file.written = {version: now}, written
-        if known != now:
-            # SQLite knows another schema by the same count, and keeps what it has read of it.
-            raise ConnectionLost
-    if file.digests[version] != digest:
+    known = file.digest if version == file.version else ""
+    if (version, written) != (file.version, file.written):
+        file.version, file.written, file.digest = version, written, digest_of(connection)
+    if file.digest != digest or known not in ("", file.digest):
+        # SQLite knows another schema by the same count, and keeps what it has read of it.
         raise ConnectionLost
 
 

@@ -103,7 +103,6 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
         parameters={name: _parameter_type(declared.get(name, TEXT)) for name in query.numbers},
         casts={},
         reads=reads,
-        versions=(),
         functions=(),
     )
 
