@@ -2,22 +2,24 @@
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
 from dbtools import errors
 from dbtools.database import Database
+from dbtools.dialects.driver import Label
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
 from dbtools.policy import Limits, SessionSetting
 from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape, Statement, argument
-from dbtools.telemetry import WAIT, statement_span
+from dbtools.telemetry import WAIT, request_comment, request_id, statement_span
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Fetched, Plan
 
+Tells = Literal["comment", "application_name"]
 PATIENCE = 5.0  #: seconds in which a database says whether its schema is the same
 GRACE = 1.0  #: seconds in which the database itself is expected to have stopped a statement
 BAD_CLAIM = "Or a claim of yours cannot be read."
@@ -26,10 +28,11 @@ PLANS = 1_000  #: compiled shapes that are kept
 
 
 class Execution:
-    """Runs statements on one database."""
+    """Runs statements on one database, which is told the id of the request by *tells*, if at all."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, tells: Tells | None = None) -> None:
         self._database = database
+        self._tells = tells
         self._compile: Callable[[Shape], Plan] | None = None
 
     async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
@@ -137,9 +140,19 @@ class Execution:
                     session=session,
                     stamp=statement.stamp,
                     versions=statement.shape.versions,
+                    label=self._label(),
                 )
             span.set_attribute("db.response.returned_rows", len(fetched.rows))
         return fetched
+
+    def _label(self) -> Label:
+        match self._tells:
+            case "comment":
+                return Label(comment=request_comment())
+            case "application_name":
+                return Label(application=f"dbtools:{request_id()}")
+            case None:
+                return Label()
 
     def _plan(self, driver: "Driver", shape: Shape) -> "Plan":
         if self._compile is None:

@@ -1,10 +1,12 @@
 """What OpenTelemetry is told of calls and statements, through its API: shapes and sizes, and never a value.
 
-Without an SDK of OpenTelemetry's in the process, nothing is told, and that costs next to nothing.
+Without an SDK of OpenTelemetry's in the process, nothing is told, and that costs next to nothing. A request
+has an id all the same, by which the log, the database and whoever made it can speak of the same.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from opentelemetry import metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
@@ -14,7 +16,23 @@ METER = metrics.get_meter("dbtools")
 DURATION = METER.create_histogram("dbtools.call.duration", "s", "How long calls take")
 ROWS = METER.create_histogram("dbtools.call.rows", "{row}", "How many rows calls answer")
 BYTES = METER.create_histogram("dbtools.call.bytes", "By", "How many bytes calls answer")
+REQUEST: ContextVar[str] = ContextVar("dbtools.request", default="")  #: the id of the one being answered
 WAIT = METER.create_histogram("dbtools.pool.wait", "s", "How long statements wait for a connection")
+
+
+def request_id() -> str:
+    """Return the id of the request that is being answered: its trace's (W3C Trace Context), if it has one."""
+    context = trace.get_current_span().get_span_context()
+    return trace.format_trace_id(context.trace_id) if context.is_valid else REQUEST.get()
+
+
+def request_comment() -> str:
+    """Return an SQL comment that names the request that is being answered, as sqlcommenter writes it."""
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return f"/*request_id='{REQUEST.get()}'*/ "
+    ids = f"{trace.format_trace_id(context.trace_id)}-{trace.format_span_id(context.span_id)}"
+    return f"/*traceparent='00-{ids}-{context.trace_flags:02x}'*/ "
 
 
 @contextmanager

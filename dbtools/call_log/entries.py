@@ -68,10 +68,12 @@ class Entry:
     code: str | None
     protocol: str | None
     client: str | None
+    request: str | None = None  #: its id, where the database is told it as well
 
     def content(self, *, arguments: bool) -> dict[str, object]:
         """Return what is written of it; *arguments* tells whether with the values of the arguments."""
         vocabulary = None if arguments else self.vocabulary
+        told = {} if self.request is None else {"request": self.request}
         return {
             "time": self.time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "identity": _shortened(self.identity, LONGEST_NAME),
@@ -86,6 +88,7 @@ class Entry:
             "code": _shortened(self.code, LONGEST_NAME),
             "protocol": _shortened(self.protocol, LONGEST_NAME),
             "client": _shortened(self.client, LONGEST_NAME),
+            **told,
         }
 
     def _tool(self, *, arguments: bool) -> str | None:

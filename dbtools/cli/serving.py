@@ -1,11 +1,11 @@
 """`dbtools serve`: the server, and what a person at a terminal is told of it."""
 
 import json
+import logging
 import os
 import re
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dbtools.snapshot import Snapshot, View
     from dbtools.tools import Change
 
+logger = logging.getLogger("dbtools")
 FEW = 8  #: names of tools on one line
 
 
@@ -58,7 +59,12 @@ def serve(
         settings = settings_of(target, Path.cwd())
         if http is None or not settings.auth:
             check_role(settings, role)
-        caller, operator = caller_of(settings, role, claim), _Operator(target)
+        from dbtools.server.logs import begin_log
+
+        begin_log(settings.log)
+        # Who reads JSON wants to know of changes as much as who sits at a terminal.
+        talks = sys.stderr.isatty() or settings.log.format == "json"
+        caller, operator = caller_of(settings, role, claim), _Operator(target, talks=talks)
         if http is None:
             from dbtools.server import serve_stdio
 
@@ -82,19 +88,20 @@ def _open_closed_descriptors() -> None:
 
 
 class _Operator:
-    """Tells whoever has started the server, on stderr: people at a terminal more than a log."""
+    """Tells whoever has started the server, by the log: who *talks* with it more than others."""
 
-    def __init__(self, target: str | None) -> None:
+    def __init__(self, target: str | None, *, talks: bool) -> None:
         self._target = target
+        self._talks = talks
 
     def announce(self, view: "View") -> None:
         """Tell what is wrong, what is served, and how a client is connected."""
         for warning in view.warnings:
             self.tell(warning)
-        if not sys.stderr.isatty():
+        if not self._talks:
             return
         words = ["serve", *([_full(self._target)] if self._target else [])]
-        self.tell(
+        logger.info(
             f"{len(view.catalog.tables)} tables are served with {len(view.definitions)} tools, "
             "to the client at stdin and stdout.\n"
             f"An MCP client starts it by itself: {json.dumps({'command': 'dbtools', 'args': words})}\n"
@@ -106,18 +113,16 @@ class _Operator:
         warnings = dict.fromkeys(each for view in snapshot.views.values() for each in view.warnings)
         for each in (*warnings, *notes):
             self.tell(each)
-        self.tell(f"{len(snapshot.catalog.tables)} tables are served at {url} to {_roles(snapshot)}.")
+        logger.info(f"{len(snapshot.catalog.tables)} tables are served at {url} to {_roles(snapshot)}.")
 
     def tell(self, message: str) -> None:
-        """Tell *message*."""
-        # Who does not read what is told need not be told.
-        with suppress(OSError):
-            click.echo(f"dbtools: {message}", err=True)
+        """Tell *message*, of something that has to be mended."""
+        logger.warning(message)
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
         """Tell on one line which tools are new, other ones and gone."""
         for role, change in changes.items():
-            if not (change.tools and sys.stderr.isatty()):
+            if not (change.tools and self._talks):
                 continue
             told = (
                 ("new", change.added),
@@ -126,7 +131,7 @@ class _Operator:
             )
             parts = [f"{what}: {_few(names)}" for what, names in told if names]
             of = f" of {role}" if len(snapshot.views) > 1 else ""
-            self.tell(f"The tools{of} have changed. {'; '.join(parts).capitalize()}.")
+            logger.info(f"The tools{of} have changed. {'; '.join(parts).capitalize()}.")
 
 
 def _roles(snapshot: "Snapshot") -> str:

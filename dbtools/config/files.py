@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from dbtools import errors
 from dbtools.column_types import quoted
 from dbtools.config.sections import DatabaseSection, JwtSection, Settings
-from dbtools.dialects import resolved_url, url_of_file
+from dbtools.dialects import dialect_of, resolved_url, url_of_file
 from dbtools.errors import listing, nearest
 from dbtools.positions import line_of
 
@@ -73,11 +73,9 @@ def load(path: Path) -> Settings:
         raise _complaint(exc, Written(file=path.name, text=text)) from exc
     if not settings.database.url:
         raise errors.ConfigurationError(f"{path.name}: [database] url is missing.")
-    if settings.log.registry and not settings.registry.url:
-        place = Written(file=path.name, text=text).place(("log", "registry"))
-        raise errors.ConfigurationError(f"{place}: wants the database of a registry, [registry] url.")
     folder = path.absolute().parent
     full = _full(settings.database.url, folder)
+    _check(settings, full, Written(file=path.name, text=text))
     registry = _full(settings.registry.url, folder) if settings.registry.url else ""
     queries = str(folder / settings.queries.directory) if settings.queries.directory else ""
     log_file = str(folder / settings.log.file) if settings.log.file else ""
@@ -91,6 +89,18 @@ def load(path: Path) -> Settings:
         }
     )
     return settings.written_in(path, text)
+
+
+def _check(settings: Settings, url: str, written: "Written") -> None:
+    """Raise ConfigurationError where *settings* do not fit each other, or the database at *url*."""
+    if settings.log.registry and not settings.registry.url:
+        place = written.place(("log", "registry"))
+        raise errors.ConfigurationError(f"{place}: wants the database of a registry, [registry] url.")
+    if settings.database.request_id == "application_name" and not dialect_of(url).NAMES_CONNECTIONS:
+        place = written.place(("database", "request_id"))
+        raise errors.ConfigurationError(
+            f"{place}: connections to this database have no names.", hint='There is "comment".'
+        )
 
 
 def _jwt(jwt: JwtSection | None, folder: Path) -> JwtSection | None:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from dbtools.catalog import Selection
 from dbtools.column_types import Mask
 from dbtools.durations import seconds_of
+from dbtools.execution import Tells
 from dbtools.policy import Source
 from dbtools.positions import line_of
 from dbtools.queries.values import ParameterType
@@ -60,6 +61,11 @@ class DatabaseSection(Section):
     include: tuple[str, ...] = Field(default=("*",), description="patterns of tables to serve")
     exclude: tuple[str, ...] = Field(default=(), description="patterns of tables to leave out")
     description: str = Field(default="", description="what the database is about, for people and models")
+    request_id: Tells | None = Field(
+        default=None,
+        description="how the database is told which request a statement belongs to; application_name where "
+        "connections have one",
+    )
 
 
 class TableSection(Section):
@@ -186,8 +192,11 @@ class RegistrySection(Section):
 
 
 class LogSection(Section):
-    """[log]: where each call is written down."""
+    """[log]: where each call is written down, and how the server tells of itself."""
 
+    format: Literal["text", "json"] = Field(
+        default="text", description="how the server writes on stderr what it tells of itself: a line each"
+    )
     file: str = Field(default="", description="file of JSON lines; none: stderr")
     arguments: StrictBool = Field(default=False, description="whether values are written down, or only names")
     registry: StrictBool = Field(

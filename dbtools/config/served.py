@@ -63,7 +63,8 @@ def open_served(settings: Settings, only: str | None = None, *, before: Snapshot
     async def settle(catalog: Catalog) -> Settled:
         return await _settled(current, catalog, database, only)
 
-    toolbox = Toolbox(introspect, Execution(database), roles=settle, manner=settings.manner(), before=before)
+    execution = Execution(database, settings.database.request_id)
+    toolbox = Toolbox(introspect, execution, roles=settle, manner=settings.manner(), before=before)
     return Served(
         toolbox=toolbox,
         database=database,

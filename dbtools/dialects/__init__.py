@@ -66,6 +66,7 @@ class Dialect(Protocol):
     INTERVAL: float  #: seconds between two looks whether something has changed
     Reader: Callable[[str], Reader]  #: of the database at a URL
     ANNOUNCEMENT: str | None  #: the statement by which a migration tells of itself
+    NAMES_CONNECTIONS: bool  #: whether connections have names, by which others see what they do
     WATCH_SCRIPT: str | None  #: with which the database tells of changes by itself
 
     def inspector(self, url: str, session: Mapping[str, str]) -> "AbstractAsyncContextManager[Inspect]":

@@ -37,6 +37,14 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Label:
+    """How the database is told which request a statement belongs to."""
+
+    comment: str = ""  #: SQL in front of it
+    application: str = ""  #: the name that the connection has meanwhile, of letters, digits and `-_.:`
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fetched:
     """Rows with one cell an output, and whether the statement has more."""
 
@@ -101,12 +109,14 @@ class Driver(Protocol):
         session: Mapping[str, str],
         stamp: str,
         versions: Sequence[str],
+        label: Label,
     ) -> Fetched:
         """Run *plan* on the driver's *connection*; at most *limit* rows, stopped after *timeout* seconds.
 
         For this statement alone the database has the settings *session*, where it has any. Raise
         SchemaChanged where what is read is not what the statement was made for: the schema is not as of
-        *stamp*, if that is known, or the tables not as of *versions*; either will do.
+        *stamp*, if that is known, or the tables not as of *versions*; either will do. The *label* is shown
+        to whoever looks at what the database does; a name only where its dialect says that there are any.
         When the task is cancelled the statement is stopped in the database, and the connection is usable
         again when this returns; where that fails the connection is closed.
         """

@@ -1,9 +1,10 @@
 """What goes around every call: it is admitted before, and written down after."""
 
+import secrets
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from dbtools import errors
@@ -12,7 +13,7 @@ from dbtools.policy import Caller
 from dbtools.results import Answer, Media
 from dbtools.server.quotas import Quotas
 from dbtools.snapshot import View
-from dbtools.telemetry import note_call
+from dbtools.telemetry import REQUEST, note_call, request_id
 from dbtools.toolbox import Toolbox
 from dbtools.tools.completion import Completed
 
@@ -34,6 +35,7 @@ class Request:
     arguments: Mapping[str, object]
     protocol: str | None = None  #: version
     client: str | None = None  #: name
+    id: str = field(default_factory=lambda: secrets.token_hex(8))  #: of letters, digits and `-_.:`
 
 
 @dataclass(kw_only=True)
@@ -69,12 +71,18 @@ class Tally:
 
 
 class Calls:
-    """Admits calls, and writes down what became of them, refused ones too."""
+    """Admits calls, and writes down what became of them, refused ones too.
 
-    def __init__(self, toolbox: Toolbox, quotas: Quotas, log: CallLog | CallLogs | None) -> None:
+    Where the database is told the ids of requests, which are *named* then, they are written down as well.
+    """
+
+    def __init__(
+        self, toolbox: Toolbox, quotas: Quotas, log: CallLog | CallLogs | None, *, named: bool = False
+    ) -> None:
         self._toolbox = toolbox
         self._quotas = quotas
         self._log = log  #: None: nothing is written down
+        self._named = named
 
     async def call(self, request: Request) -> Answer:
         """Return the answer of a tool, or raise what Toolbox.call does, or TooManyCalls."""
@@ -101,12 +109,12 @@ class Calls:
 
     def refuse(self, request: Request, code: str) -> None:
         """Write down a *request* that went no further."""
-        if self._log is not None:
-            tally = Tally(outcome=Outcome.ERROR, code=code)
-            self._log.record(_entry(request, tally, datetime.now(UTC), 0.0, frozenset()))
+        REQUEST.set(request.id)
+        self._write(request, Tally(outcome=Outcome.ERROR, code=code), datetime.now(UTC), 0.0, frozenset())
 
     @asynccontextmanager
     async def _around(self, request: Request) -> AsyncIterator[Tally]:
+        REQUEST.set(request.id)
         tally = Tally()
         came, began = datetime.now(UTC), time.perf_counter()
         view: View | None = None
@@ -126,30 +134,31 @@ class Calls:
                 "outcome": str(tally.outcome),
             }
             note_call(of, duration, tally.rows, tally.bytes)
-            if self._log is not None:
-                vocabulary = view.vocabulary if view is not None else frozenset()
-                self._log.record(_entry(request, tally, came, duration, vocabulary))
+            self._write(request, tally, came, duration, view.vocabulary if view is not None else frozenset())
 
-
-def _entry(
-    request: Request, tally: Tally, came: datetime, duration: float, vocabulary: Collection[str]
-) -> Entry:
-    return Entry(
-        time=came,
-        identity=request.caller.identity,
-        role=request.caller.role,
-        tool=request.tool,
-        arguments=request.arguments,
-        vocabulary=vocabulary,
-        rows=tally.rows,
-        bytes=tally.bytes,
-        truncated=tally.truncated,
-        duration=duration,
-        outcome=tally.outcome,
-        code=tally.code,
-        protocol=request.protocol,
-        client=request.client,
-    )
+    def _write(
+        self, request: Request, tally: Tally, came: datetime, duration: float, vocabulary: Collection[str]
+    ) -> None:
+        if self._log is None:
+            return
+        entry = Entry(
+            time=came,
+            identity=request.caller.identity,
+            role=request.caller.role,
+            tool=request.tool,
+            arguments=request.arguments,
+            vocabulary=vocabulary,
+            rows=tally.rows,
+            bytes=tally.bytes,
+            truncated=tally.truncated,
+            duration=duration,
+            outcome=tally.outcome,
+            code=tally.code,
+            protocol=request.protocol,
+            client=request.client,
+            request=request_id() if self._named else None,
+        )
+        self._log.record(entry)
 
 
 def _size(text: str) -> int:

@@ -25,6 +25,7 @@ from dbtools.server.health import Health
 from dbtools.server.hosts import Hosts, is_loopback, loopback_hosts, loopback_origins
 from dbtools.server.identity import CALLER, WELL_KNOWN, Identified, Identity
 from dbtools.server.load import Load
+from dbtools.server.logs import begin_log
 from dbtools.server.protocol import open_protocol
 from dbtools.server.running import Operator, Running, running
 
@@ -48,6 +49,7 @@ class HttpApp:
     """The ASGI application of one worker."""
 
     def __init__(self, plan: Plan) -> None:
+        begin_log(plan.settings.log)
         self._plan = plan
         self._app: ASGIApp = PlainTextResponse("Not ready.\n", 503)
 

@@ -40,7 +40,7 @@ class Load:
             taken = self._until_end(receive) if is_stream else receive
             await self._app(scope, taken, _in_time(send))
         except _Gone:
-            logger.info("a client that reads nothing is left")
+            logger.debug("a client that reads nothing is left")
         finally:
             self._room[is_stream] += 1
 

@@ -89,7 +89,8 @@ async def running(
     log = open_log(settings)
     try:
         async with anyio.create_task_group() as group:
-            calls = Calls(served.toolbox, quotas, log)
+            named = settings.database.request_id is not None
+            calls = Calls(served.toolbox, quotas, log, named=named)
             run = Running(served=served, calls=calls, instructions=_instructions(settings), group=group)
             group.start_soon(quotas.check)
             group.start_soon(_warm, served.database, run.listed)

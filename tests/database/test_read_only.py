@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from dbtools.catalog import Table
-from dbtools.dialects.driver import Plan
+from dbtools.dialects.driver import Label, Plan
 from dbtools.statement import Select
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop
@@ -109,7 +109,9 @@ async def _is_refused(shop: Shop, sql: str) -> bool:
     plan = Plan(shape=shape, sql=sql, parameters=(), types={}, lists=frozenset(), constants={}, claims={})
     async with shop.database.connection() as connection:
         try:
-            await driver.fetch(connection, plan, {}, limit=1, timeout=5, session={}, stamp="", versions=())
+            await driver.fetch(
+                connection, plan, {}, limit=1, timeout=5, session={}, stamp="", versions=(), label=Label()
+            )
         except driver.errors:
             return True
     return False

@@ -7,10 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 
-from dbtools.cli import serving
 from dbtools.server.stdio import LONGEST_LINE
 from tests.protocol.client import CLIENT, HANDSHAKES, MODERN, PATIENCE, ROOT, read_message, spawn
 
@@ -235,12 +233,3 @@ async def test_fifty_calls_at_once_are_answered_by_a_process(path: Path, tmp_pat
 
         rows = [answer["result"]["structuredContent"]["row"]["id"] for answer in answers]
         assert rows == [each % 3 + 1 for each in range(50)]
-
-
-def test_operator_whom_nobody_reads_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(click, "echo", refuse)
-
-    serving._Operator(None).tell("The tools have changed.")

@@ -22,6 +22,7 @@ from dbtools.policy import Role
 __all__ = [
     "ANNOUNCEMENT",
     "INTERVAL",
+    "NAMES_CONNECTIONS",
     "WATCH_SCRIPT",
     "Reader",
     "change_registry",
@@ -34,6 +35,8 @@ __all__ = [
     "registry_watcher",
     "watcher",
 ]
+
+NAMES_CONNECTIONS = True
 
 
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:

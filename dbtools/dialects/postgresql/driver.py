@@ -12,14 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from dbtools.aggregates import Measure
 from dbtools.catalog import Table
 from dbtools.column_types import Family
-from dbtools.dialects.driver import CELLS_HELD, Fetched, Plan
+from dbtools.dialects.driver import CELLS_HELD, Fetched, Label, Plan
 from dbtools.dialects.identifiers import identifier
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.postgresql import location
 from dbtools.dialects.postgresql.fingerprint import fingerprint
 from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
 from dbtools.dialects.postgresql.inspection import LIST_FORMS
-from dbtools.dialects.postgresql.pooled import dated, keep_setting, reading
+from dbtools.dialects.postgresql.pooled import dated, keep_setting, literal, reading
 from dbtools.dialects.postgresql.session import apply, prepare
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, is_lost, roll_back
@@ -123,21 +123,18 @@ class PostgresqlDriver:
         session: Mapping[str, str],
         stamp: str,
         versions: Sequence[str],
+        label: Label,
     ) -> Fetched:
         """Run *plan* between BEGIN READ ONLY and ROLLBACK.
 
         The *versions* are looked at before the locks are released; the *stamp* would cost too much.
         """
-        milliseconds = max(1, round(timeout * 1000))
         clean = False
         try:
-            # The SELECT takes the snapshot, after which the transaction cannot be made one that writes.
-            await connection.execute(
-                f"begin read only; select set_config('statement_timeout', '{milliseconds}', true)"
-            )
+            await connection.execute(_beginning(timeout, label))
             if session:
                 await self._set(connection, session)
-            sql = dated(connection, plan.sql, stamp)
+            sql = dated(connection, f"{label.comment}{plan.sql}", stamp)
             parameters = self.bound(plan, values, limit)
             with reading(connection):
                 records, more = await _records(connection, plan, sql, parameters, limit)
@@ -176,6 +173,16 @@ class PostgresqlDriver:
     def is_stale(self, error: Exception) -> bool:
         """Return whether a prepared statement met a schema that has changed since."""
         return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
+
+
+def _beginning(timeout: float, label: Label) -> str:
+    """Return what begins a transaction that lasts *timeout* seconds, under the name of *label*."""
+    settings = {"statement_timeout": str(max(1, round(timeout * 1000)))}
+    if label.application:
+        settings["application_name"] = label.application
+    set_all = ", ".join(f"set_config('{name}', {literal(value)}, true)" for name, value in settings.items())
+    # The SELECT takes the snapshot, after which the transaction cannot be made one that writes.
+    return f"begin read only; select {set_all}"
 
 
 async def _end(connection: Any, versions: Sequence[str]) -> None:

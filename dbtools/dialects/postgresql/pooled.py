@@ -40,7 +40,9 @@ class PooledConnection(Connection):
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
         """Run *query*; one that begins a transaction sets all that holds in it."""
         if query[:5].lower() == "begin":
-            query = f"{query.rstrip('; ')}; {self._preamble()}"
+            begin, _, rest = query.partition(";")
+            # What the query itself sets comes later, and counts.
+            query = "; ".join(filter(None, (begin, self._preamble(), rest.strip(" ;"))))
         return await super().execute(query, *args, timeout=timeout)
 
     async def prepare(self, query: str, **options: Any) -> Any:
@@ -56,7 +58,7 @@ class PooledConnection(Connection):
         # The role comes last: it may not be allowed to set what the login may.
         session = sorted(self.session.items(), key=lambda each: each[0] == "role")
         told = [
-            f"select pg_catalog.set_config({_literal(name)}, {_literal(value)}, true)"
+            f"select pg_catalog.set_config({literal(name)}, {literal(value)}, true)"
             for name, value in session
         ]
         return "; ".join((*settings, *told))
@@ -108,6 +110,7 @@ def pooler_fault(error: BaseException) -> DatabaseUnavailable | None:
     )
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Return *text* as a constant of SQL, which means the same under each setting."""
     escaped = text.replace("\\", "\\\\").replace("'", "''")
     return f"E'{escaped}'"

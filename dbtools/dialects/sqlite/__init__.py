@@ -20,6 +20,7 @@ from dbtools.policy import Role
 __all__ = [
     "ANNOUNCEMENT",
     "INTERVAL",
+    "NAMES_CONNECTIONS",
     "WATCH_SCRIPT",
     "Reader",
     "change_registry",
@@ -36,6 +37,7 @@ __all__ = [
 #: A file tells nobody.
 ANNOUNCEMENT: str | None = None
 WATCH_SCRIPT: str | None = None
+NAMES_CONNECTIONS = False
 
 
 async def install_watch(url: str) -> None:

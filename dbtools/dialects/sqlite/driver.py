@@ -14,7 +14,7 @@ import anyio
 import sqlalchemy as sa
 
 from dbtools.catalog import Table
-from dbtools.dialects.driver import Fetched, Plan
+from dbtools.dialects.driver import Fetched, Label, Plan
 from dbtools.dialects.identifiers import identifier
 from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.queries import compile_query
@@ -110,6 +110,7 @@ class SqliteDriver:
         session: Mapping[str, str],
         stamp: str,
         versions: Sequence[str],
+        label: Label,
     ) -> Fetched:
         """Run *plan* in one hop, and in further ones where a cell is too large to be loaded.
 
@@ -120,7 +121,7 @@ class SqliteDriver:
         too_big: Exception = sqlite3.DataError()
         for way, make in _ways(plan):
             job = make(
-                sql=way.sql,
+                sql=f"{label.comment}{way.sql}",
                 parameters=self.bound(way, values, limit),
                 outputs=plan.outputs,
                 limit=limit,

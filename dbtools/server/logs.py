@@ -1,0 +1,57 @@
+"""What a server tells of itself, on stderr: lines of text for people, or of JSON for what collects them.
+
+Calls have a log of their own. Levels: what an operator has to mend is an error or a warning.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+from dbtools.cells import dump
+from dbtools.config import LogSection
+from dbtools.telemetry import request_id
+
+logger = logging.getLogger("dbtools")
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record as an object: `time` (RFC 3339, UTC), `level`, `message`, and what else there is.
+
+    That is `request`, the id of the request that was being answered, and `exception`, a traceback.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line without its end."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        content = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            "request": request_id(),
+            "exception": self.formatException(record.exc_info) if record.exc_info else "",
+        }
+        return dump({name: value for name, value in content.items() if value})[1]
+
+
+class StderrHandler(logging.Handler):
+    """Writes lines to what is stderr at the moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write *record*; who does not read what is told need not be told."""
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            return
+
+
+def begin_log(section: LogSection) -> None:
+    """Have this process write what dbtools tells of itself as *section* wants it, from now on."""
+    is_json = section.format == "json"
+    handler = StderrHandler()
+    handler.setFormatter(JsonFormatter() if is_json else logging.Formatter("dbtools: %(message)s"))
+    for each in logger.handlers[:]:
+        if isinstance(each, StderrHandler):
+            logger.removeHandler(each)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

@@ -1,0 +1,121 @@
+"""The id of a request, where the database is told it: in a comment, or as the name of the connection."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, cast
+
+import aiosqlite
+import pytest
+
+from dbtools import errors
+from dbtools.config import Settings, open_served
+from dbtools.config.files import load
+from dbtools.dialects.sqlite.driver import on_thread
+from dbtools.policy import Caller
+from dbtools.server.calls import Calls, Request
+from dbtools.server.quotas import Quotas
+from tests.database.poolers import proxy
+from tests.protocol.http_server import http_server, modern
+
+#: What the server knows of the statement that reads it.
+DDL = "create view told as select current_setting('application_name') as name, current_query() as query"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+async def _told(url: str, way: str, folder: Path, headers: dict[str, str], **meta: str) -> dict[str, Any]:
+    """Return what a server that is told by *way* sees of a call, and the `request` of its log."""
+    path, log = folder / "dbtools.toml", folder / "calls.jsonl"
+    path.write_text(f'[database]\nurl = "{url}"\n{way}\n[log]\nfile = "{log}"\n')
+    asked = modern("tools/call", {"name": "list_told", "arguments": {}})
+    message = json.loads(asked["content"])
+    message["params"]["_meta"] |= meta
+    asked |= {"content": json.dumps(message).encode(), "headers": asked["headers"] | headers}
+    async with http_server(path, folder) as server, server.client() as client:
+        answer = await client.post(**asked)
+        content = answer.json()["result"]["structuredContent"]
+    row = dict(zip(content["columns"], content["rows"][0], strict=True))
+    return row | {"request": json.loads(log.read_text().splitlines()[0]).get("request")}
+
+
+@pytest.mark.parametrize("given", ["proxy-1.a:b_c", "'; select 1 --", "x" * 51, ""])
+async def test_connection_has_the_name_of_the_request(
+    given: str, postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
+) -> None:
+    with postgresql_database(DDL) as url:
+        told = await _told(url, 'request_id = "application_name"', tmp_path, {"X-Request-Id": given})
+
+    assert told["name"] == f"dbtools:{told['request']}"
+    assert (told["request"] == given) is (given == "proxy-1.a:b_c")
+    assert told["request"]
+    assert "/*" not in told["query"]
+
+
+async def test_statement_has_a_comment_with_the_request(
+    postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
+) -> None:
+    with postgresql_database(DDL) as url:
+        told = await _told(url, 'request_id = "comment"', tmp_path, {"X-Request-Id": "abc"})
+
+    assert told["query"].lower().startswith("/*request_id='abc'*/ select ")
+    assert (told["name"], told["request"]) == ("dbtools", "abc")
+
+
+async def test_request_of_a_trace_has_the_id_of_that(
+    postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
+) -> None:
+    trace = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+    with postgresql_database(DDL) as url:
+        told = await _told(url, 'request_id = "comment"', tmp_path, {"X-Request-Id": "abc"}, **trace)
+
+    assert told["query"].lower().startswith(f"/*traceparent='00-{TRACE}-")
+    assert told["request"] == TRACE
+
+
+async def test_nothing_is_told_unless_it_is_wanted(
+    postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
+) -> None:
+    with postgresql_database(DDL) as url:
+        told = await _told(url, "", tmp_path, {"X-Request-Id": "abc"})
+
+    assert (told["name"], told["request"]) == ("dbtools", None)
+    assert "/*" not in told["query"]
+
+
+async def test_name_passes_a_pooler(
+    postgresql_database: Callable[[str], AbstractContextManager[str]], tmp_path: Path
+) -> None:
+    with postgresql_database(DDL) as url:
+        async with proxy(url, refuses=True) as pooler:
+            told = await _told(pooler, 'request_id = "application_name"', tmp_path, {"X-Request-Id": "abc"})
+
+    assert told["name"] == "dbtools:abc"
+
+
+async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tmp_path: Path) -> None:
+    path = sqlite_database("create table person (id integer primary key); insert into person values (1);")
+    settings = Settings.model_validate({"database": {"url": f"sqlite:///{path}", "request_id": "comment"}})
+    served, seen = open_served(settings), list[str]()
+
+    def trace(connection: sqlite3.Connection) -> None:
+        connection.set_trace_callback(seen.append)
+
+    try:
+        async with served.database.connection() as connection:
+            await on_thread(cast(aiosqlite.Connection, connection), trace)
+        calls = Calls(served.toolbox, Quotas(), None)
+        await calls.call(Request(caller=Caller(), tool="get_person", arguments={"id": 1}, id="abc"))
+    finally:
+        await served.database.close()
+
+    assert [each for each in seen if each.startswith("/*request_id='abc'*/ ") and "person" in each]
+
+
+def test_file_has_no_name_for_a_connection(sqlite_database: Callable[[str], Path], tmp_path: Path) -> None:
+    path = tmp_path / "dbtools.toml"
+    path.write_text(f'[database]\nurl = "{sqlite_database("")}"\nrequest_id = "application_name"\n')
+
+    with pytest.raises(errors.ConfigurationError, match=r"dbtools.toml:3: .* have no names"):
+        load(path)
