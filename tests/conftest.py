@@ -99,6 +99,20 @@ def postgresql_login(postgresql_server: PostgresqlServer) -> Callable[..., Abstr
     return login
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+    """Give a factory: DDL in, the URL of a database of the test's own with it out, on each dialect."""
+    with ExitStack() as stack:
+
+        def url(ddl: str) -> str:
+            if request.param == "sqlite":
+                return f"sqlite:///{request.getfixturevalue('sqlite_database')(ddl)}"
+            found: str = stack.enter_context(request.getfixturevalue("postgresql_database")(ddl))
+            return found
+
+        yield url
+
+
 @pytest.fixture
 def postgresql_url(postgresql_server: PostgresqlServer) -> Iterator[str]:
     """Give the URL of an empty database of the test's own."""

@@ -47,11 +47,13 @@ class Lines:
         return None
 
 
-async def _list_tools(*_: Any) -> ListToolsResult:
+async def list_tools(*_: Any) -> ListToolsResult:
+    """Return the tools."""
     return TOOLS
 
 
-async def _call_tool(*_: Any) -> CallToolResult:
+async def call_tool(*_: Any) -> CallToolResult:
+    """Return the answer."""
     return ANSWER
 
 
@@ -62,7 +64,7 @@ async def main() -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
     lines = Lines(reader, asyncio.StreamWriter(transport, protocol, None, loop))
-    server: Server[Any] = Server("constant", on_list_tools=_list_tools, on_call_tool=_call_tool)
+    server: Server[Any] = Server("constant", on_list_tools=list_tools, on_call_tool=call_tool)
     await server.run(lines, lines, server.create_initialization_options())
 
 

@@ -1,7 +1,7 @@
 """A database of every kind of content, and clients of servers on it."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from dbtools.policy import Caller
 from dbtools.server.protocol import always, build_server
 from dbtools.tools import Surface
 from tests.protocol.client import VERSIONS, Client, connect
+from tests.redis_server import NoRedisError, open_redis
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
 WAV = b"RIFF\x24\0\0\0WAVEfmt " + b"sound"
@@ -83,3 +84,13 @@ async def client(server: Server[Any], version: str) -> AsyncIterator[Client]:
     async with connect(server, version=version) as client:
         await client.open()
         yield client
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[str]:
+    """Give the URL of a Redis of the module's own."""
+    try:
+        with open_redis() as url:
+            yield url
+    except NoRedisError as exc:
+        pytest.skip(str(exc))

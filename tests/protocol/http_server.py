@@ -51,11 +51,16 @@ class HttpServer:
 
 @asynccontextmanager
 async def http_server(
-    target: object, folder: Path, *options: str, environment: Mapping[str, str] | None = None
+    target: object,
+    folder: Path,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    port: int = 0,
 ) -> AsyncIterator[HttpServer]:
-    """Run `dbtools serve TARGET --http` on a free port with its stderr in *folder*."""
+    """Run `dbtools serve TARGET --http` on *port*, or a free one, with its stderr in *folder*."""
     log = folder / "stderr.txt"
-    command = (sys.executable, "-m", "dbtools", "serve", str(target), "--http", "127.0.0.1:0", *options)
+    address = f"127.0.0.1:{port}"
+    command = (sys.executable, "-m", "dbtools", "serve", str(target), "--http", address, *options)
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *command,

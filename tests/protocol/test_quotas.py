@@ -4,7 +4,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,20 +20,9 @@ from dbtools.server.protocol import always, build_server
 from dbtools.server.quotas import Quotas
 from tests.protocol.client import HANDSHAKES, MODERN, connect, spawn
 from tests.protocol.test_command_line import run
-from tests.redis_server import NoRedisError, open_redis
 
 ANN, BOB = Caller(identity="ann"), Caller(identity="bob")
 SECONDS = re.compile(r"Retry in (\d+) seconds")
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[str]:
-    """Give the URL of a Redis of the module's own."""
-    try:
-        with open_redis() as url:
-            yield url
-    except NoRedisError as exc:
-        pytest.skip(str(exc))
 
 
 @pytest.fixture(params=["memory", "redis"])
