@@ -220,9 +220,10 @@ class ServerSection(Section):
     allowed_origins: tuple[str, ...] = Field(
         default=(), description="origins of web pages that may call it; none: those of the loopback address"
     )
-    max_body: Whole = Field(default=4 * 2**20, ge=1_000, le=64 * 2**20, description="bytes of one request")
+    max_body: Whole = Field(default=2**18, ge=1_000, le=64 * 2**20, description="bytes of one request")
     max_sessions: Whole = Field(default=1_000, ge=1, description="sessions of the 2025 era that are open")
     max_streams: Whole = Field(default=1_000, ge=1, description="streams of notices that are open")
+    max_connections: Whole = Field(default=4_000, ge=10, description="connections that are open, a process")
     max_requests: Whole = Field(default=256, ge=1, description="requests that are answered at the same time")
 
 

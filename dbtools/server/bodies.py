@@ -12,10 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PATIENCE = 20.0  #: seconds in which a client sends all of a body
 DEEPEST = 64  #: levels of JSON
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+MOST_PARTS = 10_000  #: values of JSON, more or less: each takes much more memory than it has bytes
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 SAYS: Mapping[int, str] = {
-    400: f"The JSON is nested deeper than {DEEPEST} levels, or is none.",
+    400: f"The JSON is nested deeper than {DEEPEST} levels, has over {MOST_PARTS:,} values, or is none.",
     408: f"The body has not come within {PATIENCE:g} seconds.",
     413: "The body is too large.",
 }
@@ -35,7 +36,7 @@ class Bodies:
             body = await self._read(scope, receive)
         if body is None:
             return  # the client has left
-        if isinstance(body, bytes) and is_deep(body):
+        if isinstance(body, bytes) and is_too_much(body):
             body = 400
         if isinstance(body, int):
             await error(body, SAYS[body])(scope, receive, send)
@@ -68,11 +69,15 @@ class Bodies:
                 return bytes(read)
 
 
-def is_deep(body: bytes) -> bool:
-    """Return whether *body* is JSON that is nested too deep, in time that grows with its length alone."""
-    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+def is_too_much(body: bytes) -> bool:
+    """Return whether *body* is JSON of too many values or levels, in time that is linear in its length."""
+    opening = body.count(b"[") + body.count(b"{")
+    if opening <= DEEPEST and opening + body.count(b",") <= MOST_PARTS:
         return False
-    brackets = STRING.sub(b"", body).translate(None, NO_BRACKETS)
+    bare = STRING.sub(b"", body)
+    if bare.count(b"[") + bare.count(b"{") + bare.count(b",") > MOST_PARTS:
+        return True
+    brackets = bare.translate(None, NO_BRACKETS)
     for _ in range(DEEPEST):
         shorter = brackets.replace(b"[]", b"").replace(b"{}", b"")
         if len(shorter) == len(brackets):

@@ -2,8 +2,8 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -73,16 +73,25 @@ class Tally:
 class Calls:
     """Admits calls, and writes down what became of them, refused ones too.
 
-    Where the database is told the ids of requests, which are *named* then, they are written down as well.
+    Where the database is told the ids of requests, which are *named* then, they are written down as well. At
+    most *most* calls run at the same time, whatever has become of the connections that they came by.
     """
 
     def __init__(
-        self, toolbox: Toolbox, quotas: Quotas, log: CallLog | CallLogs | None, *, named: bool = False
+        self,
+        toolbox: Toolbox,
+        quotas: Quotas,
+        log: CallLog | CallLogs | None,
+        *,
+        named: bool = False,
+        most: int | None = None,
     ) -> None:
         self._toolbox = toolbox
         self._quotas = quotas
         self._log = log  #: None: nothing is written down
         self._named = named
+        self._most = most
+        self._running = 0
 
     async def call(self, request: Request) -> Answer:
         """Return the answer of a tool, or raise what Toolbox.call does, or TooManyCalls."""
@@ -120,8 +129,9 @@ class Calls:
         view: View | None = None
         try:
             view = await self._toolbox.view(request.caller.role)
-            async with self._quotas.admitted(request.caller, view.role.limits):
-                yield tally
+            with self._placed():
+                async with self._quotas.admitted(request.caller, view.role.limits):
+                    yield tally
         except BaseException as exc:
             tally.failed(exc)
             raise
@@ -135,6 +145,16 @@ class Calls:
             }
             note_call(of, duration, tally.rows, tally.bytes)
             self._write(request, tally, came, duration, view.vocabulary if view is not None else frozenset())
+
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        if self._most is not None and self._running >= self._most:
+            raise errors.TooManyCalls("The server is busy with other calls. Retry in 1 second.")
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
 
     def _write(
         self, request: Request, tally: Tally, came: datetime, duration: float, vocabulary: Collection[str]

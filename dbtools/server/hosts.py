@@ -5,12 +5,14 @@ that page's (DNS rebinding); MCP 2026-07-28, basic/transports, wants these check
 """
 
 from collections.abc import Collection, Sequence
+from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK_ORIGIN = r"https?://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?"
 
 
 class Hosts:
@@ -51,7 +53,12 @@ class Hosts:
 
 def is_loopback(host: str) -> bool:
     """Return whether only the own machine reaches a listener at *host*."""
-    return host in LOOPBACK or host.startswith("127.")
+    if host in LOOPBACK:
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name, which may lead anywhere
 
 
 def bracketed(host: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 from mcp.server import ServerRequestContext
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.lowlevel import Server
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,16 +21,21 @@ from dbtools import errors
 from dbtools.config import Settings
 from dbtools.policy import Caller
 from dbtools.server.bodies import Bodies
+from dbtools.server.connections import BoundedProtocol
 from dbtools.server.health import Health
-from dbtools.server.hosts import Hosts, is_loopback, loopback_hosts, loopback_origins
+from dbtools.server.hosts import LOOPBACK_ORIGIN, Hosts, is_loopback, loopback_hosts, loopback_origins
 from dbtools.server.identity import CALLER, WELL_KNOWN, Identified, Identity
 from dbtools.server.load import Load
 from dbtools.server.logs import begin_log
+from dbtools.server.notices import Notices
 from dbtools.server.protocol import open_protocol
 from dbtools.server.running import Operator, Running, running
+from dbtools.server.sessions import SharedSessions
+from dbtools.server.workers import end_with_parent, most_connections
 
 PATH = "/mcp"
 CALLS_PER_MINUTE = 600  #: of one caller, where the configuration says nothing
+GRACE = 2.5  #: seconds for what is being answered when the server ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,7 @@ class HttpApp:
 
     def __init__(self, plan: Plan) -> None:
         begin_log(plan.settings.log)
+        BoundedProtocol.most = most_connections(plan.settings.server.max_connections)
         self._plan = plan
         self._app: ASGIApp = PlainTextResponse("Not ready.\n", 503)
 
@@ -76,14 +82,18 @@ class HttpApp:
     async def _started(self) -> AsyncIterator[None]:
         plan = self._plan
         async with running(
-            plan.settings, plan.operator, calls_per_minute=CALLS_PER_MINUTE, share=plan.workers
+            plan.settings,
+            plan.operator,
+            calls_per_minute=CALLS_PER_MINUTE,
+            share=plan.workers,
+            most=plan.settings.server.max_requests,
         ) as run:
             await run.served.toolbox.snapshot()
+            if plan.workers > 1:
+                run.group.start_soon(end_with_parent)
             server = plan.settings.server
-            protocol, notices = open_protocol(
-                run, identify, streams=server.max_streams, stateless=plan.stateless
-            )
-            manager = StreamableHTTPSessionManager(
+            protocol, notices = self._open(run)
+            manager = SharedSessions(
                 protocol,
                 stateless=plan.stateless,
                 max_request_body_size=server.max_body,
@@ -95,11 +105,16 @@ class HttpApp:
                 def end() -> None:
                     notices.close()
                     load.end()
+                    asyncio.get_running_loop().call_later(GRACE, load.stop)
 
                 with _ending(end):
                     yield
 
-    def _assemble(self, manager: StreamableHTTPSessionManager, run: Running) -> Load:
+    def _open(self, run: Running) -> tuple[Server[Any], Notices]:
+        streams = self._plan.settings.server.max_streams
+        return open_protocol(run, identify, streams=streams, stateless=self._plan.stateless)
+
+    def _assemble(self, manager: SharedSessions, run: Running) -> Load:
         server = self._plan.settings.server
         identity = Identity(run.served.settings, self._plan.anybody)
         load = Load(
@@ -107,20 +122,56 @@ class HttpApp:
             requests=server.max_requests,
             streams=server.max_streams,
         )
-        paths = Paths(Identified(load, identity), Health(run.served), identity)
+        protocol: ASGIApp = Identified(load, identity)
+        if self._plan.stateless:
+            protocol = Posts(protocol)
         hosts, origins = server.allowed_hosts, server.allowed_origins
-        if is_loopback(self._plan.host):
+        local = is_loopback(self._plan.host)
+        shared = _shared(Paths(protocol, identity), server.allowed_origins, local=local)
+        if local:
             hosts, origins = (*hosts, *loopback_hosts()), (*origins, *loopback_origins())
-        self._app = Hosts(_shared(paths, server.allowed_origins), hosts, origins)
+        self._app = Probed(Hosts(shared, hosts, origins), Health(run.served))
         return load
+
+
+class Probed:
+    """Tells anybody of the server's health, under any name: who balances load asks by address."""
+
+    def __init__(self, app: ASGIApp, health: Health) -> None:
+        self._app = app
+        self._health = health
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or pass the request on."""
+        match scope["path"]:
+            case "/healthz":
+                await PlainTextResponse("ok\n")(scope, receive, send)
+            case "/readyz":
+                await (await self._health.ready())(scope, receive, send)
+            case _:
+                await self._app(scope, receive, send)
+
+
+class Posts:
+    """Passes on requests of the only method that there is without sessions."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 405, or pass the request on."""
+        if scope["method"] != "POST":
+            answer = PlainTextResponse("There are no sessions here.\n", 405, {"Allow": "POST"})
+            await answer(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
 
 class Paths:
     """What there is at which path."""
 
-    def __init__(self, protocol: ASGIApp, health: Health, identity: Identity) -> None:
+    def __init__(self, protocol: ASGIApp, identity: Identity) -> None:
         self._protocol = protocol
-        self._health = health
         self._identity = identity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,11 +181,7 @@ class Paths:
             await self._protocol(scope, receive, send)
             return
         answer: Response = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
-        if path == "/healthz":
-            answer = PlainTextResponse("ok\n")
-        elif path == "/readyz":
-            answer = await self._health.ready()
-        elif path.startswith(WELL_KNOWN):
+        if path.startswith(WELL_KNOWN):
             metadata = self._identity.metadata()
             if metadata is not None:
                 answer = Response(orjson.dumps(metadata), media_type="application/json")
@@ -147,13 +194,14 @@ def identify(context: ServerRequestContext[Any, Any]) -> Caller:
     return caller
 
 
-def _shared(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
-    """Return *app* as pages of *origins* can call it (Fetch, CORS protocol)."""
-    if not origins:
+def _shared(app: ASGIApp, origins: tuple[str, ...], *, local: bool) -> ASGIApp:
+    """Return *app* as pages of *origins*, or of the own machine, can call it (Fetch, CORS protocol)."""
+    if not (origins or local):
         return app
     return CORSMiddleware(
         app,
         allow_origins=[origin.rstrip("/") for origin in origins],
+        allow_origin_regex=LOOPBACK_ORIGIN if local else None,
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
         expose_headers=["Mcp-Session-Id", "WWW-Authenticate"],

@@ -2,25 +2,23 @@
 
 import re
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import anyio
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from dbtools import errors
 from dbtools.config import Settings, snapshot_of
 from dbtools.policy import Caller
+from dbtools.server.connections import BoundedProtocol
 from dbtools.server.hosts import bracketed, is_loopback
 from dbtools.server.http import PATH, HttpApp, Plan
 from dbtools.server.running import Operator
 
-GRACE = 4  #: seconds for what is being answered when the server ends
-IDLE = 30  #: seconds that a connection without a request stays open
-PATIENCE = 10.0  #: seconds in which a client sends the head of a request
+GRACE = 3  #: seconds for what is being answered when the server ends
 FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]*)):(?P<port>\d{1,5})")
 
 
@@ -43,41 +41,6 @@ class Address:
     def url(self) -> str:
         """The URL of the endpoint."""
         return f"http://{bracketed(self.host)}:{self.port}{PATH}"
-
-
-class PatientProtocol(HttpToolsProtocol):
-    """HTTP/1.1 that waits for the head of a request for a while, and not for ever."""
-
-    _waits: Any = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin to wait."""
-        super().connection_made(transport)
-        self._wait()
-
-    def on_message_begin(self) -> None:
-        """Begin to wait for the head of a further request."""
-        super().on_message_begin()
-        self._wait()
-
-    def on_headers_complete(self) -> None:
-        """Wait no longer."""
-        self._rest()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        self._rest()
-        super().connection_lost(exc)
-
-    def _wait(self) -> None:
-        self._rest()
-        self._waits = self.loop.call_later(PATIENCE, self.transport.close)
-
-    def _rest(self) -> None:
-        if self._waits is not None:
-            self._waits.cancel()
-            self._waits = None
 
 
 def listen(
@@ -107,25 +70,29 @@ def listen(
     with _bound(address) as bound:
         host, port = bound.getsockname()[:2]
         operator.listening(Address(host=host, port=port).url, snapshot, _notes(plan))
-        config = uvicorn.Config(
-            partial(HttpApp, plan),
-            factory=True,
-            workers=workers,
-            http=PatientProtocol,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=IDLE,
-            timeout_graceful_shutdown=GRACE,
-        )
+        config = config_of(partial(HttpApp, plan), workers)
         if workers > 1:
             Multiprocess(config, [bound]).run()
         else:
             uvicorn.Server(config).run([bound])
+
+
+def config_of(make: Callable[[], HttpApp], workers: int = 1) -> uvicorn.Config:
+    """Return how uvicorn serves the application that *make* returns, in each of as many *workers*."""
+    return uvicorn.Config(
+        make,
+        factory=True,
+        workers=workers,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE,
+    )
 
 
 def check(settings: Settings, address: Address) -> None:

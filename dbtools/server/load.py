@@ -1,58 +1,116 @@
-"""How much is served at the same time: requests and streams are counted, and end when the server does."""
+"""How much is served at the same time, in all and to one caller; and how it ends when the server does."""
 
-import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 import anyio
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dbtools.server.bodies import error
+from dbtools.server.identity import CALLER
 
-PATIENCE = 20.0  #: seconds in which a client takes a part of an answer
+SHARE = 4  #: of all places a known caller takes no more than the fourth part
+PIECE = 65_536  #: bytes of an answer that wait for the client to take them
+LOOK = 5.0  #: seconds between two looks whether whoever listens still may
+STILL = "dbtools.still"
 RETRY = {"retry-after": "1"}
-logger = logging.getLogger("dbtools")
 
 
-class _Gone(Exception):
-    """The client does not read."""
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """Places for requests or streams."""
+
+    most: int
+    taken: Counter[str | None] = field(default_factory=Counter)  #: by identity
+
+    def take(self, identity: str | None) -> bool:
+        """Take a place, and return whether there was one."""
+        share = self.most if identity is None else share_of(self.most)
+        if self.taken.total() >= self.most or self.taken[identity] >= share:
+            return False
+        self.taken[identity] += 1
+        return True
+
+    def leave(self, identity: str | None) -> None:
+        """Give the place back."""
+        self.taken[identity] -= 1
+        if not self.taken[identity]:
+            del self.taken[identity]
+
+
+def share_of(most: int) -> int:
+    """Return how many of *most* places one caller may have, so that others have some."""
+    return max(1, most // SHARE)
 
 
 class Load:
-    """Passes on as many requests, and as many streams of notices, as are allowed."""
+    """Passes on as many requests, and as many streams of notices, as there is room for."""
 
     def __init__(self, app: ASGIApp, *, requests: int, streams: int) -> None:
         self._app = app
-        self._room = {True: streams, False: requests}
+        self._requests = Room(most=requests)
+        self._streams = Room(most=streams)
         self._ending = anyio.Event()
+        self._running: set[anyio.CancelScope] = set()
 
     def end(self) -> None:
         """End the streams, as if their clients had left; what is being answered goes on."""
         self._ending.set()
 
+    def stop(self) -> None:
+        """Stop what is still being answered: its clients are told to come again."""
+        for each in self._running:
+            each.cancel()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 503, or pass the request on."""
-        is_stream = _is_stream(scope)
-        if not self._room[is_stream] or (is_stream and self._ending.is_set()):
-            await error(503, "The server has no room for more.", RETRY)(scope, receive, send)
+        is_stream, identity = _is_stream(scope), scope[CALLER].identity
+        room = self._streams if is_stream else self._requests
+        if self._ending.is_set() or not room.take(identity):
+            await _refuse(scope, receive, send)
             return
-        self._room[is_stream] -= 1
         try:
-            taken = self._until_end(receive) if is_stream else receive
-            await self._app(scope, taken, _in_time(send))
-        except _Gone:
-            logger.debug("a client that reads nothing is left")
+            await self._pass(scope, self._until_end(scope, receive) if is_stream else receive, send)
         finally:
-            self._room[is_stream] += 1
+            room.leave(identity)
 
-    def _until_end(self, receive: Receive) -> Receive:
-        """Return *receive*, which tells of a client that leaves when the server ends."""
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def send_in_pieces(message: Message) -> None:
+            """Send *message*; the last of it only when the client takes it, so that its place is held."""
+            nonlocal begun
+            begun = True
+            body = message.get("body", b"")
+            last = max(0, len(body) - 1) // PIECE * PIECE
+            for start in range(0, last, PIECE):
+                await send({**message, "body": body[start : start + PIECE], "more_body": True})
+            await send({**message, "body": body[last:]} if last else message)
+
+        with anyio.CancelScope() as running:
+            self._running.add(running)
+            try:
+                await self._app(scope, receive, send_in_pieces)
+            finally:
+                self._running.discard(running)
+        if running.cancelled_caught and not begun:
+            await _refuse(scope, receive, send)
+
+    def _until_end(self, scope: Scope, receive: Receive) -> Receive:
+        """Return *receive*, which tells of a client that leaves where the server ends or it may not stay."""
+        may_stay: Callable[[], Awaitable[bool]] = scope.get(STILL, _always)
 
         async def receive_until_end() -> Message:
             message: Message = {"type": "http.disconnect"}
             async with anyio.create_task_group() as group:
 
                 async def end() -> None:
-                    await self._ending.wait()
+                    while not self._ending.is_set() and await may_stay():
+                        with anyio.move_on_after(LOOK):
+                            await self._ending.wait()
                     group.cancel_scope.cancel()
 
                 group.start_soon(end)
@@ -63,17 +121,17 @@ class Load:
         return receive_until_end
 
 
+async def _always() -> bool:
+    return True
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    await error(503, "The server has no room for more.", RETRY)(scope, receive, send)
+
+
 def _is_stream(scope: Scope) -> bool:
     """Return whether a request is for notices: the GET of the 2025 era, or what 2026-07-28 names so."""
-    return scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen"
-
-
-def _in_time(send: Send) -> Send:
-    async def send_in_time(message: Message) -> None:
-        try:
-            with anyio.fail_after(PATIENCE):
-                await send(message)
-        except TimeoutError as exc:
-            raise _Gone from exc
-
-    return send_in_time
+    headers = Headers(scope=scope)
+    version = headers.get("mcp-protocol-version")
+    is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
+    return scope["method"] == "GET" or (is_modern and headers.get("mcp-method") == "subscriptions/listen")

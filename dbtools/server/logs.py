@@ -11,7 +11,13 @@ from dbtools.cells import dump
 from dbtools.config import LogSection
 from dbtools.telemetry import request_id
 
-logger = logging.getLogger("dbtools")
+#: Below these levels, others tell of each request that is refused: whoever makes them could fill the log.
+LEVELS = {
+    "dbtools": logging.INFO,
+    "asyncio": logging.ERROR,
+    "mcp": logging.ERROR,
+    "uvicorn": logging.ERROR,
+}
 
 
 class JsonFormatter(logging.Formatter):
@@ -50,8 +56,8 @@ def begin_log(section: LogSection) -> None:
     is_json = section.format == "json"
     handler = StderrHandler()
     handler.setFormatter(JsonFormatter() if is_json else logging.Formatter("dbtools: %(message)s"))
-    for each in logger.handlers[:]:
-        if isinstance(each, StderrHandler):
-            logger.removeHandler(each)
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    for name, level in LEVELS.items():
+        logger = logging.getLogger(name)
+        logger.handlers = [each for each in logger.handlers if not isinstance(each, StderrHandler)]
+        logger.addHandler(handler)
+        logger.setLevel(level)

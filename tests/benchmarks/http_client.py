@@ -54,7 +54,7 @@ def _request(message: Mapping[str, object], head: Mapping[str, str]) -> bytes:
         "Content-Length": str(len(body)),
         **head,
     }
-    return "POST /mcp HTTP/1.1\r\n".encode() + _lines(lines) + b"\r\n" + body
+    return b"POST /mcp HTTP/1.1\r\n" + _lines(lines) + b"\r\n" + body
 
 
 def _lines(head: Mapping[str, str]) -> bytes:

@@ -1,0 +1,80 @@
+"""The HTTP server of the package with the fixtures of the conformance suite in front of what it serves.
+
+A database file and the descriptor of a socket that listens come in; it serves until a signal comes.
+"""
+
+import logging
+import socket
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from mcp.server.lowlevel import Server
+
+from dbtools.config import DatabaseSection, LogSection, Settings
+from dbtools.dialects import url_of_file
+from dbtools.policy import Caller
+from dbtools.server.http import HttpApp, Plan
+from dbtools.server.listening import config_of
+from dbtools.server.notices import Notices
+from dbtools.server.running import Running
+from dbtools.snapshot import Snapshot, View
+from dbtools.tools import Change
+from tests.clients.conformance_fixtures import add_fixtures
+
+logger = logging.getLogger("conformance")
+
+
+class Operator:
+    """Wants to know what goes wrong, and nothing else."""
+
+    def announce(self, view: View) -> None:
+        """Take note of nothing."""
+
+    def listening(self, url: str, snapshot: Snapshot, notes: tuple[str, ...]) -> None:
+        """Take note of nothing."""
+
+    def tell(self, message: str) -> None:
+        """Take note of what went wrong."""
+        logger.warning(message)
+
+    def changed(self, snapshot: Snapshot, changes: Mapping[str, Change]) -> None:
+        """Take note of nothing."""
+
+
+class ConformanceApp(HttpApp):
+    """The package's application, whose protocol knows the fixtures as well."""
+
+    def __init__(self, plan: Plan, path: Path) -> None:
+        super().__init__(plan)
+        self._path = path
+
+    def _open(self, run: Running) -> tuple[Server[Any], Notices]:
+        server, notices = super()._open(run)
+        add_fixtures(server, run.served.toolbox, self._path)
+        return server, notices
+
+
+def serve(path: Path, descriptor: int) -> None:
+    """Serve the database file at *path* on the socket that *descriptor* is of."""
+    plan = Plan(
+        settings=Settings(
+            database=DatabaseSection(url=url_of_file(path)),
+            log=LogSection(file=str(path.with_suffix(".log"))),
+        ),
+        anybody=Caller(),
+        operator=Operator(),
+        host="127.0.0.1",
+        stateless=False,
+        workers=1,
+    )
+    config = config_of(partial(ConformanceApp, plan, path))
+    uvicorn.Server(config).run([socket.socket(fileno=descriptor)])
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    serve(Path(sys.argv[1]), int(sys.argv[2]))

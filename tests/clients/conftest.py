@@ -1,0 +1,49 @@
+"""Servers that clients of all kinds visit, each started for the first of them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.clients.places import DDL, KINDS, Place, open_place
+from tests.postgresql_server import PostgresqlServer
+from tests.protocol.changing import open_changing
+
+
+@pytest.fixture(scope="session")
+async def places(
+    sqlite_database: Callable[[str], Path],
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+    postgresql_server: PostgresqlServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Callable[[str], Awaitable[Place]]]:
+    """Give a factory: the name of a kind in, a place of that kind out, made once a session."""
+    opened: dict[str, Place] = {}
+    async with AsyncExitStack() as stack:
+
+        async def place(name: str) -> Place:
+            if name not in opened:
+                kind = KINDS[name]
+                changing = open_changing(
+                    kind.dialect,
+                    DDL[kind.dialect],
+                    sqlite_database=sqlite_database,
+                    postgresql_database=postgresql_database,
+                    postgresql_server=lambda: postgresql_server,
+                )
+                open = open_place(kind, stack.enter_context(changing), tmp_path_factory.mktemp(name))
+                opened[name] = await stack.enter_async_context(open)
+            return opened[name]
+
+        yield place
+
+
+@pytest.fixture
+async def place(
+    request: pytest.FixtureRequest, places: Callable[[str], Awaitable[Place]]
+) -> AsyncIterator[Place]:
+    """Give the place that the test names, and leave it as it was."""
+    place = await places(request.param)
+    yield place
+    await place.lend_a_hand("drop it")  # a tour that failed has not
