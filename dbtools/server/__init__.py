@@ -36,8 +36,8 @@ async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) 
         # What the SDK and the drivers print as they are imported is no message either.
         with private_descriptors() as descriptors:
             protocol, serve = await anyio.to_thread.run_sync(_import_protocol)
-            server, _ = protocol.open_protocol(run, protocol.always(caller))
-            await serve(server, descriptors)
+            server, notices = protocol.open_protocol(run, protocol.always(caller))
+            await serve(server, descriptors, notices.close)
     if signal.SIGINT in signals:
         raise KeyboardInterrupt
 
@@ -50,7 +50,7 @@ def _import_protocol() -> "tuple[ModuleType, Callable[..., Awaitable[None]]]":
 
 
 async def review_server(settings: Settings) -> tuple[Finding, ...]:
-    """Return what keeps the server from counting calls, or from writing them down."""
+    """Return what keeps the server from counting calls, from writing them down, or from knowing who calls."""
     found: list[Finding] = []
     quotas = Quotas(settings.limits.storage)
     try:
@@ -64,7 +64,23 @@ async def review_server(settings: Settings) -> tuple[Finding, ...]:
         open_log(settings)
     except errors.ConfigurationError as exc:
         found.append(Finding(code="bad_log", message=str(exc), source=settings.source("log", "file")))
-    return tuple(found)
+    return (*found, *await _review_keys(settings))
+
+
+async def _review_keys(settings: Settings) -> tuple[Finding, ...]:
+    """Return what keeps the server from telling whether signed tokens are genuine."""
+    section = settings.auth.jwt
+    if section is None:
+        return ()
+    from dbtools.server.keys import UnreadableKeysError, read_keys
+
+    try:
+        await read_keys(section.jwks, section.algorithms)
+    except UnreadableKeysError as exc:
+        message = f"[auth] jwt.jwks: the keys cannot be read: {exc}."
+        source = settings.source("auth", "jwt", "jwks")
+        return (Finding(code="bad_keys", message=message, source=source),)
+    return ()
 
 
 async def _prepare(toolbox: "Toolbox", role: str, operator: Operator) -> None:

@@ -42,6 +42,7 @@ class Notices:
         self._handlers: dict[str, ListenHandler] = {}
         self._due: dict[tuple[str, ServerEvent], None] = {}  #: roles whose clients are to be told, and what
         self._noted = anyio.Event()
+        self._closed = False
 
     def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
         """Have the clients of the roles in *changes* told."""
@@ -79,12 +80,21 @@ class Notices:
         if role not in self._handlers:
             self._buses[role] = InMemorySubscriptionBus()
             self._handlers[role] = ListenHandler(self._buses[role], max_subscriptions=self._streams)
-        return await self._handlers[role](context, params)
+        async with anyio.create_task_group() as group:
+            if self._closed:
+                # It comes too late; its stream is known when this task waits for the first time.
+                group.start_soon(_close, self._handlers[role])
+            return await self._handlers[role](context, params)
 
     def close(self) -> None:
         """End the streams, as 2026-07-28 has it: with their results."""
+        self._closed = True
         for handler in self._handlers.values():
             handler.close()
+
+
+async def _close(handler: ListenHandler) -> None:
+    handler.close()
 
 
 def _events(change: Change) -> Iterator[ServerEvent]:

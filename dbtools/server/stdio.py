@@ -28,12 +28,12 @@ CHUNK = 2**16
 GRACE = 3.0  #: seconds for what is being answered when the client has said all that it will
 
 
-async def serve(server: Server[Any], descriptors: Descriptors) -> None:
-    """Let *server* answer the client at *descriptors* until it leaves."""
+async def serve(server: Server[Any], descriptors: Descriptors, end: Callable[[], None]) -> None:
+    """Let *server* answer the client at *descriptors* until it leaves, and *end* what has no end then."""
     output = Output()
     reader = await _open_reader(descriptors.input)
     writer = await _open_writer(descriptors.output, output)
-    streams = LineStreams(reader, writer)
+    streams = LineStreams(reader, writer, end)
     output.lost = streams.leave
     await server.run(streams, streams, server.create_initialization_options())
 
@@ -41,9 +41,15 @@ async def serve(server: Server[Any], descriptors: Descriptors) -> None:
 class LineStreams:
     """Both streams of the SDK's server in one: `receive` and iteration read, `send` writes."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: "asyncio.StreamWriter | FileWriter") -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: "asyncio.StreamWriter | FileWriter",
+        end: Callable[[], None] | None = None,
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._end = end  #: to be called when the client has said all that it will
         self._unanswered: set[RequestId] = set()
         self._answered = asyncio.Event()
         self._gone = False
@@ -115,6 +121,8 @@ class LineStreams:
         if not self._unanswered or self._gone:
             return
         self._answered.clear()
+        if self._end is not None:
+            self._end()
         try:
             async with asyncio.timeout(GRACE):
                 await self._answered.wait()

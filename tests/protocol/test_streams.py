@@ -138,6 +138,21 @@ def _logged(stderr: bytes) -> list[str]:
     return [json.loads(line)["tool"] for line in stderr.splitlines()]
 
 
+def test_stream_ends_with_its_result_when_stdin_closes(path: Path) -> None:
+    discover, *_ = _conversation(MODERN)
+    meta = discover["params"]["_meta"]  # type: ignore[index]
+    params = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+    listen = {"jsonrpc": "2.0", "id": 2, "method": "subscriptions/listen", "params": params}
+
+    ended = _serve(
+        path, input=f"{json.dumps(discover)}\n{json.dumps(listen)}\n".encode(), capture_output=True
+    )
+
+    acknowledged, last = map(read_message, ended.stdout.splitlines()[1:])
+    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+    assert (last["id"], last["result"]["resultType"]) == (2, "complete")
+
+
 def test_last_line_needs_no_end(path: Path) -> None:
     ended = _serve(path, input=_lines(MODERN, end=""), capture_output=True)
 
