@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import cast
 
 import anyio
@@ -412,18 +413,34 @@ async def test_two_readings_of_one_schema_are_equal(postgresql_url: str) -> None
     assert await catalog_of(postgresql_url, NO_MORE) == first
 
 
-class OldServer:
-    """A connection to a server of the year 2019."""
+class Greeting:
+    """A connection, as far as a server has told of itself."""
+
+    def __init__(self, major: int, **told: str) -> None:
+        self._major = major
+        self._told = told
 
     def get_server_version(self) -> asyncpg.ServerVersion:
         """Return the version."""
-        return asyncpg.ServerVersion(12, 0, 22, "final", 0)
+        return asyncpg.ServerVersion(self._major, 0, 22, "final", 0)
+
+    def get_settings(self) -> SimpleNamespace:
+        """Return what else was told."""
+        return SimpleNamespace(**self._told)
 
 
-def test_old_server_is_refused() -> None:
-    connection = cast("asyncpg.Connection[asyncpg.Record]", OldServer())
+@pytest.mark.parametrize(
+    ("greeting", "said"),
+    [
+        (Greeting(12, server_version="12.22"), "PostgreSQL 13 or later is needed, this is 12"),
+        (Greeting(13, server_version="13.0.0", crdb_version="v25.2"), "none of PostgreSQL's"),
+        (Greeting(15, server_version="15.12-YB-2025.1.0.0-b0"), "none of PostgreSQL's"),
+    ],
+)
+def test_server_that_cannot_be_read_is_refused(greeting: Greeting, said: str) -> None:
+    connection = cast("asyncpg.Connection[asyncpg.Record]", greeting)
 
-    with pytest.raises(errors.ConfigurationError, match="PostgreSQL 13 or later is needed, this is 12"):
+    with pytest.raises(errors.ConfigurationError, match=said):
         check_version(connection)
 
 

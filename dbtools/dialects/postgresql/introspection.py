@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cache
+from typing import Any
 
 import asyncpg
 from asyncpg import Record
@@ -38,7 +39,12 @@ Checks = Mapping[tuple[int, str], Sequence[Check]]  #: by the number of the tabl
 
 
 def check_version(connection: "asyncpg.Connection[Record]") -> None:
-    """Raise ConfigurationError if the server is too old."""
+    """Raise ConfigurationError if the server is too old, or none of PostgreSQL's."""
+    # What a server says of itself when a connection begins.
+    told: Any = connection.get_settings()
+    if getattr(told, "crdb_version", None) or "-YB-" in getattr(told, "server_version", ""):
+        message = "This server is none of PostgreSQL's: its catalog does not tell what has changed (xmin)."
+        raise errors.ConfigurationError(message)
     version = connection.get_server_version().major
     if version < OLDEST:
         message = f"PostgreSQL {OLDEST} or later is needed, this is {version}."
