@@ -1,11 +1,11 @@
 """What goes around every call: it is admitted before, and written down after."""
 
-import secrets
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from random import getrandbits
 
 from dbtools import errors
 from dbtools.call_log import CallLog, CallLogs, Entry, Outcome
@@ -35,7 +35,7 @@ class Request:
     arguments: Mapping[str, object]
     protocol: str | None = None  #: version
     client: str | None = None  #: name
-    id: str = field(default_factory=lambda: secrets.token_hex(8))  #: of letters, digits and `-_.:`
+    id: str = field(default_factory=lambda: f"{getrandbits(64):016x}")  #: of letters, digits and `-_.:`
 
 
 @dataclass(kw_only=True)

@@ -80,11 +80,10 @@ class Notices:
         if role not in self._handlers:
             self._buses[role] = InMemorySubscriptionBus()
             self._handlers[role] = ListenHandler(self._buses[role], max_subscriptions=self._streams)
-        async with anyio.create_task_group() as group:
-            if self._closed:
-                # It comes too late; its stream is known when this task waits for the first time.
-                group.start_soon(_close, self._handlers[role])
-            return await self._handlers[role](context, params)
+        handler = self._handlers[role]
+        if self._closed:
+            return await _late(handler, context, params)
+        return await handler(context, params)
 
     def close(self) -> None:
         """End the streams, as 2026-07-28 has it: with their results."""
@@ -93,8 +92,19 @@ class Notices:
             handler.close()
 
 
-async def _close(handler: ListenHandler) -> None:
-    handler.close()
+async def _late(
+    handler: ListenHandler, context: Context, params: types.SubscriptionsListenRequestParams
+) -> types.SubscriptionsListenResult:
+    """Answer with a stream that ends at once, since those that were there have ended."""
+
+    async def close() -> None:
+        handler.close()
+
+    async with anyio.create_task_group() as group:
+        # It runs when the handler waits for the first time, which has a stream by then.
+        group.start_soon(close)
+        answer = [await handler(context, params)]
+    return answer[0]
 
 
 def _events(change: Change) -> Iterator[ServerEvent]:

@@ -13,6 +13,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.policy import Caller, Limits
+from dbtools.server.windows import Windows
 
 if TYPE_CHECKING:
     from limits.aio.storage import RedisStorage
@@ -38,6 +39,7 @@ class Quotas:
         self._storage = storage
         self._most = calls_per_minute  #: where the limits say nothing
         self._share = share if storage in MEMORY else 1  #: how many servers count by themselves
+        self._windows = Windows() if storage in MEMORY else None
         self._limiter: RateLimiter | None = None
         self._connections: Any = None
         self._failing = False
@@ -65,42 +67,52 @@ class Quotas:
             if not self._running[key]:
                 del self._running[key]
 
+    async def _count(self, key: Key, most: int) -> None:
+        """Count one more call of *key*, or raise TooManyCalls where there have been *most* in a minute."""
+        seconds = self._windows.hit(key, most) if self._windows else await self._count_together(key, most)
+        if seconds is not None:
+            raise errors.TooManyCalls(
+                f"The rate limit is reached: {most} calls a minute.",
+                hint=f"Retry in {max(1, ceil(seconds))} seconds.",
+            )
+
     async def open(self) -> None:
-        """Make ready to count, which takes long to import; raise ConfigurationError where that cannot be."""
+        """Make ready to count with others, which takes long to import; or raise ConfigurationError."""
         async with self._opening:
             if self._limiter is None:
                 await anyio.to_thread.run_sync(self._import)
 
     def _import(self) -> None:
-        from limits.aio.storage import MemoryStorage
+        storage = self._redis()
         from limits.aio.strategies import MovingWindowRateLimiter
 
-        storage = MemoryStorage() if self._storage in MEMORY else self._redis()
         self._limiter = MovingWindowRateLimiter(storage)
 
     def _redis(self) -> "RedisStorage":
-        from limits.aio.storage import RedisStorage
-        from limits.errors import ConfigurationError
-
         try:
             from coredis import BlockingConnectionPool
-
+            from limits.aio.storage import RedisStorage
+            from limits.errors import ConfigurationError
+        except ImportError as exc:
+            raise errors.ConfigurationError(
+                "[limits] storage: calls cannot be counted there.", hint="It wants dbtools[redis] installed."
+            ) from exc
+        try:
             pool = BlockingConnectionPool.from_url(self._storage, max_connections=CONNECTIONS)
             # The pool knows where; limits itself reads no address without a port.
             options: dict[str, Any] = {"connection_pool": pool}
             storage = RedisStorage("async+redis://pool:0", wrap_exceptions=True, **options)
-        except (ConfigurationError, ImportError, ValueError) as exc:
+        except (ConfigurationError, ValueError) as exc:
             # Not the address itself: it may hold a password.
             raise errors.ConfigurationError(
-                "[limits] storage: calls cannot be counted there.",
-                hint="It wants redis://HOST:PORT, and dbtools[redis] installed.",
+                "[limits] storage: calls cannot be counted there.", hint="It wants redis://HOST:PORT."
             ) from exc
         self._connections = pool
         return storage
 
     async def check(self) -> None:
         """Raise ConfigurationError where calls cannot be counted at the storage."""
-        if self._storage in MEMORY:
+        if self._windows is not None:
             return
         try:
             await self._count(("", ""), MOST)
@@ -115,13 +127,13 @@ class Quotas:
         if self._connections is not None:
             self._connections.disconnect()
 
-    async def _count(self, key: Key, most: int) -> None:
-        """Count one more call of *key*, or raise TooManyCalls where there have been *most* in a minute."""
+    async def _count_together(self, key: Key, most: int) -> float | None:
+        """Count as `Windows.hit` does, together with others; or raise Busy."""
+        if self._limiter is None:
+            await self.open()
         from limits import RateLimitItemPerMinute
         from limits.errors import StorageError
 
-        if self._limiter is None:
-            await self.open()
         limiter = self._limiter
         assert limiter is not None
         rate = RateLimitItemPerMinute(most, namespace=NAMESPACE)
@@ -130,7 +142,7 @@ class Quotas:
                 hit = await limiter.hit(rate, *(quote(part, safe="") for part in key))
                 self._failing = False
                 if hit:
-                    return
+                    return None
                 window = await limiter.get_window_stats(rate, *(quote(part, safe="") for part in key))
         except (StorageError, OSError, TimeoutError) as exc:
             if not self._failing:
@@ -138,10 +150,7 @@ class Quotas:
             self._failing = True
             # Never without its limit: who may call how often is not known now.
             raise errors.Busy("Calls cannot be counted at the moment.", hint="Retry in 5 seconds.") from exc
-        raise errors.TooManyCalls(
-            f"The rate limit is reached: {most} calls a minute.",
-            hint=f"Retry in {_seconds_until(window.reset_time)} seconds.",
-        )
+        return window.reset_time - time.time()
 
 
 def _reason(error: BaseException) -> str:
@@ -152,7 +161,3 @@ def _reason(error: BaseException) -> str:
 
 def _counted(calls: int) -> str:
     return "1 call is" if calls == 1 else f"{calls} calls are"
-
-
-def _seconds_until(moment: float) -> int:
-    return max(1, ceil(moment - time.time()))

@@ -2,13 +2,12 @@
 
 import os
 import signal
+import sys
 
 import anyio
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # on Windows
-    resource = None  # type: ignore[assignment]
 
 RESERVED = 100  #: descriptors for the database, files and the log
 LOOK = 1.0  #: seconds between two looks for the parent
@@ -16,7 +15,7 @@ LOOK = 1.0  #: seconds between two looks for the parent
 
 def most_connections(wanted: int) -> int:
     """Return how many connections can be open, at most *wanted*, with as many descriptors as are allowed."""
-    if resource is None:
+    if sys.platform == "win32":
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:

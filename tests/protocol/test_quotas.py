@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -15,6 +16,7 @@ from dbtools import errors
 from dbtools.config import DatabaseSection, LimitsSection, Settings, open_toolbox
 from dbtools.dialects import url_of_file
 from dbtools.policy import Caller, Limits
+from dbtools.server import windows
 from dbtools.server.calls import Calls
 from dbtools.server.protocol import always, build_server
 from dbtools.server.quotas import Quotas
@@ -72,12 +74,25 @@ async def test_roles_and_identities_are_counted_apart(storage: str) -> None:
 
 
 async def test_place_is_free_again_when_the_minute_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    quotas = Quotas()
-    await _admit(quotas, ANN, Limits(calls_per_minute=1))
-    later = time.time() + 61
-    monkeypatch.setattr(time, "time", lambda: later)
+    quotas, two, now = Quotas(), Limits(calls_per_minute=2), time.monotonic()
+    for seconds in (0, 30):
+        monkeypatch.setattr(windows, "monotonic", partial(float, now + seconds))
+        await _admit(quotas, ANN, two)
+    monkeypatch.setattr(windows, "monotonic", partial(float, now + 61))
 
-    await _admit(quotas, ANN, Limits(calls_per_minute=1))
+    await _admit(quotas, ANN, two)
+    with pytest.raises(errors.TooManyCalls, match="Retry in 29 seconds"):
+        await _admit(quotas, ANN, two)
+
+
+def test_who_calls_no_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, now = windows.Windows(), time.monotonic()
+    for each in range(100):
+        assert counted.hit(each, 1) is None
+    monkeypatch.setattr(windows, "monotonic", partial(float, now + 61))
+
+    assert counted.hit("new", 1) is None
+    assert list(counted._moments) == ["new"]
 
 
 async def test_servers_on_one_redis_count_together(redis: str) -> None:
