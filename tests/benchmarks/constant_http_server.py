@@ -1,5 +1,6 @@
 """The least server that the SDK makes over HTTP, with so many processes. `python -m` runs it."""
 
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,12 +36,13 @@ def main(workers: int) -> None:
     config = uvicorn.Config(
         "tests.benchmarks.constant_http_server:app",
         factory=True,
-        port=0,
         workers=workers,
         log_level="critical",
         access_log=False,
+        timeout_keep_alive=600,
     )
-    bound = config.bind_socket()
+    bound = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    bound.set_inheritable(True)
     sys.stderr.write(f"http://127.0.0.1:{bound.getsockname()[1]}/mcp\n")
     sys.stderr.flush()
     if workers > 1:

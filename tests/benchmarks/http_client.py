@@ -57,6 +57,10 @@ def _request(message: Mapping[str, object], head: Mapping[str, str]) -> bytes:
     return b"POST /mcp HTTP/1.1\r\n" + _lines(lines) + b"\r\n" + body
 
 
+def _session(id: bytes) -> dict[str, str]:
+    return {"MCP-Protocol-Version": HANDSHAKE, "Mcp-Session-Id": id.decode()}
+
+
 def _lines(head: Mapping[str, str]) -> bytes:
     return "".join(f"{name}: {value}\r\n" for name, value in head.items()).encode()
 
@@ -95,9 +99,21 @@ class HttpConnection:
         head, _ = await self.send(_request({"id": 0, "method": "initialize", "params": told}, {}))
         session = re.search(rb"mcp-session-id: (\S+)", head)
         assert session is not None
-        version = {"MCP-Protocol-Version": HANDSHAKE, "Mcp-Session-Id": session[1].decode()}
-        await self.send(_request({"method": "notifications/initialized"}, version))
+        await self.send(_request({"method": "notifications/initialized"}, _session(session[1])))
         return session[1]
+
+    def begin(self, content: bytes) -> None:
+        """Send a request whose answer nobody reads."""
+        self._writer.write(content)
+
+    async def cancel(self, session: bytes) -> None:
+        """Cancel the call of *session*."""
+        told = {"method": "notifications/cancelled", "params": {"requestId": 1}}
+        await self.send(_request(told, _session(session)))
+
+    async def end(self, session: bytes) -> None:
+        """End *session*."""
+        await self.send(_request({}, _session(session)).replace(b"POST", b"DELETE", 1))
 
     async def close(self) -> None:
         """Close it."""
@@ -150,6 +166,23 @@ async def open_http(*arguments: str) -> AsyncIterator[HttpProcess]:
             process.terminate()
         await process.wait()
     await drain
+
+
+@asynccontextmanager
+async def prepared(
+    process: HttpProcess, version: str, tool: str, arguments: Mapping[str, object], width: int
+) -> AsyncIterator[list[tuple[HttpConnection, Call]]]:
+    """Give as many connections as *width*, each with a call for it, in a session where *version* has such."""
+    calls: list[tuple[HttpConnection, Call]] = []
+    try:
+        for _ in range(width):
+            connection = await process.connect()
+            session = b"" if version == MODERN else await connection.shake_hands()
+            calls.append((connection, call_of(version, tool, arguments, session)))
+        yield calls
+    finally:
+        for connection, _ in calls:
+            await connection.close()
 
 
 @dataclass(frozen=True, kw_only=True)
