@@ -72,12 +72,23 @@ class Current:
         """Return what the file says now, or *settings* and why it cannot be used."""
         try:
             later = load(Path(settings.path))
-            if self._role is not None and self._role not in role_names(later):
-                raise errors.ConfigurationError(f"{later.file}: There is no role {self._role} any more.")
+            self._check(later)
         except errors.ConfigurationError as exc:
             message = f"{exc} What was there before stays in force."
             return settings, (Finding(code="bad_configuration", message=message),)
         return _fixed(self._first, later)
+
+    def _check(self, later: Settings) -> None:
+        """Raise ConfigurationError where *later* cannot take the place of what is in force."""
+        roles = role_names(later)
+        if self._role is not None and self._role not in roles:
+            raise errors.ConfigurationError(f"{later.file}: There is no role {self._role} any more.")
+        if self._role is None and self.settings.auth and not later.auth:
+            # A server of all roles asks who calls: half of a file, or a slip, would let in everybody.
+            raise errors.ConfigurationError(
+                f"{later.file}: [auth] is gone, and nobody would be asked who they are.",
+                hint="A server that is to serve everybody has to be started anew.",
+            )
 
     def _stamp(self, settings: Settings) -> Hashable:
         return _file_stamp(settings.path), _folder_stamp(settings.queries.directory)

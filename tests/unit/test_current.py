@@ -85,6 +85,7 @@ def test_query_that_somebody_writes_is_left_until_it_is_whole(current: Current, 
         pytest.param('[database]\nurl = "shop.db"\n', "There is no role support any more.", id="no roles"),
         pytest.param(WHOLE.replace("support", "sales"), "There is no role support any more.", id="another"),
         pytest.param("[database\n", "not TOML", id="no TOML"),
+        pytest.param('[database]\nurl = "shop.db"\n[roles]\n', "[roles] has no role", id="roles without one"),
     ],
 )
 def test_file_that_cannot_be_used_changes_nothing(
@@ -102,6 +103,41 @@ def test_file_that_cannot_be_used_changes_nothing(
     _write(path, WHOLE)
     current.read()
     assert current.findings == ()
+
+
+TOKEN = f'[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "support" }}]\n'
+
+
+def test_server_of_all_roles_never_stops_asking_who_calls(path: Path) -> None:
+    _write(path, WHOLE + TOKEN)
+    current = Current(load(path))
+    current.read()
+    for text in (WHOLE, f"{WHOLE}[auth]\n", f"{WHOLE}[auth]\ntokens = []\n"):
+        _write(path, text)
+        current.read()
+
+        (finding,) = current.findings
+        assert current.settings.auth.tokens[0].role == "support"
+        assert "[auth] is gone" in finding.message
+        assert finding.message.endswith("What was there before stays in force.")
+
+
+def test_server_that_has_begun_to_ask_who_calls_goes_on(path: Path) -> None:
+    current = Current(load(path))
+    current.read()
+    for text in (WHOLE + TOKEN, WHOLE):
+        _write(path, text)
+        current.read()
+
+    assert current.settings.auth
+
+
+def test_server_of_one_role_asks_nobody(current: Current, path: Path) -> None:
+    for text in (WHOLE + TOKEN, WHOLE):
+        _write(path, text)
+        current.read()
+
+    assert (bool(current.settings.auth), current.findings) == (False, ())
 
 
 @pytest.mark.parametrize(
