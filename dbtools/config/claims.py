@@ -20,14 +20,17 @@ CASTS: Mapping[ParameterType, str] = {
 def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[str, object]:
     """Return *claims* as values of the types that are declared; those that are none are missing."""
     declared = settings.policy.claims
-    typed = {
-        name: _typed(value, declared[name]) if name in declared else value for name, value in claims.items()
-    }
+    typed = {name: _typed(value, declared.get(name)) for name, value in claims.items()}
     return {name: value for name, value in typed.items() if value is not None}
 
 
-def _typed(value: object, type: ParameterType) -> object:
-    """Return *value* as one of *type*, None where it is none; a text may be the value as it is written."""
+def _typed(value: object, type: ParameterType | None) -> object:
+    """Return *value* as one of *type*, None where it is none; a text may be the value as it is written.
+
+    Where no type is declared an array or an object is none: nobody would see it equal anything.
+    """
+    if type is None:
+        return None if isinstance(value, list | dict) else value
     if isinstance(value, list | dict) and type is not ParameterType.JSON:
         return None
     text = value if isinstance(value, str) else json.dumps(value)

@@ -28,5 +28,7 @@ def test_claim_is_a_value_of_its_type_or_missing(declared: str, given: object, t
     assert typed_claims(settings, {"x": given}) == typed
 
 
-def test_claim_without_a_type_stays_as_it_is() -> None:
-    assert typed_claims(Settings(), {"x": ["a"], "y": 1}) == {"x": ["a"], "y": 1}
+def test_claim_without_a_type_stays_as_it_is_where_it_is_one_value() -> None:
+    claims = {"text": "a", "number": 1, "truth": False, "array": ["a"], "none": [], "object": {"a": 1}}
+
+    assert typed_claims(Settings(), claims) == {"text": "a", "number": 1, "truth": False}
