@@ -88,6 +88,7 @@ class Snapshot:
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of all that it was made from, by name
     manner: Manner = field(default_factory=Manner)
     hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
+    settings: object = field(default=None, repr=False)  #: that say who has which role, for whoever knows them
 
     def view(self, role: str) -> View:
         """Return what *role* sees, or raise Denied where there is no such role any more."""
@@ -107,6 +108,7 @@ class Settled:
     problems: tuple[str, ...] = ()
     manner: Manner | None = None  #: None: that of the toolbox
     hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
+    settings: object = field(default=None, repr=False)  #: that say who has which role, for whoever knows them
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what they were made from
 
 
@@ -134,6 +136,7 @@ def take_snapshot(
         stamps={DATABASE: catalog.stamp, **settled.stamps},
         manner=manner,
         hash_key=settled.hash_key,
+        settings=settled.settings,
     )
 
 

@@ -122,6 +122,11 @@ class Toolbox:
                     return await self._refresh()
         return self._snapshot
 
+    @property
+    def current(self) -> Snapshot | None:
+        """The current snapshot, if there is one yet."""
+        return self._snapshot
+
     async def view(self, role: str) -> View:
         """Return what *role* sees now, or raise Denied where there is no such role any more."""
         return (await self.snapshot()).view(role)

@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from dbtools.catalog import Selection
 from dbtools.column_types import Mask
+from dbtools.config.addresses import Hash, Host, Issuer, KeysPlace, Origin, Resource
 from dbtools.durations import seconds_of
 from dbtools.execution import Tells
 from dbtools.policy import Source
@@ -214,10 +215,10 @@ class ServerSection(Section):
     strict: StrictBool = Field(
         default=False, description="whether a login that can do more than read is refused"
     )
-    allowed_hosts: tuple[str, ...] = Field(
+    allowed_hosts: tuple[Host, ...] = Field(
         default=(), description="names under which clients reach it; none: those of the loopback address"
     )
-    allowed_origins: tuple[str, ...] = Field(
+    allowed_origins: tuple[Origin, ...] = Field(
         default=(), description="origins of web pages that may call it; none: those of the loopback address"
     )
     max_body: Whole = Field(default=2**18, ge=1_000, le=64 * 2**20, description="bytes of one request")
@@ -230,7 +231,7 @@ class ServerSection(Section):
 class TokenSection(Section):
     """[auth] tokens: a secret that a caller shows; `dbtools token new` makes one."""
 
-    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="the hash of the token, in hexadecimal")
+    sha256: Hash = Field(description="the hash of the token, in hexadecimal")
     role: str = Field(description="whose view of the database")
     claims: dict[str, str | StrictBool | int | float] = Field(
         default={}, description="what is known of the caller, for row filters"
@@ -240,9 +241,9 @@ class TokenSection(Section):
 class JwtSection(Section):
     """[auth] jwt: tokens that somebody else signs (RFC 7519)."""
 
-    issuer: str = Field(description="who signs them: the claim iss")
-    audience: str = Field(description="the URL of this server, for which they are meant: the claim aud")
-    jwks: str = Field(description="URL or file of the keys (RFC 7517)")
+    issuer: Issuer = Field(description="who signs them: the claim iss")
+    audience: Resource = Field(description="the URL of this server, for which they are meant: the claim aud")
+    jwks: KeysPlace = Field(description="https URL or file of the keys (RFC 7517)")
     algorithms: tuple[Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"], ...] = Field(
         default=("RS256", "ES256"), min_length=1, description="how they may be signed"
     )

@@ -42,7 +42,8 @@ class Served:
 
     toolbox: Toolbox
     database: Database  #: to be closed
-    settings: Callable[[], Settings]  #: that are in force now
+    settings: Callable[[], Settings]  #: the newest that can be used
+    settled: Callable[[], Settings]  #: those that the current snapshot was made from
     observed: tuple[Observed, ...]
 
 
@@ -65,10 +66,16 @@ def open_served(settings: Settings, only: str | None = None, *, before: Snapshot
 
     execution = Execution(database, settings.database.request_id)
     toolbox = Toolbox(introspect, execution, roles=settle, manner=settings.manner(), before=before)
+
+    def settled() -> Settings:
+        made_from = toolbox.current.settings if toolbox.current is not None else None
+        return made_from if isinstance(made_from, Settings) else settings
+
     return Served(
         toolbox=toolbox,
         database=database,
         settings=lambda: current.settings,
+        settled=settled,
         observed=tuple(_observed(current, database)),
     )
 
@@ -116,6 +123,7 @@ async def _settled(current: Current, catalog: Catalog, database: Database, only:
         problems=tuple(map(str, findings)),
         manner=settings.manner(),
         hash_key=settings.policy.hash_key.encode(),
+        settings=settings,
         stamps={FILES: stamp, REGISTRY: library.registry}
         # It is no stamp that a look finds: all is looked at again soon.
         | ({DATABASE: UNCHECKED} if any(each.code == UNCHECKED for each in findings) else {}),

@@ -11,7 +11,8 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+from dbtools.config.addresses import LOOPBACK
+
 LOOPBACK_ORIGIN = r"https?://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?"
 
 

@@ -24,7 +24,7 @@ from dbtools.server.bodies import Bodies
 from dbtools.server.connections import BoundedProtocol
 from dbtools.server.health import Health
 from dbtools.server.hosts import LOOPBACK_ORIGIN, Hosts, is_loopback, loopback_hosts, loopback_origins
-from dbtools.server.identity import CALLER, WELL_KNOWN, Identified, Identity
+from dbtools.server.identity import CALLER, Identified, Identity
 from dbtools.server.load import Load
 from dbtools.server.logs import begin_log
 from dbtools.server.notices import Notices
@@ -116,7 +116,8 @@ class HttpApp:
 
     def _assemble(self, manager: SharedSessions, run: Running) -> Load:
         server = self._plan.settings.server
-        identity = Identity(run.served.settings, self._plan.anybody)
+        identity = Identity(run.served, self._plan.anybody, run.group)
+        identity.prepare()
         load = Load(
             Bodies(manager.asgi_app, server.max_body),
             requests=server.max_requests,
@@ -181,10 +182,9 @@ class Paths:
             await self._protocol(scope, receive, send)
             return
         answer: Response = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
-        if path.startswith(WELL_KNOWN):
-            metadata = self._identity.metadata()
-            if metadata is not None:
-                answer = Response(orjson.dumps(metadata), media_type="application/json")
+        metadata = self._identity.metadata_at(path)
+        if metadata is not None:
+            answer = Response(orjson.dumps(metadata), media_type="application/json")
         await answer(scope, receive, send)
 
 

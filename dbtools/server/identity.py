@@ -1,24 +1,35 @@
-"""Who makes an HTTP request: a bearer token in, a Caller out, for each request anew (RFC 6750, RFC 9728)."""
+"""Who makes an HTTP request: a bearer token in, a Caller out, for each request anew (RFC 6750, RFC 9728).
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+What is known of callers comes into force with the snapshot that was made from the same configuration, so that
+nobody has a role before its policy is there; what is taken away counts at once.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
+from anyio.abc import TaskGroup
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dbtools.config import JwtSection, Settings, role_names, typed_claims
+from dbtools.config import JwtSection, Served, Settings, role_names, typed_claims
 from dbtools.policy import Caller
-from dbtools.server.jwts import Jwts, NoKeysError
+from dbtools.server.jwts import claims_of, end_of, scopes_of
+from dbtools.server.keys import Keys, NoKeysError
 from dbtools.server.tokens import find
 
 CALLER = "dbtools.caller"  #: the key of the scope that holds who makes a request
+STILL = "dbtools.still"  #: that of what tells, when it is called and awaited, whether they still may
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
+RETRY = "1"  #: seconds after which what cannot be told now is asked again
+DIGITS = 16  #: of the hash of a token that says nothing of whom it is of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,57 +42,124 @@ class Refusal:
     scopes: tuple[str, ...] = ()
 
 
+INVALID = Refusal(status=401, error="invalid_token", description="The token is none of ours, or has expired.")
+UNCHECKED = Refusal(
+    status=503,
+    error="temporarily_unavailable",
+    description="Tokens cannot be checked at the moment.",
+)
+UNSETTLED = Refusal(
+    status=503,
+    error="temporarily_unavailable",
+    description="What the token stands for changes at this moment.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admitted:
+    """Somebody who may make requests, and until when."""
+
+    caller: Caller
+    end: int | None = None  #: of the token, in seconds since 1970; None: it has none
+    #: What the token was held against.
+    basis: tuple[object, ...] = field(default=(), compare=False, repr=False)
+
+
 class Identity:
     """Knows callers by their tokens; what the configuration says of them may change meanwhile."""
 
-    def __init__(self, settings: Callable[[], Settings], anybody: Caller) -> None:
-        self._settings = settings
+    def __init__(self, served: Served, anybody: Caller, group: TaskGroup) -> None:
+        self._served = served
         self._anybody = anybody  #: where nobody is asked
-        self._jwts: Jwts | None = None
+        self._group = group  #: in which keys are read
+        self._keys: dict[tuple[object, ...], Keys] = {}
 
-    async def caller_of(self, authorization: Sequence[str]) -> Caller | Refusal:
-        """Return who shows the headers *authorization*."""
-        settings = self._settings()
+    def prepare(self) -> None:
+        """Begin to read the keys of signed tokens, so that the first one need not wait for them."""
+        section = self._served.settled().auth.jwt
+        if section is not None:
+            self._keys_of(section).refresh()
+
+    async def admit(self, authorization: Sequence[str]) -> Admitted | Refusal:
+        """Return who shows the headers *authorization*.
+
+        They have to be the same to the newest settings and to those of the snapshot.
+        """
+        basis = self._basis()
+        newest, settled = self._served.settings(), self._served.settled()
+        found = await self._admit(newest, authorization)
+        if isinstance(found, Refusal):
+            return found
+        if newest is not settled:
+            before = await self._admit(settled, authorization)
+            if before != found:
+                return before if isinstance(before, Refusal) else UNSETTLED
+        return Admitted(caller=found.caller, end=found.end, basis=basis)
+
+    async def still(self, authorization: Sequence[str], admitted: Admitted) -> Admitted | None:
+        """Return *admitted*, who had shown the headers *authorization*, None where they may no more.
+
+        That is quick while neither the configuration nor a key has changed.
+        """
+        if admitted.end is not None and time.time() >= admitted.end:
+            return None
+        basis = self._basis()
+        if len(basis) == len(admitted.basis) and all(map(_is, basis, admitted.basis)):
+            return admitted
+        found = await self.admit(authorization)
+        return found if isinstance(found, Admitted) and found == admitted else None
+
+    def _basis(self) -> tuple[object, ...]:
+        """Return what tokens are held against: other objects where any of it is another."""
+        keys = (each.known for each in self._keys.values())
+        return (self._served.settings(), self._served.settled(), *keys)
+
+    async def _admit(self, settings: Settings, authorization: Sequence[str]) -> Admitted | Refusal:
+        """Return whom *settings* know by the headers *authorization*."""
         if not settings.auth:
-            return self._anybody
+            return Admitted(caller=self._anybody)
         if not authorization:
-            return Refusal(status=401, scopes=self._scopes(settings))
+            return Refusal(status=401, scopes=settings.auth.jwt.scopes if settings.auth.jwt else ())
         scheme, _, token = authorization[0].partition(" ")
         if len(authorization) > 1 or scheme.lower() != "bearer" or not token.strip():
             return Refusal(status=401, error="invalid_request", description="One bearer token is wanted.")
-        return self._in_role(settings, await self._known(settings, token.strip()))
-
-    def _in_role(self, settings: Settings, found: Caller | Refusal) -> Caller | Refusal:
-        if isinstance(found, Refusal) or found.role in role_names(settings):
+        found = await self._known(settings, token.strip())
+        if isinstance(found, Refusal) or found.caller.role in role_names(settings):
             return found
         return Refusal(status=403, error="insufficient_scope", description="The token has no role here.")
 
-    async def _known(self, settings: Settings, token: str) -> Caller | Refusal:
-        auth = settings.auth
-        kept = find(token, auth.tokens)
+    async def _known(self, settings: Settings, token: str) -> Admitted | Refusal:
+        kept = find(token, settings.auth.tokens)
         if kept is not None:
             known = typed_claims(settings, kept.claims)
-            return Caller(role=kept.role, claims=known, identity=f"token {kept.sha256[:8]}")
-        invalid = Refusal(
-            status=401, error="invalid_token", description="The token is none of ours, or has expired."
-        )
-        if auth.jwt is None:
-            return invalid
-        if self._jwts is None or self._jwts.section != auth.jwt:
-            self._jwts = Jwts(auth.jwt)
-        try:
-            claims = await self._jwts.claims_of(token)
-        except NoKeysError:
-            return Refusal(status=503, description="Tokens cannot be checked at the moment.")
-        return invalid if claims is None else _signed(settings, auth.jwt, claims)
-
-    def _scopes(self, settings: Settings) -> tuple[str, ...]:
-        return settings.auth.jwt.scopes if settings.auth.jwt else ()
-
-    def metadata(self) -> Mapping[str, object] | None:
-        """Return what clients are told of where tokens come from (RFC 9728, 2), if anywhere."""
-        section = self._settings().auth.jwt
+            caller = Caller(role=kept.role, claims=known, identity=f"token {kept.sha256[:8]}")
+            return Admitted(caller=caller)
+        section = settings.auth.jwt
         if section is None:
+            return INVALID
+        try:
+            claims = await claims_of(token, section, self._keys_of(section))
+        except NoKeysError:
+            return UNCHECKED
+        if claims is None:
+            return INVALID
+        named = _named(settings, section, claims, token)
+        return named if isinstance(named, Refusal) else Admitted(caller=named, end=end_of(claims))
+
+    def _keys_of(self, section: JwtSection) -> Keys:
+        """Return the keys of *section*; those that no settings name any more are forgotten."""
+        place = _place(section)
+        if place not in self._keys:
+            sections = (settings.auth.jwt for settings in (self._served.settings(), self._served.settled()))
+            named = {_place(each) for each in sections if each is not None}
+            self._keys = {each: keys for each, keys in self._keys.items() if each in named}
+            self._keys[place] = Keys(section.jwks, section.algorithms, self._group)
+        return self._keys[place]
+
+    def metadata_at(self, path: str) -> Mapping[str, object] | None:
+        """Return what clients are told at *path* of where tokens come from, if anything (RFC 9728, 2)."""
+        section = self._served.settled().auth.jwt
+        if section is None or path not in (WELL_KNOWN, urlsplit(metadata_url(section.audience)).path):
             return None
         scopes = {"scopes_supported": list(section.scopes)} if section.scopes else {}
         return {
@@ -94,14 +172,15 @@ class Identity:
     def challenge(self, refusal: Refusal) -> str:
         """Return the header WWW-Authenticate of *refusal* (RFC 6750, 3; RFC 9728, 5.1)."""
         parts = {"error": refusal.error, "error_description": refusal.description}
-        section = self._settings().auth.jwt
+        section = self._served.settled().auth.jwt
         if section is not None:
             parts |= {"scope": " ".join(refusal.scopes), "resource_metadata": metadata_url(section.audience)}
-        return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
+        told = ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
+        return f"Bearer {told}".rstrip()
 
 
 class Identified:
-    """Passes requests on with their caller in the scope."""
+    """Passes requests on with their caller in the scope, and with what tells whether they still may."""
 
     def __init__(self, app: ASGIApp, identity: Identity) -> None:
         self._app = app
@@ -109,24 +188,47 @@ class Identified:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401, 403 or 503, or pass the request on."""
-        found = await self._identity.caller_of(Headers(scope=scope).getlist("authorization"))
+        authorization = tuple(Headers(scope=scope).getlist("authorization"))
+        found = await self._identity.admit(authorization)
         if isinstance(found, Refusal):
-            content = {"error": found.error or "invalid_request", "error_description": found.description}
-            answer = Response(orjson.dumps(content), found.status, media_type="application/json")
-            if found.status in (401, 403):
-                answer.headers["www-authenticate"] = self._identity.challenge(found)
-            await answer(scope, receive, send)
+            await self._refused(found)(scope, receive, send)
             return
         # The SDK binds sessions to whom it finds here; the token itself goes no further.
-        name = found.identity or ""
+        name = found.caller.identity or ""
         user = AuthenticatedUser(AccessToken(token="", client_id=name, subject=name, scopes=[]))
-        await self._app({**scope, CALLER: found, "user": user}, receive, send)
+        stay = Stay(self._identity, authorization, found)
+        await self._app({**scope, CALLER: found.caller, STILL: stay, "user": user}, receive, send)
+
+    def _refused(self, refusal: Refusal) -> Response:
+        content = {"error": refusal.error or "invalid_request", "error_description": refusal.description}
+        answer = Response(orjson.dumps(content), refusal.status, media_type="application/json")
+        if refusal.status in (401, 403):
+            answer.headers["www-authenticate"] = self._identity.challenge(refusal)
+        else:
+            answer.headers["retry-after"] = RETRY
+        return answer
 
 
-def _signed(settings: Settings, section: JwtSection, claims: Mapping[str, Any]) -> Caller | Refusal:
-    """Return whom the genuine *claims* name."""
-    granted = str(claims.get("scope", "")).split()
-    if not set(section.scopes) <= set(granted):
+class Stay:
+    """Tells, as often as it is called, whether who has been admitted still may be there."""
+
+    def __init__(self, identity: Identity, authorization: Sequence[str], admitted: Admitted) -> None:
+        self._identity = identity
+        self._authorization = authorization
+        self._admitted: Admitted | None = admitted
+
+    async def __call__(self) -> bool:
+        """Return whether they may; who may not once does not again."""
+        if self._admitted is not None:
+            self._admitted = await self._identity.still(self._authorization, self._admitted)
+        return self._admitted is not None
+
+
+def _named(
+    settings: Settings, section: JwtSection, claims: Mapping[str, Any], token: str
+) -> Caller | Refusal:
+    """Return whom the genuine *claims* of *token* name."""
+    if not set(section.scopes) <= scopes_of(claims):
         return Refusal(
             status=403,
             error="insufficient_scope",
@@ -138,7 +240,9 @@ def _signed(settings: Settings, section: JwtSection, claims: Mapping[str, Any]) 
         return Refusal(status=403, error="insufficient_scope", description="The token names no role.")
     named = section.claims or {name: name for name in claims}
     told = {name: claims[claim] for name, claim in named.items() if claim in claims}
-    identity = f"{section.issuer} {subject}" if subject is not None else section.issuer
+    # Who cannot be told from others by a name is told from them by the token.
+    digest = sha256(token.encode()).hexdigest()[:DIGITS]
+    identity = f"{section.issuer} {subject}" if subject else f"token {digest} of {section.issuer}"
     return Caller(role=role, claims=typed_claims(settings, told), identity=identity)
 
 
@@ -146,3 +250,11 @@ def metadata_url(resource: str) -> str:
     """Return where the metadata of *resource* is (RFC 9728, 3.1)."""
     parts = urlsplit(resource)
     return urlunsplit(parts._replace(path=f"{WELL_KNOWN}{parts.path.rstrip('/')}", query="", fragment=""))
+
+
+def _place(section: JwtSection) -> tuple[object, ...]:
+    return section.jwks, section.algorithms
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other

@@ -3,19 +3,15 @@
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
-import jwt
+import anyio
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from dbtools.config import JwtSection
-from dbtools.server.jwts import Jwts, NoKeysError
 from dbtools.server.tokens import hash_of, new_token
-from tests.protocol.client import MODERN
+from tests.protocol.client import MODERN, PATIENCE
 from tests.protocol.http_server import (
     HANDSHAKE,
     SESSION,
@@ -26,13 +22,13 @@ from tests.protocol.http_server import (
     open_session,
     posted,
 )
+from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, key_set, signed
 from tests.protocol.test_command_line import run
 
 DDL = """
 create table orders (id integer primary key, region text not null, margin integer);
 insert into orders values (1, 'north', 5), (2, 'south', 6);
 """
-ISSUER, AUDIENCE = "https://id.example.com/", "https://db.example.com/mcp"
 ROLES = """
 [roles.all]
 tables."*" = true
@@ -40,29 +36,6 @@ tables."*" = true
 tables.orders = { exclude = ["margin"], where = "region = :claims.region" }
 """
 NORTH, ALL, STALE = new_token(), new_token(), new_token()
-KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-
-def _keys(*keys: rsa.RSAPrivateKey) -> str:
-    """Return the set of the public parts of *keys*, named by their places."""
-    written = (json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())) for key in keys)
-    return json.dumps({"keys": [{**each, "kid": str(at), "use": "sig"} for at, each in enumerate(written)]})
-
-
-def _signed(key: Any = KEY, algorithm: str = "RS256", kid: str | None = "0", **claims: object) -> str:
-    known = {
-        "iss": ISSUER,
-        "aud": AUDIENCE,
-        "exp": int(time.time()) + 600,
-        "sub": "ada",
-        "db_role": "some",
-        "region": "south",
-        "scope": "db other",
-        **claims,
-    }
-    told = {name: value for name, value in known.items() if value is not None}
-    return jwt.encode(told, key, algorithm=algorithm, headers={"kid": kid} if kid else None)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +44,7 @@ async def server(
 ) -> AsyncIterator[HttpServer]:
     """Give a server that asks who calls."""
     folder = tmp_path_factory.mktemp("identity")
-    (folder / "keys.json").write_text(_keys(KEY))
+    (folder / "keys.json").write_text(key_set(KEY))
     async with http_server(_configured(folder, sqlite_database(DDL)), folder) as server:
         yield server
 
@@ -114,8 +87,8 @@ async def _rows(server: HttpServer, token: str) -> Any:
 async def test_callers_see_what_their_tokens_stand_for(server: HttpServer) -> None:
     assert await _rows(server, NORTH) == [[1, "north"]]
     assert await _rows(server, ALL) == [[1, "north", 5], [2, "south", 6]]
-    assert await _rows(server, _signed()) == [[2, "south"]]
-    assert await _rows(server, _signed(kid=None, db_role="all")) == [[1, "north", 5], [2, "south", 6]]
+    assert await _rows(server, signed()) == [[2, "south"]]
+    assert await _rows(server, signed(kid=None, db_role="all")) == [[1, "north", 5], [2, "south", 6]]
 
 
 HOSTILE = {
@@ -126,28 +99,31 @@ HOSTILE = {
     "basic": ({"Authorization": "Basic YTpi"}, 401, "invalid_request"),
     "odd letters": ({"Authorization": b"Bearer \xff\xfe"}, 401, "invalid_token"),
     "a role that is gone": (_bearer(STALE), 403, "insufficient_scope"),
-    "expired": (_bearer(_signed(exp=int(time.time()) - 60)), 401, "invalid_token"),
-    "for ever": (_bearer(_signed(exp=None)), 401, "invalid_token"),
-    "not yet": (_bearer(_signed(nbf=int(time.time()) + 600)), 401, "invalid_token"),
-    "another audience": (_bearer(_signed(aud="https://other.example.com")), 401, "invalid_token"),
-    "no audience": (_bearer(_signed(aud=None)), 401, "invalid_token"),
-    "another issuer": (_bearer(_signed(iss="https://evil.example.com/")), 401, "invalid_token"),
-    "another key": (_bearer(_signed(OTHER)), 401, "invalid_token"),
-    "an unknown key": (_bearer(_signed(OTHER, kid="9")), 401, "invalid_token"),
-    "unsigned": (_bearer(_signed("", "none")), 401, "invalid_token"),
-    "a symmetric key": (_bearer(_signed("secret" * 10, "HS256")), 401, "invalid_token"),
+    "expired": (_bearer(signed(exp=int(time.time()) - 60)), 401, "invalid_token"),
+    "for ever": (_bearer(signed(exp=None)), 401, "invalid_token"),
+    "not yet": (_bearer(signed(nbf=int(time.time()) + 600)), 401, "invalid_token"),
+    "another audience": (_bearer(signed(aud="https://other.example.com")), 401, "invalid_token"),
+    "no audience": (_bearer(signed(aud=None)), 401, "invalid_token"),
+    "another issuer": (_bearer(signed(iss="https://evil.example.com/")), 401, "invalid_token"),
+    "another key": (_bearer(signed(OTHER)), 401, "invalid_token"),
+    "an unknown key": (_bearer(signed(OTHER, kid="9")), 401, "invalid_token"),
+    "unsigned": (_bearer(signed("", "none")), 401, "invalid_token"),
+    "a symmetric key": (_bearer(signed("secret" * 10, "HS256")), 401, "invalid_token"),
     "another algorithm": (
-        _bearer(_signed(ec.generate_private_key(ec.SECP384R1()), "ES384")),
+        _bearer(signed(ec.generate_private_key(ec.SECP384R1()), "ES384")),
         401,
         "invalid_token",
     ),
-    "no signature": (_bearer(_signed().rpartition(".")[0] + "."), 401, "invalid_token"),
+    "no signature": (_bearer(signed().rpartition(".")[0] + "."), 401, "invalid_token"),
     "no parts": (_bearer("a.b.c"), 401, "invalid_token"),
     "long": (_bearer("a." * 20_000), 401, "invalid_token"),
-    "no role": (_bearer(_signed(db_role=None)), 403, "insufficient_scope"),
-    "an unknown role": (_bearer(_signed(db_role="gone")), 403, "insufficient_scope"),
-    "a list of roles": (_bearer(_signed(db_role=["all"])), 403, "insufficient_scope"),
-    "no scope": (_bearer(_signed(scope="other")), 403, "insufficient_scope"),
+    "no role": (_bearer(signed(db_role=None)), 403, "insufficient_scope"),
+    "an unknown role": (_bearer(signed(db_role="gone")), 403, "insufficient_scope"),
+    "a list of roles": (_bearer(signed(db_role=["all"])), 403, "insufficient_scope"),
+    "no scope": (_bearer(signed(scope="other")), 403, "insufficient_scope"),
+    "no scope in a list": (_bearer(signed(scope=None, scp=["other", 5])), 403, "insufficient_scope"),
+    "a subject that is none": (_bearer(signed(sub=["ada"])), 401, "invalid_token"),
+    "a key that is none": (_bearer(signed(kid=None, key=OTHER)), 401, "invalid_token"),
 }
 
 
@@ -164,14 +140,26 @@ async def test_others_are_refused_as_the_specification_says(era: str, case: str,
     assert (answer.status_code, challenge.startswith("Bearer ")) == (status, True)
     assert (f'error="{error}"' in challenge) is (error is not None)
     assert 'resource_metadata="https://db.example.com/.well-known/oauth-protected-resource/mcp"' in challenge
-    assert ('scope="db"' in challenge) is (case in ("no token", "no scope"))
+    assert ('scope="db"' in challenge) is (case == "no token" or case.startswith("no scope"))
+
+
+@pytest.mark.parametrize("scopes", [{"scp": "db other"}, {"scp": ["db"]}, {"scope": ["other", "db"]}])
+async def test_scopes_are_a_text_or_a_list_by_either_name(scopes: dict[str, Any], server: HttpServer) -> None:
+    assert await _rows(server, signed(**{"scope": None, **scopes})) == [[2, "south"]]
+
+
+METADATA = "/.well-known/oauth-protected-resource"
 
 
 async def test_metadata_says_where_tokens_come_from(server: HttpServer) -> None:
     async with server.client() as client:
-        answer = await client.get("/.well-known/oauth-protected-resource/mcp")
+        answer = await client.get(f"{METADATA}/mcp")
+        short = await client.get(METADATA)
+        others = [await client.get(f"{METADATA}{rest}") for rest in ("/other", "/mcp/other", "s", "x/mcp")]
         alive = await client.get("/readyz")
 
+    assert [each.status_code for each in others] == [404] * 4
+    assert short.json() == answer.json()
     assert answer.json() == {
         "resource": AUDIENCE,
         "authorization_servers": [ISSUER],
@@ -181,6 +169,24 @@ async def test_metadata_says_where_tokens_come_from(server: HttpServer) -> None:
     assert alive.status_code == 200
 
 
+async def test_challenge_without_anything_to_say_is_a_word(
+    sqlite_database: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "dbtools.toml"
+    tokens = f'[auth]\ntokens = [{{ sha256 = "{hash_of(ALL).upper()}", role = "all" }}]\n'
+    path.write_text(f'[database]\nurl = "sqlite:///{sqlite_database(DDL)}"\n{ROLES}{tokens}')
+    async with http_server(path, tmp_path) as server:
+        async with server.client() as client:
+            answer = await client.post(**modern("tools/list"))
+            metadata = await client.get(METADATA)
+        rows = await _rows(server, ALL)
+
+    # A header's blanks at its end are cut by whoever reads it: it is looked at as it was sent.
+    assert (b"www-authenticate", b"Bearer") in [(name.lower(), value) for name, value in answer.headers.raw]
+    assert (answer.status_code, metadata.status_code) == (401, 404)
+    assert len(rows) == 2  # a hash in capitals is that hash
+
+
 async def test_session_is_of_whom_it_was_opened_for(server: HttpServer) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     async with server.client() as client:
@@ -188,7 +194,7 @@ async def test_session_is_of_whom_it_was_opened_for(server: HttpServer) -> None:
         own = await client.post(**posted(message, session))
         other = await client.post(**posted(message, {**session, **_bearer(ALL)}))
         nobody = await client.post(**posted(message, {SESSION: session[SESSION]}))
-        ended = await client.delete("/mcp", headers={**session, **_bearer(_signed())})
+        ended = await client.delete("/mcp", headers={**session, **_bearer(signed())})
         still = await client.post(**posted(message, session))
 
     assert (own.status_code, other.status_code, nobody.status_code) == (200, 404, 401)
@@ -198,7 +204,7 @@ async def test_session_is_of_whom_it_was_opened_for(server: HttpServer) -> None:
 async def test_token_that_is_taken_away_counts_no_more(
     sqlite_database: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    (tmp_path / "keys.json").write_text(_keys(KEY))
+    (tmp_path / "keys.json").write_text(key_set(KEY))
     database = sqlite_database(DDL)
     path = _configured(tmp_path, database)
     async with http_server(path, tmp_path) as server, server.client(**_bearer(ALL)) as client:
@@ -214,85 +220,37 @@ async def test_token_that_is_taken_away_counts_no_more(
     assert ALL not in log
 
 
+async def _logged(server: HttpServer, wanted: set[str]) -> set[str]:
+    """Return whom the call log names, once those who are *wanted* are there: it is written beside."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            lines = (await anyio.Path(server.log).read_text()).splitlines(keepends=True)
+            whole = (line for line in lines if line.startswith("{") and line.endswith("\n"))
+            if wanted <= (named := {json.loads(line)["identity"] for line in whole}):
+                return named
+
+
+async def test_who_has_no_name_is_known_by_the_token(server: HttpServer) -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    tokens = [signed(sub=None, jti=each) for each in ("one", "two")] + [signed(sub="", jti="three")]
+    for each in tokens:
+        await _rows(server, each)
+    async with server.client() as client:
+        session = await open_session(client, **_bearer(tokens[0]))
+        own = await client.post(**posted(message, session))
+        others = [await client.post(**posted(message, {**session, **_bearer(each)})) for each in tokens[1:]]
+    identities = await _logged(server, {f"token {hash_of(each)[:16]} of {ISSUER}" for each in tokens})
+
+    assert (own.status_code, [each.status_code for each in others]) == (200, [404, 404])
+    assert ISSUER not in identities
+
+
 async def test_identity_is_in_the_call_log_and_no_token(server: HttpServer) -> None:
     await _rows(server, NORTH)
-    await _rows(server, _signed())
-    log = server.log.read_text()
-    identities = {json.loads(line)["identity"] for line in log.splitlines() if line.startswith("{")}
+    await _rows(server, signed())
+    await _logged(server, {f"token {hash_of(NORTH)[:8]}", f"{ISSUER} ada"})
 
-    assert {f"token {hash_of(NORTH)[:8]}", f"{ISSUER} ada"} <= identities
-    assert not any(secret in log for secret in (NORTH, ALL, "eyJ"))
-
-
-class Issuer:
-    """Serves keys, and counts how often it is asked."""
-
-    def __init__(self) -> None:
-        self.content = _keys(KEY)
-        self.asked = 0
-        issuer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                issuer.asked += 1
-                self.send_response(200 if self.path == "/keys" else 302)
-                self.send_header("Location", "/keys")
-                self.end_headers()
-                self.wfile.write(issuer.content.encode())
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        """End."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@pytest.fixture
-def issuer() -> Any:
-    """Give an issuer."""
-    issuer = Issuer()
-    yield issuer
-    issuer.close()
-
-
-def _section(jwks: str) -> JwtSection:
-    return JwtSection(issuer=ISSUER, audience=AUDIENCE, jwks=jwks)
-
-
-async def test_keys_are_kept_and_read_again_when_others_are_named(
-    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jwts = Jwts(_section(f"{issuer.url}/keys"))
-    first = [await jwts.claims_of(_signed()) for _ in range(3)]
-    asked = issuer.asked
-    issuer.content = _keys(KEY, OTHER)
-    early = [await jwts.claims_of(_signed(OTHER, kid="1")) for _ in range(3)]
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + 11)
-    later = await jwts.claims_of(_signed(OTHER, kid="1"))
-    issuer.content = "nothing"
-    monkeypatch.setattr(time, "monotonic", lambda: now + 1_000)
-    kept = await jwts.claims_of(_signed())
-
-    assert all(first)
-    assert (asked, issuer.asked) == (1, 3)
-    assert early == [None] * 3  # whoever shows unknown keys has nobody ask all the time
-    assert later is not None
-    assert kept is not None
-
-
-@pytest.mark.parametrize("place", ["/elsewhere", "http://id.example.com/keys", "file:///etc/passwd"])
-async def test_keys_come_from_where_they_are_and_nowhere_else(place: str, issuer: Issuer) -> None:
-    jwts = Jwts(_section(issuer.url + place if place.startswith("/") else place))
-
-    with pytest.raises(NoKeysError):
-        await jwts.claims_of(_signed())
+    assert not any(secret in server.log.read_text() for secret in (NORTH, ALL, "eyJ"))
 
 
 def test_token_new_prints_what_belongs_together() -> None:
@@ -311,3 +269,39 @@ def test_check_finds_tokens_of_roles_that_are_not_there(
 
     assert checked.exit_code == 1
     assert "dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some." in checked.stdout
+
+
+#: What is written for the keys of [auth.jwt], and what is found.
+KEYS = {
+    "no file": ("keys.json", None, "there is no such file"),
+    "no keys": ("keys.json", '{"keys": []}', "there is no key for RS256, ES256"),
+    "no set": ("keys.json", "rubbish", "this is no set of keys (RFC 7517)"),
+    "for secrets": ("keys.json", key_set(KEY, use="enc"), "there is no key for RS256, ES256"),
+    "nobody": ("http://127.0.0.1:1/keys", None, "ConnectError"),
+}
+
+
+@pytest.mark.parametrize("case", KEYS)
+def test_check_finds_keys_that_cannot_be_read(
+    case: str, sqlite_database: Callable[[str], Path], tmp_path: Path
+) -> None:
+    jwks, content, reason = KEYS[case]
+    if content is not None:
+        (tmp_path / "keys.json").write_text(content)
+    path = _configured(tmp_path, sqlite_database(DDL))
+    path.write_text(path.read_text().replace('"keys.json"', f'"{jwks}"').replace('"gone"', '"all"'))
+    checked = run("check", str(path))
+
+    assert checked.exit_code == 1
+    line = 1 + path.read_text().partition("jwks = ")[0].count("\n")
+    found = f"dbtools.toml:{line}: error: [auth] jwt.jwks: the keys cannot be read: {reason}."
+    assert found in checked.stdout.splitlines()
+
+
+def test_check_is_content_with_keys(sqlite_database: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text(key_set(KEY))
+    path = _configured(tmp_path, sqlite_database(DDL))
+    path.write_text(path.read_text().replace('"gone"', '"all"'))
+    checked = run("check", str(path))
+
+    assert (checked.exit_code, "error" in checked.stdout) == (0, False)

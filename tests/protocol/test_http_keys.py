@@ -1,0 +1,319 @@
+"""Keys of who signs tokens: known ones count at once, others are read beside, whatever an issuer does."""
+
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import jwt
+import pytest
+from anyio.abc import TaskGroup
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from dbtools.config import JwtSection
+from dbtools.server.jwts import claims_of
+from dbtools.server.keys import Keys, NoKeysError, UnreadableKeysError, read_keys
+from tests.protocol.http_server import HttpServer, http_server, modern
+from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, Issuer, answer, key_set, open_issuer, signed
+
+DDL = "create table orders (id integer primary key, region text not null)"
+ALGORITHMS = ("RS256", "ES256")
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    """Give an issuer."""
+    with open_issuer() as issuer:
+        yield issuer
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[TaskGroup]:
+    """Give what keys are read in."""
+    async with anyio.create_task_group() as group:
+        yield group
+        group.cancel_scope.cancel()
+
+
+class Checked:
+    """Tokens held against the keys of one issuer."""
+
+    def __init__(self, place: str, group: TaskGroup) -> None:
+        self.keys = Keys(place, ALGORITHMS, group)
+        self._section = JwtSection(issuer=ISSUER, audience=AUDIENCE, jwks=place)
+
+    def claims_of(self, token: str) -> Coroutine[Any, Any, Mapping[str, Any] | None]:
+        """Return the claims of *token*, None where it is not genuine, or raise NoKeysError."""
+        return claims_of(token, self._section, self.keys)
+
+
+@pytest.fixture
+def checked(issuer: Issuer, group: TaskGroup) -> Checked:
+    """Give what holds tokens against the keys of the issuer."""
+    return Checked(issuer.url, group)
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Give what has so many seconds pass."""
+
+    def pass_by(seconds: float) -> None:
+        now = time.monotonic
+        monkeypatch.setattr(time, "monotonic", lambda: now() + seconds)
+
+    return pass_by
+
+
+def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Return what *coroutine* does, which waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as exc:
+        return exc.value
+    coroutine.close()
+    raise AssertionError("it waits")
+
+
+async def _came(issuer: Issuer) -> None:
+    with anyio.fail_after(5):
+        await anyio.to_thread.run_sync(issuer.came.wait, abandon_on_cancel=True)
+
+
+async def _known(checked: Checked, token: str) -> None:
+    """Wait until the key of *token* is known: each question waits a while for it."""
+    with anyio.fail_after(5):
+        while True:
+            with suppress(NoKeysError):
+                if await checked.claims_of(token):
+                    return
+
+
+async def test_known_key_answers_at_once_whatever_its_age(
+    issuer: Issuer, checked: Checked, later: Callable[[float], None]
+) -> None:
+    assert await checked.claims_of(signed())
+    issuer.came.clear()
+    issuer.may_answer.clear()
+    issuer.content = answer(key_set(KEY, OTHER))
+    later(1_000)
+
+    assert _at_once(checked.claims_of(signed()))
+    await _came(issuer)  # they are read beside
+    assert [bool(_at_once(checked.claims_of(signed()))) for _ in range(3)] == [True] * 3
+    assert (issuer.asked, len(checked.keys.known)) == (2, 1)
+
+    issuer.may_answer.set()
+    await _known(checked, signed(OTHER, kid="1"))
+
+
+async def test_who_names_an_unknown_key_waits_for_it(
+    issuer: Issuer, checked: Checked, group: TaskGroup, later: Callable[[float], None]
+) -> None:
+    assert await checked.claims_of(signed())
+    issuer.came.clear()
+    issuer.may_answer.clear()
+    issuer.content = answer(key_set(KEY, OTHER))
+    found: list[object] = []
+
+    async def ask() -> None:
+        found.append(await checked.claims_of(signed(OTHER, kid="1")))
+
+    assert _at_once(checked.claims_of(signed(OTHER, kid="1"))) is None  # they have just been read
+    later(11)
+    async with anyio.create_task_group() as several:
+        for _ in range(5):
+            several.start_soon(ask)
+        await _came(issuer)
+        issuer.may_answer.set()
+
+    assert [each is not None for each in found] == [True] * 5
+    assert issuer.asked == 2  # by one for all
+
+
+async def test_who_names_an_unknown_key_waits_no_longer_than_for_a_while(
+    issuer: Issuer, checked: Checked, later: Callable[[float], None]
+) -> None:
+    issuer.may_answer.clear()
+    with anyio.fail_after(4), pytest.raises(NoKeysError):
+        await checked.claims_of(signed())
+    with anyio.fail_after(4), pytest.raises(NoKeysError):
+        await checked.claims_of(signed())
+    assert issuer.asked == 1
+
+    issuer.may_answer.set()
+    await _known(checked, signed())
+    issuer.may_answer.clear()
+    later(11)
+    with anyio.fail_after(4):
+        assert await checked.claims_of(signed(OTHER, kid="1")) is None
+    assert issuer.asked == 2
+
+
+async def test_keys_that_cannot_be_read_again_remain(
+    issuer: Issuer,
+    checked: Checked,
+    later: Callable[[float], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "dbtools")
+    assert await checked.claims_of(signed())
+    issuer.content = b"rubbish"
+    for _ in range(3):
+        later(1_000)
+        assert await checked.claims_of(signed(OTHER, kid="1")) is None
+        assert _at_once(checked.claims_of(signed()))
+    issuer.content = answer(key_set(KEY, OTHER))
+    later(1_000)
+    assert await checked.claims_of(signed(OTHER, kid="1"))
+
+    assert issuer.asked == 5
+    assert caplog.messages == [
+        "the keys of [auth] jwt cannot be read: RemoteProtocolError; those that are known count",
+        "the keys of [auth] jwt are read again",
+    ]
+
+
+RUBBISH = {
+    "no HTTP": (b"rubbish\r\n\r\n", "RemoteProtocolError"),
+    "nothing": (b"", "RemoteProtocolError"),
+    "half of it": (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", "RemoteProtocolError"),
+    "a wrong chunk": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        "RemoteProtocolError",
+    ),
+    "an error": (answer(key_set(KEY), "500 Broken"), "the answer has the status 500"),
+    "another place": (answer("", "302 Found", "Location: /keys"), "the answer has the status 302"),
+    "no JSON": (answer("<html>"), "this is no set of keys (RFC 7517)"),
+    "a list": (answer("[]"), "this is no set of keys (RFC 7517)"),
+    "a number of keys": (answer('{"keys": 1}'), "this is no set of keys (RFC 7517)"),
+    "deep": (answer("[" * 100_000), "this is no set of keys (RFC 7517)"),
+    "no keys": (answer('{"keys": []}'), "there is no key for RS256, ES256"),
+    "others than keys": (
+        answer('{"keys": [1, null, {}, {"kty": "RSA", "n": 1}]}'),
+        "there is no key for RS256, ES256",
+    ),
+    "a name that is none": (answer(key_set(KEY, kid={})), "there is no key for RS256, ES256"),
+    "for secrets": (answer(key_set(KEY, use="enc")), "there is no key for RS256, ES256"),
+    "another algorithm": (answer(key_set(KEY, alg="RS512")), "there is no key for RS256, ES256"),
+    "too much": (answer(" " * 2**20 + key_set(KEY)), "they take more than 1048576 bytes"),
+}
+
+
+@pytest.mark.parametrize("case", RUBBISH)
+async def test_issuer_that_answers_rubbish_has_no_keys(
+    case: str, issuer: Issuer, checked: Checked, caplog: pytest.LogCaptureFixture
+) -> None:
+    issuer.content, reason = RUBBISH[case]
+    for _ in range(3):
+        with pytest.raises(NoKeysError):
+            await checked.claims_of(signed())
+
+    assert caplog.messages == [
+        f"the keys of [auth] jwt cannot be read: {reason}; no signed token can be checked"
+    ]
+
+
+async def test_issuer_that_drips_is_left(issuer: Issuer) -> None:
+    issuer.drips = True
+    with anyio.fail_after(15), pytest.raises(UnreadableKeysError, match="not there within"):
+        await read_keys(issuer.url, ALGORITHMS)
+    with anyio.fail_after(5):
+        await anyio.to_thread.run_sync(issuer.left.wait, abandon_on_cancel=True)
+
+
+async def test_keys_of_a_file_are_read_as_those_of_a_url(tmp_path: Path, group: TaskGroup) -> None:
+    path = tmp_path / "keys.json"
+    with pytest.raises(UnreadableKeysError, match="there is no such file"):
+        await read_keys(str(path), ALGORITHMS)
+    with pytest.raises(UnreadableKeysError, match="no regular file"):
+        await read_keys(str(tmp_path), ALGORITHMS)
+    path.write_text(key_set(KEY))
+
+    assert await Checked(str(path), group).claims_of(signed())
+
+
+async def test_keys_without_a_name_are_several(issuer: Issuer, checked: Checked) -> None:
+    issuer.content = answer(key_set(KEY, OTHER, kid=None))
+
+    assert await checked.claims_of(signed(KEY, kid=None))
+    assert await checked.claims_of(signed(OTHER, kid=None))
+    assert await checked.claims_of(signed(OTHER, kid="1")) is None
+
+
+async def test_keys_of_several_kinds_may_have_one_name(issuer: Issuer, checked: Checked) -> None:
+    curve = ec.generate_private_key(ec.SECP256R1())
+    written = jwt.algorithms.ECAlgorithm.to_jwk(curve.public_key(), as_dict=True)
+    issuer.content = answer(
+        json.dumps({"keys": [{**written, "kid": "0"}, *json.loads(key_set(KEY))["keys"]]})
+    )
+
+    assert await checked.claims_of(signed(KEY))
+    assert await checked.claims_of(signed(curve, "ES256"))
+    assert await checked.claims_of(signed(OTHER)) is None
+
+
+async def test_key_that_names_no_algorithm_is_used_with_those_of_the_configuration(
+    issuer: Issuer, group: TaskGroup
+) -> None:
+    section = JwtSection(issuer=ISSUER, audience=AUDIENCE, jwks=issuer.url, algorithms=("PS256",))
+    keys = Keys(issuer.url, section.algorithms, group)
+
+    assert await claims_of(signed(KEY, "PS256"), section, keys)
+    assert await claims_of(signed(KEY, "RS256"), section, keys) is None
+
+
+def _configured(folder: Path, database: Path, jwks: str) -> Path:
+    path = folder / "dbtools.toml"
+    path.write_text(f"""
+[database]
+url = "sqlite:///{database}"
+[roles.some]
+tables.orders = true
+[auth.jwt]
+issuer = "{ISSUER}"
+audience = "{AUDIENCE}"
+jwks = "{jwks}"
+role_claim = "db_role"
+""")
+    return path
+
+
+async def _statuses(server: HttpServer, token: str, times: int) -> list[tuple[int, str | None]]:
+    """Return how so many requests with *token* are answered, and after how long to come again."""
+    async with server.client(Authorization=f"Bearer {token}") as client:
+        answers = [await client.post(**modern("tools/list")) for _ in range(times)]
+    return [(each.status_code, each.headers.get("retry-after")) for each in answers]
+
+
+async def test_server_without_keys_says_so_to_each_and_logs_it_once(
+    issuer: Issuer, sqlite_database: Callable[[str], Path], tmp_path: Path
+) -> None:
+    issuer.content = b"rubbish\r\n\r\n"
+    path = _configured(tmp_path, sqlite_database(DDL), issuer.url)
+    async with http_server(path, tmp_path) as server:
+        statuses = await _statuses(server, signed(), 5)
+        log = server.log.read_text()
+
+    assert statuses == [(503, "1")] * 5
+    assert log.count("the keys of [auth] jwt cannot be read: RemoteProtocolError") == 1
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("drips", [False, True], ids=["silent", "dripping"])
+async def test_server_ends_although_an_issuer_keeps_it_waiting(
+    drips: bool, issuer: Issuer, sqlite_database: Callable[[str], Path], tmp_path: Path
+) -> None:
+    issuer.may_answer.clear()
+    issuer.drips = drips
+    path = _configured(tmp_path, sqlite_database(DDL), issuer.url)
+    async with http_server(path, tmp_path) as server:
+        await _came(issuer)
+        with anyio.fail_after(4):
+            status = await server.end()
+
+    assert status == 0
+    assert not issuer.may_answer.is_set()

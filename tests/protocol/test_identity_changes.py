@@ -1,0 +1,291 @@
+"""A configuration that changes while a server asks who calls: what is taken away counts at once."""
+
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from anyio.abc import TaskGroup
+
+from dbtools.config import load, open_served
+from dbtools.errors import DbtoolsError, Denied
+from dbtools.policy import Caller
+from dbtools.server.identity import Admitted, Identity, Refusal, Stay
+from dbtools.server.tokens import hash_of, new_token
+from tests.protocol.http_server import HttpServer, http_server, modern
+from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, answer, key_set, open_issuer, signed
+
+DDL = """
+create table orders (id integer primary key, region text not null);
+insert into orders values (1, 'north'), (2, 'south');
+"""
+PATIENCE = 30.0  #: seconds in which what is written comes into force
+ANN, BOB, CID = new_token(), new_token(), new_token()
+OPEN, NORTH = 'tables."*" = true', "tables.orders = { where = \"region = 'north'\" }"
+LISTEN = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+
+
+def _roles(clerk: str = OPEN, **tokens: str) -> str:
+    """Return a configuration of what a *clerk* sees, and of the roles of ann, bob and cid, if any."""
+    hashes = {name: hash_of(token) for name, token in (("ann", ANN), ("bob", BOB), ("cid", CID))}
+    rows = ", ".join(f'{{ sha256 = "{hashes[name]}", role = "{role}" }}' for name, role in tokens.items())
+    auth = f"[auth]\ntokens = [{rows}]\n" if tokens else ""
+    return f"[roles.clerk]\n{clerk}\n[roles.boss]\n{OPEN}\n{auth}"
+
+
+class Configured:
+    """A configuration of a database."""
+
+    def __init__(self, folder: Path, database: Path) -> None:
+        self.path = folder / "dbtools.toml"
+        self.database = database
+
+    def write(self, rest: str) -> None:
+        """Have *rest* in it beside the database, as somebody wrote an hour ago."""
+        self.path.write_text(f'[database]\nurl = "sqlite:///{self.database}"\n{rest}')
+        then = self.path.stat().st_mtime - 3600
+        os.utime(self.path, (then, then))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep everybody from reading the database."""
+        with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
+            connection.execute("begin exclusive")
+            yield
+            connection.execute("rollback")
+
+
+@pytest.fixture
+def configured(tmp_path: Path, sqlite_database: Callable[[str], Path]) -> Configured:
+    """Give a configuration that is still to be written."""
+    return Configured(tmp_path, sqlite_database(DDL))
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[TaskGroup]:
+    """Give what keys are read in."""
+    async with anyio.create_task_group() as group:
+        yield group
+        group.cancel_scope.cancel()
+
+
+async def _asked(server: HttpServer, token: str) -> int | str | list[Any]:
+    """Return what who shows *token* sees, why they see nothing, or with which status they are refused."""
+    async with server.client(Authorization=f"Bearer {token}") as client:
+        answer = await client.post(**modern("tools/call", {"name": "list_orders", "arguments": {}}))
+    if answer.status_code != 200:
+        return answer.status_code
+    result = answer.json()["result"]
+    if result["isError"]:
+        return str(result["content"][0]["text"])
+    return [row[1] for row in result["structuredContent"]["rows"]]
+
+
+async def _until(server: HttpServer, token: str, expected: int | list[Any]) -> None:
+    with anyio.fail_after(PATIENCE):
+        while await _asked(server, token) != expected:
+            pass
+
+
+async def _told(server: HttpServer, message: str) -> None:
+    with anyio.fail_after(PATIENCE):
+        while message not in await anyio.Path(server.log).read_text():
+            await _asked(server, ANN)
+
+
+async def test_server_that_asks_who_calls_never_stops_asking(configured: Configured, tmp_path: Path) -> None:
+    configured.write(_roles(ann="clerk"))
+    async with http_server(configured.path, tmp_path) as server:
+        configured.write(_roles())
+        await _told(server, "[auth] is gone, and nobody would be asked who they are.")
+        async with server.client() as client:
+            nobody = await client.post(**modern("tools/list"))
+        known = await _asked(server, ANN)
+        configured.write(_roles(NORTH, ann="clerk"))
+        await _until(server, ANN, ["north"])
+
+    assert (nobody.status_code, known) == (401, ["north", "south"])
+
+
+async def test_token_counts_with_the_policy_of_its_role_and_not_before(
+    configured: Configured, tmp_path: Path
+) -> None:
+    configured.write(_roles(ann="clerk", cid="boss"))
+    async with http_server(configured.path, tmp_path) as server:
+        with configured.locked():
+            configured.write(_roles(NORTH, bob="clerk", cid="clerk"))
+            await _until(server, ANN, 401)  # what is taken away
+            locked = await _asked(server, BOB), await _asked(server, CID)
+        await _until(server, BOB, ["north"])
+        after = await _asked(server, ANN), await _asked(server, CID)
+
+    assert locked == (401, 503)
+    assert after == (401, ["north"])
+
+
+async def test_caller_has_to_be_in_the_newest_settings_and_in_those_of_the_snapshot(
+    configured: Configured, group: TaskGroup
+) -> None:
+    configured.write(_roles(ann="clerk", cid="boss"))
+    served = open_served(load(configured.path))
+    identity = Identity(served, Caller(), group)
+
+    async def roles() -> list[str | int]:
+        found = [await identity.admit((f"Bearer {token}",)) for token in (ANN, BOB, CID)]
+        return [each.status if isinstance(each, Refusal) else each.caller.role for each in found]
+
+    await served.toolbox.snapshot()
+    first = await roles()
+    configured.write(_roles(NORTH, bob="clerk", cid="clerk"))
+    with configured.locked(), pytest.raises(DbtoolsError):
+        await served.toolbox.refresh()
+    between = await roles()
+    await served.toolbox.refresh()
+    last = await roles()
+    await served.database.close()
+
+    assert first == ["clerk", 401, "boss"]
+    assert between == [401, 401, 503]
+    assert last == [401, "clerk", "clerk"]
+
+
+async def test_configuration_without_a_role_is_not_in_force(configured: Configured, group: TaskGroup) -> None:
+    configured.write(_roles(ann="clerk"))
+    served = open_served(load(configured.path))
+    identity = Identity(served, Caller(), group)
+    await served.toolbox.snapshot()
+    _, auth, rest = _roles(ann="clerk").partition("[auth]")
+    configured.write(f"[roles]\n{auth}{rest}")
+    await served.toolbox.refresh()
+    found = await identity.admit((f"Bearer {ANN}",))
+    await served.database.close()
+
+    assert isinstance(found, Admitted)
+
+
+def _jwt(jwks: str) -> str:
+    return (
+        f'[auth.jwt]\nissuer = "{ISSUER}"\naudience = "{AUDIENCE}"\njwks = "{jwks}"\nrole_claim = "db_role"\n'
+    )
+
+
+async def test_who_has_been_admitted_may_stay_while_nothing_is_taken_away(
+    configured: Configured, group: TaskGroup
+) -> None:
+    configured.write(_roles(ann="clerk", bob="clerk", cid="clerk"))
+    served = open_served(load(configured.path))
+    await served.toolbox.snapshot()
+    identity = Identity(served, Caller(), group)
+    shown = [(f"Bearer {token}",) for token in (ANN, BOB, CID)]
+    admitted = [await identity.admit(each) for each in shown]
+    assert all(isinstance(each, Admitted) for each in admitted)
+    pairs = [
+        (header, each) for header, each in zip(shown, admitted, strict=True) if isinstance(each, Admitted)
+    ]
+    quick = [await identity.still(*each) is each[1] for each in pairs]
+    stays = [Stay(identity, *each) for each in pairs]
+    configured.write(_roles(ann="clerk", bob="boss"))
+    await served.toolbox.refresh()
+    found = [await each() for each in stays]
+    configured.write(_roles(ann="clerk", bob="clerk", cid="clerk"))
+    await served.toolbox.refresh()
+    again = [await each() for each in stays]
+    await served.database.close()
+
+    assert quick == [True] * 3  # nothing is held against anything
+    assert found == again == [True, False, False]
+
+
+async def test_who_shows_a_signed_token_may_stay_until_it_ends(
+    configured: Configured, group: TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_issuer() as issuer:
+        configured.write(f"{_roles()}{_jwt(issuer.url)}")
+        served = open_served(load(configured.path))
+        await served.toolbox.snapshot()
+        identity = Identity(served, Caller(), group)
+        shown = (f"Bearer {signed(db_role='clerk')}",)
+        admitted = await identity.admit(shown)
+        assert isinstance(admitted, Admitted)
+        stay = Stay(identity, shown, admitted)
+        first = await stay(), await stay()
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + 625)
+        leeway = await stay()
+        monkeypatch.setattr(time, "time", lambda: now() + 635)
+        ended = await stay()
+        await served.database.close()
+
+    assert (first, leeway, ended) == ((True, True), True, False)
+
+
+async def test_who_shows_a_token_of_a_key_that_is_withdrawn_may_not_stay(
+    configured: Configured, group: TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_issuer() as issuer:
+        configured.write(f"{_roles()}{_jwt(issuer.url)}")
+        served = open_served(load(configured.path))
+        await served.toolbox.snapshot()
+        identity = Identity(served, Caller(), group)
+        shown = (f"Bearer {signed(db_role='clerk')}",)
+        admitted = await identity.admit(shown)
+        assert isinstance(admitted, Admitted)
+        stay = Stay(identity, shown, admitted)
+        first = await stay()
+        issuer.content = answer(key_set(OTHER))
+        now = time.monotonic
+        monkeypatch.setattr(time, "monotonic", lambda: now() + 11)
+        with anyio.fail_after(5):
+            # Whoever names an unknown key has them read.
+            await identity.admit((f"Bearer {signed(OTHER, kid='9')}",))
+            while isinstance(await identity.admit((f"Bearer {signed(OTHER, db_role='clerk')}",)), Refusal):
+                pass
+        withdrawn = await stay()
+        await served.database.close()
+
+    assert (first, withdrawn) == (True, False)
+
+
+async def test_stream_ends_with_its_token(configured: Configured, tmp_path: Path) -> None:
+    configured.write(_roles(ann="clerk", bob="clerk"))
+    async with http_server(configured.path, tmp_path) as server, server.client() as client:
+        asked = {**LISTEN, "headers": {**LISTEN["headers"], "Authorization": f"Bearer {ANN}"}}
+        with anyio.fail_after(PATIENCE):
+            async with client.stream("POST", **asked) as stream:
+                lines = stream.aiter_lines()
+                first = await anext(lines)
+                configured.write(_roles(bob="clerk"))
+                with suppress(httpx2.RemoteProtocolError):
+                    async for _ in lines:
+                        pass
+
+    assert (stream.status_code, bool(first)) == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"), [("region = :claims.region", ["north"]), ("region <> :claims.region", ["south"])]
+)
+async def test_claim_that_is_no_single_value_is_missing(
+    condition: str, rows: list[str], url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    url = url_of(DDL)
+    (tmp_path / "keys.json").write_text(key_set(KEY))
+    path = tmp_path / "dbtools.toml"
+    grant = f'[roles.some]\ntables.orders = {{ where = "{condition}" }}'
+    # A database without types of its own lets nothing be compared so whose type is not declared.
+    types = '[policy.claims]\nregion = "text"' if "<>" in condition and url.startswith("sqlite") else ""
+    path.write_text(f'[database]\nurl = "{url}"\n{grant}\n{types}\n{_jwt("keys.json")}')
+    async with http_server(path, tmp_path) as server:
+        known = await _asked(server, signed(region="north"))
+        missing = await _asked(server, signed(region=None))
+        several = [await _asked(server, signed(region=each)) for each in (["north"], [], {"is": "north"})]
+
+    assert known == rows
+    assert missing == Denied.__doc__
+    assert several == [missing] * 3
