@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dbtools import errors
-from dbtools.config.files import load
+from dbtools.config.files import is_file, load
 from dbtools.config.queries import Library, Written, queries_in, query_files
 from dbtools.config.roles import role_names
 from dbtools.config.sections import Settings
@@ -41,7 +41,8 @@ class Current:
         self._role = role  #: without which a configuration is of no use; None: any is
         self._first = settings
         self._has_read = False
-        self._file: Hashable = _file_stamp(settings.path)
+        #: None where another text is there by now: a worker may begin long after the settings were read.
+        self._file: Hashable = _file_stamp(settings.path) if _is_still(settings) else None
         self.stamp_of_read: Hashable = None  #: what `stamp` was when they were read
         self._candidate: Hashable = None
         self._since = 0.0
@@ -137,6 +138,16 @@ def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, .
         kept = getattr(later, name).model_copy(update={key: old}) if key else old
         later = later.model_copy(update={name: kept})
     return later, tuple(findings)
+
+
+def _is_still(settings: Settings) -> bool:
+    """Return whether the file of *settings* has the text that they were read from."""
+    if not settings.path:
+        return True
+    try:
+        return is_file(Path(settings.path)) and Path(settings.path).read_text("utf-8") == settings.text
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 class FileStamp(NamedTuple):

@@ -294,6 +294,11 @@ class Settings(Section):
         """The path of this file."""
         return self._path
 
+    @property
+    def text(self) -> str:
+        """The text of this file as it was read."""
+        return self._text
+
     def written_in(self, path: Path, text: str) -> "Settings":
         """Return these settings as those that are written in the file at *path* as *text*."""
         self._file, self._text, self._path = path.name, text, str(path.absolute())

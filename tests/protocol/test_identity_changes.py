@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import httpx2
+import psutil  # type: ignore[import-untyped]
 import pytest
 from anyio.abc import TaskGroup
 
@@ -250,6 +251,41 @@ async def test_who_shows_a_token_of_a_key_that_is_withdrawn_may_not_stay(
         await served.database.close()
 
     assert (first, withdrawn) == (True, False)
+
+
+async def test_worker_that_begins_anew_knows_nobody_who_was_taken_away(
+    configured: Configured, tmp_path: Path
+) -> None:
+    configured.write(_roles(ann="clerk", bob="clerk"))
+    async with http_server(configured.path, tmp_path, "--workers", "2") as server:
+        first = await _asked(server, ANN)
+        configured.write(_roles(bob="clerk"))
+        workers = _workers(server)
+        for each in workers:
+            each.kill()
+        with anyio.fail_after(PATIENCE):
+            while len(anew := set(_workers(server)) - set(workers)) < 2:
+                pass
+            later: list[object] = []
+            while len(later) < 10:
+                with suppress(httpx2.TransportError):
+                    later.append((await _asked(server, ANN), await _asked(server, BOB)))
+
+    assert (first, len(anew)) == (["north", "south"], 2)
+    assert later == [(401, ["north", "south"])] * 10
+
+
+def _workers(server: HttpServer) -> list[psutil.Process]:
+    """Return the processes that answer, without what only keeps count of resources."""
+    children = psutil.Process(server.process.pid).children()
+    return [each for each in children if "spawn_main" in " ".join(_words(each))]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
 
 
 async def test_stream_ends_with_its_token(configured: Configured, tmp_path: Path) -> None:

@@ -132,6 +132,15 @@ def test_server_that_has_begun_to_ask_who_calls_goes_on(path: Path) -> None:
     assert current.settings.auth
 
 
+def test_what_was_written_since_the_settings_were_read_is_in_force(path: Path) -> None:
+    settings = load(path)
+    _write(path, f"{WHOLE}[limits]\nmax_rows = 7\n")
+    current = Current(settings)
+    current.read()
+
+    assert current.settings.limits.max_rows == 7
+
+
 def test_server_of_one_role_asks_nobody(current: Current, path: Path) -> None:
     for text in (WHOLE + TOKEN, WHOLE):
         _write(path, text)
