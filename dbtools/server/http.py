@@ -29,6 +29,7 @@ from dbtools.server.load import Load
 from dbtools.server.logs import begin_log
 from dbtools.server.notices import Notices
 from dbtools.server.protocol import open_protocol
+from dbtools.server.refusals import Refusals
 from dbtools.server.running import Operator, Running, running
 from dbtools.server.sessions import SharedSessions
 from dbtools.server.workers import end_with_parent, most_connections
@@ -131,7 +132,7 @@ class HttpApp:
         shared = _shared(Paths(protocol, identity), server.allowed_origins, local=local)
         if local:
             hosts, origins = (*hosts, *loopback_hosts()), (*origins, *loopback_origins())
-        self._app = Probed(Hosts(shared, hosts, origins), Health(run.served))
+        self._app = Probed(Refusals(Hosts(shared, hosts, origins)), Health(run.served))
         return load
 
 

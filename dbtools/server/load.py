@@ -10,12 +10,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dbtools.server.bodies import error
-from dbtools.server.identity import CALLER
+from dbtools.server.identity import CALLER, STILL
 
 SHARE = 4  #: of all places a known caller takes no more than the fourth part
 PIECE = 65_536  #: bytes of an answer that wait for the client to take them
 LOOK = 5.0  #: seconds between two looks whether whoever listens still may
-STILL = "dbtools.still"
 RETRY = {"retry-after": "1"}
 
 
@@ -101,7 +100,7 @@ class Load:
 
     def _until_end(self, scope: Scope, receive: Receive) -> Receive:
         """Return *receive*, which tells of a client that leaves where the server ends or it may not stay."""
-        may_stay: Callable[[], Awaitable[bool]] = scope.get(STILL, _always)
+        may_stay: Callable[[], Awaitable[bool]] = scope[STILL]
 
         async def receive_until_end() -> Message:
             message: Message = {"type": "http.disconnect"}
@@ -119,10 +118,6 @@ class Load:
             return message
 
         return receive_until_end
-
-
-async def _always() -> bool:
-    return True
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from dbtools.server.logs import JsonFormatter, StderrHandler
+from dbtools.server.refusals import Refusals
 from dbtools.telemetry import REQUEST
 from tests.protocol.http_server import call, http_server
 
@@ -70,3 +72,29 @@ def test_nobody_who_reads_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
         with pytest.raises(BrokenPipeError):
             gone.close()
+
+
+async def test_refusals_are_told_at_once_and_then_together(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("dbtools.server.refusals.time.monotonic", lambda: now)
+    caplog.set_level("WARNING")
+    statuses = iter((401, 401, 421, 200, 404, 401))
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": next(statuses), "headers": []})
+
+    async def nothing(*_: object) -> Any:
+        return None
+
+    refusals = Refusals(answer)
+    for _ in range(5):
+        await refusals({"type": "http"}, nothing, nothing)
+    now += 61
+    await refusals({"type": "http"}, nothing, nothing)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "Requests have been refused: 1 with 401.",
+        "Requests have been refused: 2 with 401, 1 with 421.",
+    ]
