@@ -17,9 +17,7 @@ DURATION = METER.create_histogram("dbtools.call.duration", "s", "How long calls 
 ROWS = METER.create_histogram("dbtools.call.rows", "{row}", "How many rows calls answer")
 BYTES = METER.create_histogram("dbtools.call.bytes", "By", "How many bytes calls answer")
 REQUEST: ContextVar[str] = ContextVar("dbtools.request", default="")  #: the id of the one being answered
-REFUSED = METER.create_counter(
-    "dbtools.http.refused", "{request}", "How many requests are refused"
-)
+REFUSED = METER.create_counter("dbtools.http.refused", "{request}", "How many requests are refused")
 WAIT = METER.create_histogram("dbtools.pool.wait", "s", "How long statements wait for a connection")
 
 
