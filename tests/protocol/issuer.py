@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 ISSUER, AUDIENCE = "https://id.example.com/", "https://db.example.com/mcp"
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-PATIENCE = 20.0  #: seconds in which whoever asks comes, or leaves
+PATIENCE = 15.0  #: seconds in which whoever asks comes, or leaves
 
 
 def key_set(*keys: rsa.RSAPrivateKey, **members: object) -> str:

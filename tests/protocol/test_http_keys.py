@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import anyio
@@ -18,7 +19,18 @@ from dbtools.config import JwtSection
 from dbtools.server.jwts import claims_of
 from dbtools.server.keys import Keys, NoKeysError, UnreadableKeysError, read_keys
 from tests.protocol.http_server import HttpServer, http_server, modern
-from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, Issuer, answer, key_set, open_issuer, signed
+from tests.protocol.issuer import (
+    AUDIENCE,
+    ISSUER,
+    KEY,
+    OTHER,
+    PATIENCE,
+    Issuer,
+    answer,
+    key_set,
+    open_issuer,
+    signed,
+)
 
 DDL = "create table orders (id integer primary key, region text not null)"
 ALGORITHMS = ("RS256", "ES256")
@@ -78,9 +90,8 @@ def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("it waits")
 
 
-async def _came(issuer: Issuer) -> None:
-    with anyio.fail_after(5):
-        await anyio.to_thread.run_sync(issuer.came.wait, abandon_on_cancel=True)
+async def _until(event: Event) -> None:
+    assert await anyio.to_thread.run_sync(event.wait, PATIENCE)
 
 
 async def _known(checked: Checked, token: str) -> None:
@@ -102,7 +113,7 @@ async def test_known_key_answers_at_once_whatever_its_age(
     later(1_000)
 
     assert _at_once(checked.claims_of(signed()))
-    await _came(issuer)  # they are read beside
+    await _until(issuer.came)  # they are read beside
     assert [bool(_at_once(checked.claims_of(signed()))) for _ in range(3)] == [True] * 3
     assert (issuer.asked, len(checked.keys.known)) == (2, 1)
 
@@ -127,7 +138,7 @@ async def test_who_names_an_unknown_key_waits_for_it(
     async with anyio.create_task_group() as several:
         for _ in range(5):
             several.start_soon(ask)
-        await _came(issuer)
+        await _until(issuer.came)
         issuer.may_answer.set()
 
     assert [each is not None for each in found] == [True] * 5
@@ -221,8 +232,7 @@ async def test_issuer_that_drips_is_left(issuer: Issuer) -> None:
     issuer.drips = True
     with anyio.fail_after(15), pytest.raises(UnreadableKeysError, match="not there within"):
         await read_keys(issuer.url, ALGORITHMS)
-    with anyio.fail_after(5):
-        await anyio.to_thread.run_sync(issuer.left.wait, abandon_on_cancel=True)
+    await _until(issuer.left)
 
 
 async def test_keys_of_a_file_are_read_as_those_of_a_url(tmp_path: Path, group: TaskGroup) -> None:
@@ -311,7 +321,7 @@ async def test_server_ends_although_an_issuer_keeps_it_waiting(
     issuer.drips = drips
     path = _configured(tmp_path, sqlite_database(DDL), issuer.url)
     async with http_server(path, tmp_path) as server:
-        await _came(issuer)
+        await _until(issuer.came)
         with anyio.fail_after(4):
             status = await server.end()
 

@@ -156,6 +156,16 @@ async def test_caller_has_to_be_in_the_newest_settings_and_in_those_of_the_snaps
     assert last == [401, "clerk", "clerk"]
 
 
+async def test_challenge_without_anything_to_say_is_a_word(configured: Configured, group: TaskGroup) -> None:
+    configured.write(_roles(ann="clerk"))
+    served = open_served(load(configured.path))
+    identity = Identity(served, Caller(), group)
+    found = await identity.admit(())
+
+    assert isinstance(found, Refusal)
+    assert identity.challenge(found) == "Bearer"
+
+
 async def test_configuration_without_a_role_is_not_in_force(configured: Configured, group: TaskGroup) -> None:
     configured.write(_roles(ann="clerk"))
     served = open_served(load(configured.path))
