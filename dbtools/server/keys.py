@@ -2,19 +2,25 @@
 
 import json
 import logging
+import socket
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import anyio
 import httpx2
 import jwt
+from anyio import from_thread
 from anyio.abc import TaskGroup
+from anyio.lowlevel import current_token
 
 AGE = 300.0  #: seconds after which keys are read again
 PAUSE = 10.0  #: seconds between two attempts to read them, whoever asks for unknown ones
@@ -129,6 +135,10 @@ async def _read(place: str) -> bytes:
 async def _fetched(url: str) -> bytes:
     """Return what is at *url* itself: no redirect is followed, the keys are where the configuration says."""
     trusted = await anyio.to_thread.run_sync(ssl.create_default_context, abandon_on_cancel=True)
+    parts = urlsplit(url)
+    if parts.scheme not in getproxies():
+        # A lookup that hangs would keep the process from ending: it is tried where nobody waits for it.
+        await _abandonable(partial(_look_up, str(parts.hostname)))
     content = b""
     async with (
         httpx2.AsyncClient(verify=trusted, timeout=PATIENCE, follow_redirects=False) as client,
@@ -141,6 +151,25 @@ async def _fetched(url: str) -> bytes:
             if len(content) > LARGEST:
                 raise UnreadableKeysError(f"they take more than {LARGEST} bytes")
     return content
+
+
+def _look_up(host: str) -> None:
+    """Look up *host*; what comes of it is told by whoever connects."""
+    with suppress(OSError, UnicodeError):
+        socket.getaddrinfo(host, None)
+
+
+async def _abandonable(function: Callable[[], object]) -> None:
+    """Wait for *function*, in a thread that nobody waits for when the process ends."""
+    token, done = current_token(), anyio.Event()
+
+    def run() -> None:
+        function()
+        with suppress(anyio.RunFinishedError):
+            from_thread.run_sync(done.set, token=token)
+
+    Thread(target=run, daemon=True).start()
+    await done.wait()
 
 
 def _content(path: Path) -> bytes:

@@ -2,6 +2,9 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
@@ -18,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from dbtools.config import JwtSection
 from dbtools.server.jwts import claims_of
 from dbtools.server.keys import Keys, NoKeysError, UnreadableKeysError, read_keys
+from tests.protocol.client import ROOT
 from tests.protocol.http_server import HttpServer, http_server, modern
 from tests.protocol.issuer import (
     AUDIENCE,
@@ -233,6 +237,40 @@ async def test_issuer_that_drips_is_left(issuer: Issuer) -> None:
     with anyio.fail_after(15), pytest.raises(UnreadableKeysError, match="not there within"):
         await read_keys(issuer.url, ALGORITHMS)
     await _until(issuer.left)
+
+
+STUCK = """
+import socket, threading
+import anyio
+from dbtools.server.keys import read_keys
+asked = threading.Event()
+def look_up(*_, **__):
+    asked.set()
+    threading.Event().wait()
+socket.getaddrinfo = look_up
+async def main():
+    async with anyio.create_task_group() as group:
+        group.start_soon(read_keys, "https://id.example.com/keys", ("RS256",))
+        await anyio.to_thread.run_sync(asked.wait)
+        group.cancel_scope.cancel()
+anyio.run(main)
+print("ended")
+"""
+
+
+def test_process_ends_although_nobody_knows_where_the_issuer_is() -> None:
+    proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
+    ended = subprocess.run(
+        (sys.executable, "-c", STUCK),
+        cwd=ROOT,
+        env={**os.environ, **proxies},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout) == (0, "ended\n"), ended.stderr
 
 
 async def test_keys_of_a_file_are_read_as_those_of_a_url(tmp_path: Path, group: TaskGroup) -> None:
