@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 import mcp_types as types
+from anyio.abc import TaskGroup
 from mcp.server import ServerRequestContext
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import (
@@ -52,20 +53,21 @@ class Notices:
 
     async def run(self) -> None:
         """Tell clients until cancelled."""
-        while True:
-            await self._noted.wait()
-            self._noted = anyio.Event()
-            while self._due:
-                (role, event), _ = self._due.popitem()
-                await self._tell(role, event)
+        async with anyio.create_task_group() as group:
+            while True:
+                await self._noted.wait()
+                self._noted = anyio.Event()
+                while self._due:
+                    (role, event), _ = self._due.popitem()
+                    await self._tell(role, event, group)
 
-    async def _tell(self, role: str, event: ServerEvent) -> None:
+    async def _tell(self, role: str, event: ServerEvent, group: TaskGroup) -> None:
+        """Tell the clients of *role*, each by a task of its own: one that does not read holds up nobody."""
         if role in self._buses:
             await self._buses[role].publish(event)
-        async with anyio.create_task_group() as group:
-            for connection, of in list(self._connections.items()):
-                if of == role:
-                    group.start_soon(_notify, connection, event)
+        for connection, of in list(self._connections.items()):
+            if of == role:
+                group.start_soon(_notify, connection, event)
 
     async def on_initialized(self, context: Context, params: types.NotificationParams | None) -> None:
         """Note a client of the 2025 era, once it is ready to hear."""
