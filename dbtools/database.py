@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from dbtools import errors
 from dbtools.catalog import Catalog, Selection, Table
 from dbtools.dialects import dialect_of, load_driver
 from dbtools.dialects.inspected import Reads
@@ -71,8 +72,22 @@ class Database:
         *session* are the settings of the database under which the condition is evaluated.
         """
         driver = await self.driver()
-        async with self.connection() as connection:
-            return await driver.casts(connection, table, condition, session)
+
+        async def cast() -> tuple[str, ...]:
+            async with self.connection() as connection:
+                return await driver.casts(connection, table, condition, session)
+
+        try:
+            return await cast()
+        except driver.errors as exc:
+            if not driver.is_lost(exc):
+                raise
+        # It has waited in the pool while the database was away.
+        await self.reopen()
+        try:
+            return await cast()
+        except driver.errors as exc:
+            raise errors.DatabaseUnavailable from exc
 
     def inspector(self, session: Mapping[str, str] = NO_SESSION) -> "AbstractAsyncContextManager[Inspect]":
         """Lend what asks of queries, with the settings *session*; or raise DatabaseUnavailable."""

@@ -128,7 +128,9 @@ def check_role(settings: "Settings", role: str) -> None:
 
     roles = role_names(settings)
     if role not in roles:
-        raise ConfigurationError(f"There is no role {role!r}.", hint=f"Roles: {listing(roles)}.")
+        raise ConfigurationError(
+            f"There is no role {role!r}.", hint=f"--role names one of: {listing(roles)}."
+        )
 
 
 def with_toolbox(

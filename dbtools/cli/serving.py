@@ -113,11 +113,13 @@ class _Operator:
         warnings = dict.fromkeys(each for view in snapshot.views.values() for each in view.warnings)
         for each in (*warnings, *notes):
             self.tell(each)
-        logger.info(f"{len(snapshot.catalog.tables)} tables are served at {url} to {_roles(snapshot)}.")
+        seen = {(each.schema, each.name) for view in snapshot.views.values() for each in view.catalog.tables}
+        logger.info(f"{len(seen)} tables are served at {url} to {_roles(snapshot)}.")
 
     def tell(self, message: str) -> None:
-        """Tell *message*, of something that has to be mended."""
-        logger.warning(message)
+        """Tell *message*, of something that has to be mended; a finding says whether it is an error."""
+        is_error = ": error: " in f": {message}"
+        logger.log(logging.ERROR if is_error else logging.WARNING, message)
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
         """Tell on one line which tools are new, other ones and gone."""

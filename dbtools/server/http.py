@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from mcp.server import ServerRequestContext
 from mcp.server.lowlevel import Server
+from sse_starlette.sse import AppStatus
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -56,6 +57,8 @@ class HttpApp:
 
     def __init__(self, plan: Plan) -> None:
         begin_log(plan.settings.log)
+        # Streams of events would end with the first signal, although what they answer has time yet.
+        AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]
         BoundedProtocol.most = most_connections(plan.settings.server.max_connections)
         self._plan = plan
         self._app: ASGIApp = PlainTextResponse("Not ready.\n", 503)

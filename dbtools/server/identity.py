@@ -11,7 +11,6 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import orjson
 from anyio.abc import TaskGroup
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -21,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.config import JwtSection, Served, Settings, role_names, typed_claims
 from dbtools.policy import Caller
+from dbtools.server.bodies import error
 from dbtools.server.jwts import claims_of, end_of, scopes_of
 from dbtools.server.keys import Keys, NoKeysError
 from dbtools.server.tokens import find
@@ -42,6 +42,7 @@ class Refusal:
     scopes: tuple[str, ...] = ()
 
 
+WANTED = "A token is wanted: Authorization: Bearer TOKEN."
 INVALID = Refusal(status=401, error="invalid_token", description="The token is none of ours, or has expired.")
 UNCHECKED = Refusal(
     status=503,
@@ -119,10 +120,11 @@ class Identity:
         if not settings.auth:
             return Admitted(caller=self._anybody)
         if not authorization:
-            return Refusal(status=401, scopes=settings.auth.jwt.scopes if settings.auth.jwt else ())
+            scopes = settings.auth.jwt.scopes if settings.auth.jwt else ()
+            return Refusal(status=401, description=WANTED, scopes=scopes)
         scheme, _, token = authorization[0].partition(" ")
         if len(authorization) > 1 or scheme.lower() != "bearer" or not token.strip():
-            return Refusal(status=401, error="invalid_request", description="One bearer token is wanted.")
+            return Refusal(status=401, error="invalid_request", description=WANTED)
         found = await self._known(settings, token.strip())
         if isinstance(found, Refusal) or found.caller.role in role_names(settings):
             return found
@@ -171,7 +173,7 @@ class Identity:
 
     def challenge(self, refusal: Refusal) -> str:
         """Return the header WWW-Authenticate of *refusal* (RFC 6750, 3; RFC 9728, 5.1)."""
-        parts = {"error": refusal.error, "error_description": refusal.description}
+        parts = {"error": refusal.error, "error_description": refusal.description} if refusal.error else {}
         section = self._served.settled().auth.jwt
         if section is not None:
             parts |= {"scope": " ".join(refusal.scopes), "resource_metadata": metadata_url(section.audience)}
@@ -200,8 +202,8 @@ class Identified:
         await self._app({**scope, CALLER: found.caller, STILL: stay, "user": user}, receive, send)
 
     def _refused(self, refusal: Refusal) -> Response:
-        content = {"error": refusal.error or "invalid_request", "error_description": refusal.description}
-        answer = Response(orjson.dumps(content), refusal.status, media_type="application/json")
+        # Clients show the words of an error of the protocol, and of no other.
+        answer = error(refusal.status, refusal.description)
         if refusal.status in (401, 403):
             answer.headers["www-authenticate"] = self._identity.challenge(refusal)
         else:
@@ -232,12 +234,14 @@ def _named(
         return Refusal(
             status=403,
             error="insufficient_scope",
-            description="The token lacks a scope.",
+            description=f"The token lacks a scope of: {' '.join(section.scopes)}.",
             scopes=section.scopes,
         )
     role, subject = claims.get(section.role_claim), claims.get("sub")
     if not isinstance(role, str):
-        return Refusal(status=403, error="insufficient_scope", description="The token names no role.")
+        return Refusal(
+            status=403, error="insufficient_scope", description="The token names no role, as one word."
+        )
     named = section.claims or {name: name for name in claims}
     told = {name: claims[claim] for name, claim in named.items() if claim in claims}
     # Who cannot be told from others by a name is told from them by the token.

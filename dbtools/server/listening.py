@@ -3,7 +3,7 @@
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import anyio
@@ -59,6 +59,8 @@ def listen(
     """
     check(settings, address)
     snapshot = anyio.run(snapshot_of, settings)
+    if not settings.auth:
+        snapshot = replace(snapshot, views={caller.role: snapshot.view(caller.role)})
     plan = Plan(
         settings=settings,
         anybody=caller,

@@ -69,12 +69,19 @@ class Load:
         is_stream, identity = _is_stream(scope), scope[CALLER].identity
         room = self._streams if is_stream else self._requests
         if self._ending.is_set() or not room.take(identity):
-            await _refuse(scope, receive, send)
+            await self._refuse(scope, receive, send)
             return
         try:
             await self._pass(scope, self._until_end(scope, receive) if is_stream else receive, send)
         finally:
             room.leave(identity)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ending = self._ending.is_set()
+        message = (
+            "The server is ending. Try again." if ending else "The server has no room for more. Try again."
+        )
+        await error(503, message, RETRY)(scope, receive, send)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
@@ -96,7 +103,7 @@ class Load:
             finally:
                 self._running.discard(running)
         if running.cancelled_caught and not begun:
-            await _refuse(scope, receive, send)
+            await self._refuse(scope, receive, send)
 
     def _until_end(self, scope: Scope, receive: Receive) -> Receive:
         """Return *receive*, which tells of a client that leaves where the server ends or it may not stay."""
@@ -118,10 +125,6 @@ class Load:
             return message
 
         return receive_until_end
-
-
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    await error(503, "The server has no room for more.", RETRY)(scope, receive, send)
 
 
 def _is_stream(scope: Scope) -> bool:

@@ -30,12 +30,16 @@ class Refusals:
             await send(message)
 
         await self._app(scope, receive, send_and_look)
+        self._tell()
 
     def _note(self, status: int) -> None:
         REFUSED.add(1, {"http.response.status_code": status})
         self._counts[status] += 1
+
+    def _tell(self) -> None:
+        """Tell what has not been told; whichever request comes next to the end of the minute does so."""
         now = time.monotonic()
-        if now - self._told >= MINUTE:
+        if self._counts and now - self._told >= MINUTE:
             counted = ", ".join(f"{number} with {status}" for status, number in sorted(self._counts.items()))
             logger.warning(f"Requests have been refused: {counted}.")
             self._told = now

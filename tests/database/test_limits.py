@@ -9,14 +9,20 @@ import pytest
 
 from dbtools.config import LimitsSection
 from dbtools.dialects.postgresql import driver as postgresql_driver
+from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.sqlite import driver as sqlite_driver
 from dbtools.errors import CallError, DbtoolsError
+from dbtools.parameters import scan
 from dbtools.policy import Caller
 from dbtools.results import Answer
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, open_bare, rows_of
 
 SHORT = LimitsSection(timeout=0.3)
+END_ALL = """
+select pg_terminate_backend(pid) from pg_stat_activity
+where application_name = 'dbtools' and datname = current_database()
+"""
 CONNECTIONS = {"sqlite": sqlite_driver.CONNECTIONS, "postgresql": postgresql_driver.CONNECTIONS}
 
 #: Views that take for ever, each in another way.
@@ -147,16 +153,28 @@ def test_failing_view_is_a_clean_error_and_breaks_nothing_else(view: str, shop: 
 def test_connections_that_the_server_ended_are_replaced_unseen(dialect: str, serve: Serve) -> None:
     with serve(dialect, DDL) as shop:
         _use_every_connection(shop)
-        shop.bare.execute(
-            """
-            select pg_terminate_backend(pid) from pg_stat_activity
-            where application_name = 'dbtools' and datname = current_database()
-            """
-        )
+        shop.bare.execute(END_ALL)
 
         answers = [shop.rows("t") for _ in range(CONNECTIONS[dialect] + 1)]
 
     assert [len(rows) for rows in answers] == [2] * len(answers)
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+def test_conditions_are_understood_where_the_server_has_ended_the_connection(
+    dialect: str, serve: Serve
+) -> None:
+    async def casts() -> tuple[str, ...]:
+        table = next(each for each in (await shop.toolbox.snapshot()).catalog.tables if each.name == "t")
+        return await shop.database.casts(table, scan("id = :claims.id", lexis))
+
+    with serve(dialect, DDL) as shop:
+        before = shop.portal.call(casts)
+        shop.bare.execute(END_ALL)
+        after = shop.portal.call(casts)
+
+    assert before == after
+    assert len(before) == 1
 
 
 def _use_every_connection(shop: Shop) -> None:

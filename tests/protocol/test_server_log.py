@@ -45,7 +45,7 @@ async def test_each_line_is_an_object(
 
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", each["time"]) for each in told)
     assert [each["level"] for each in told if "served at" in each["message"]] == ["info"]
-    assert [each["level"] for each in told if "nothing" in each["message"]][:1] == ["warning"]
+    assert [each["level"] for each in told if "nothing" in each["message"]][:1] == ["error"]
 
 
 def test_line_tells_of_the_request_and_of_what_went_wrong() -> None:
