@@ -8,7 +8,7 @@ from dbtools.config.descriptions import description_findings
 from dbtools.config.login import posture_findings
 from dbtools.config.queries import held_with_queries, library_of, query_findings
 from dbtools.config.reads import reads_of, role_findings
-from dbtools.config.roles import Held, role_names, roles_of
+from dbtools.config.roles import Held, roles_of, token_findings
 from dbtools.config.sections import Settings
 from dbtools.database import Database
 from dbtools.errors import listing
@@ -49,7 +49,7 @@ async def review(
     library = await library_of(settings, catalog, database)
     findings += query_findings(library)
     roles = roles_of(settings)
-    findings += _of_tokens(settings)
+    findings += token_findings(settings)
     for done, role in enumerate(roles):
         progress(done, len(roles), role.name)
         found = await held_with_queries(settings, role, catalog, database, library.queries)
@@ -59,15 +59,6 @@ async def review(
     # A rule that several roles inherit is wrong once.
     told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
     return Review(findings=told, reads={each.name: reads_of(each, catalog) for each in library.queries})
-
-
-def _of_tokens(settings: Settings) -> Iterator[Finding]:
-    """Yield the tokens that stand for no role: whoever shows them is refused."""
-    roles = role_names(settings)
-    for token in settings.auth.tokens:
-        if token.role not in roles:
-            message = f"[auth] tokens: there is no role {token.role}. Roles: {listing(roles)}."
-            yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))
 
 
 def _of_role(held: Held, queries: Sequence[Permitted]) -> Iterator[Finding]:

@@ -290,3 +290,12 @@ async def _with_filter(
         known = declared_casts(settings, condition)
     filter = replace(grant.filter, casts=known)
     return replace(rule, grant=replace(grant, filter=filter)), ()
+
+
+def token_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield the tokens that stand for no role: whoever shows them is refused."""
+    roles = role_names(settings)
+    for token in settings.auth.tokens:
+        if token.role not in roles:
+            message = f"[auth] tokens: there is no role {token.role}. Roles: {listing(roles)}."
+            yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))

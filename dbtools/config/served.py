@@ -13,7 +13,7 @@ from dbtools.config.descriptions import described, description_findings
 from dbtools.config.login import check_strictness, posture_findings, unreadable_tables
 from dbtools.config.queries import UNCHECKED, held_with_queries, library_of
 from dbtools.config.registered import registry_url
-from dbtools.config.roles import roles_of
+from dbtools.config.roles import roles_of, token_findings
 from dbtools.config.sections import Settings
 from dbtools.database import Database
 from dbtools.dialects import dialect_of
@@ -112,6 +112,7 @@ async def _settled(current: Current, catalog: Catalog, database: Database, only:
     findings = (
         *current.findings,
         *description_findings(catalog, settings),
+        *token_findings(settings),
         *posture_findings(settings, catalog),
         *(finding for each in found for finding in each.findings),
         *library.findings,

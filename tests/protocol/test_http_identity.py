@@ -270,6 +270,12 @@ def test_check_finds_tokens_of_roles_that_are_not_there(
     assert "dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some." in checked.stdout
 
 
+async def test_start_tells_of_tokens_of_roles_that_are_not_there(server: HttpServer) -> None:
+    told = "dbtools: dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some.\n"
+
+    assert told in server.log.read_text()
+
+
 #: What is written for the keys of [auth.jwt], and what is found.
 KEYS = {
     "no file": ("keys.json", None, "there is no such file"),
