@@ -14,6 +14,7 @@ PATIENCE = 20.0  #: seconds in which a client sends all of a body
 DEEPEST = 64  #: levels of JSON
 MOST_PARTS = 10_000  #: values of JSON, more or less: each takes much more memory than it has bytes
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+RETRY = {"retry-after": "1"}  #: seconds; the head of an answer to come again
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 SAYS: Mapping[int, str] = {
     400: f"The JSON is nested deeper than {DEEPEST} levels, has over {MOST_PARTS:,} values, or is none.",

@@ -1,8 +1,8 @@
 """What goes around every call: it is admitted before, and written down after."""
 
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import getrandbits
@@ -73,8 +73,7 @@ class Tally:
 class Calls:
     """Admits calls, and writes down what became of them, refused ones too.
 
-    Where the database is told the ids of requests, which are *named* then, they are written down as well. At
-    most *most* calls run at the same time, whatever has become of the connections that they came by.
+    Where the database is told the ids of requests, which are *named* then, they are written down as well.
     """
 
     def __init__(
@@ -84,14 +83,11 @@ class Calls:
         log: CallLog | CallLogs | None,
         *,
         named: bool = False,
-        most: int | None = None,
     ) -> None:
         self._toolbox = toolbox
         self._quotas = quotas
         self._log = log  #: None: nothing is written down
         self._named = named
-        self._most = most
-        self._running = 0
 
     async def call(self, request: Request) -> Answer:
         """Return the answer of a tool, or raise what Toolbox.call does, or TooManyCalls."""
@@ -129,9 +125,8 @@ class Calls:
         view: View | None = None
         try:
             view = await self._toolbox.view(request.caller.role)
-            with self._placed():
-                async with self._quotas.admitted(request.caller, view.role.limits):
-                    yield tally
+            async with self._quotas.admitted(request.caller, view.role.limits):
+                yield tally
         except BaseException as exc:
             tally.failed(exc)
             raise
@@ -145,16 +140,6 @@ class Calls:
             }
             note_call(of, duration, tally.rows, tally.bytes)
             self._write(request, tally, came, duration, view.vocabulary if view is not None else frozenset())
-
-    @contextmanager
-    def _placed(self) -> Iterator[None]:
-        if self._most is not None and self._running >= self._most:
-            raise errors.TooManyCalls("The server is busy with other calls. Retry in 1 second.")
-        self._running += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
 
     def _write(
         self, request: Request, tally: Tally, came: datetime, duration: float, vocabulary: Collection[str]

@@ -4,7 +4,6 @@ What uvicorn leaves open: it takes a head of any size, waits for one for ever, a
 client does not read. Nobody has to show who they are for any of that.
 """
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -141,7 +140,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _wait(self, seconds: float) -> None:
         self._rest()
         self.waiting[self] = None
-        self._deadline = self._later(seconds, self.transport.abort)
+        self._deadline = self.loop.call_later(seconds, self.transport.abort)
 
     def _rest(self) -> None:
         self.waiting.pop(self, None)
@@ -159,12 +158,9 @@ class BoundedProtocol(HttpToolsProtocol):
             else:
                 self._expect_less(left)
 
-        self._unread = self._later(TAKEN_IN, look)
+        self._unread = self.loop.call_later(TAKEN_IN, look)
 
     def _cancel_unread(self) -> None:
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
-
-    def _later(self, seconds: float, call: Callable[[], None]) -> Any:
-        return self.loop.call_later(seconds, call)

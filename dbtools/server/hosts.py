@@ -4,6 +4,7 @@ A page of anybody's can have a browser call a server that only listens on the ow
 that page's (DNS rebinding); MCP 2026-07-28, basic/transports, wants these checks.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 
@@ -13,16 +14,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.config.addresses import LOOPBACK
 
-LOOPBACK_ORIGIN = r"https?://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?"
-
 
 class Hosts:
-    """Passes requests on that name one of *hosts*, and no origin but *origins*."""
+    """Passes requests on that name one of *hosts*, and no origin but *origins*.
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str]) -> None:
+    Where it is *local*, the names and pages of the own machine are among these.
+    """
+
+    def __init__(
+        self, app: ASGIApp, hosts: Collection[str], origins: Collection[str], *, local: bool
+    ) -> None:
         self._app = app
-        self._hosts = frozenset(map(str.lower, hosts))
+        self._hosts = frozenset(map(str.lower, (*hosts, *(LOOPBACK_HOSTS if local else ()))))
         self._origins = frozenset(each.lower().rstrip("/") for each in origins)
+        self._local = local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 421 or 403, or pass the request on."""
@@ -46,10 +51,8 @@ class Hosts:
         if not named:
             return True  # no web page
         origin = named[0].lower()
-        scheme, _, host = origin.partition("://")
-        # One without a port stands for any, as the loopback addresses do.
-        wildcard = f"{scheme}://{without_port(host)}:*"
-        return len(named) == 1 and (origin in self._origins or wildcard in self._origins)
+        is_local = self._local and re.fullmatch(LOOPBACK_ORIGIN, origin) is not None
+        return len(named) == 1 and (origin in self._origins or is_local)
 
 
 def is_loopback(host: str) -> bool:
@@ -73,12 +76,6 @@ def without_port(host: str) -> str:
     return name if colon and port.isdecimal() and not host.endswith("]") else host
 
 
-def loopback_hosts() -> tuple[str, ...]:
-    """Return the names of the own machine as they stand in Host."""
-    return tuple(map(bracketed, LOOPBACK))
-
-
-def loopback_origins() -> tuple[str, ...]:
-    """Return the origins of pages that the own machine serves."""
-    places = (f"{host}{port}" for host in loopback_hosts() for port in ("", ":*"))
-    return tuple(f"{scheme}://{place}" for place in places for scheme in ("http", "https"))
+#: The names of the own machine as they stand in Host, and the origins of pages that it serves: a pattern.
+LOOPBACK_HOSTS = tuple(map(bracketed, LOOPBACK))
+LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)?"

@@ -24,7 +24,7 @@ from dbtools.policy import Caller
 from dbtools.server.bodies import Bodies
 from dbtools.server.connections import BoundedProtocol
 from dbtools.server.health import Health
-from dbtools.server.hosts import LOOPBACK_ORIGIN, Hosts, is_loopback, loopback_hosts, loopback_origins
+from dbtools.server.hosts import LOOPBACK_ORIGIN, Hosts, is_loopback
 from dbtools.server.identity import CALLER, Identified, Identity
 from dbtools.server.load import Load
 from dbtools.server.logs import begin_log
@@ -90,7 +90,7 @@ class HttpApp:
             plan.operator,
             calls_per_minute=CALLS_PER_MINUTE,
             share=plan.workers,
-            most=plan.settings.server.max_requests,
+            at_once=plan.settings.server.max_requests,
         ) as run:
             await run.served.toolbox.snapshot()
             if plan.workers > 1:
@@ -130,12 +130,10 @@ class HttpApp:
         protocol: ASGIApp = Identified(load, identity)
         if self._plan.stateless:
             protocol = Posts(protocol)
-        hosts, origins = server.allowed_hosts, server.allowed_origins
         local = is_loopback(self._plan.host)
         shared = _shared(Paths(protocol, identity), server.allowed_origins, local=local)
-        if local:
-            hosts, origins = (*hosts, *loopback_hosts()), (*origins, *loopback_origins())
-        self._app = Probed(Refusals(Hosts(shared, hosts, origins)), Health(run.served))
+        hosts = Hosts(shared, server.allowed_hosts, server.allowed_origins, local=local)
+        self._app = Probed(Refusals(hosts), Health(run.served))
         return load
 
 

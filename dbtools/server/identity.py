@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.config import JwtSection, Served, Settings, role_names, typed_claims
 from dbtools.policy import Caller
-from dbtools.server.bodies import error
+from dbtools.server.bodies import RETRY, error
 from dbtools.server.jwts import claims_of, end_of, scopes_of
 from dbtools.server.keys import Keys, NoKeysError
 from dbtools.server.tokens import find
@@ -28,7 +28,6 @@ from dbtools.server.tokens import find
 CALLER = "dbtools.caller"  #: the key of the scope that holds who makes a request
 STILL = "dbtools.still"  #: that of what tells, when it is called and awaited, whether they still may
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-RETRY = "1"  #: seconds after which what cannot be told now is asked again
 DIGITS = 16  #: of the hash of a token that says nothing of whom it is of
 
 
@@ -207,7 +206,7 @@ class Identified:
         if refusal.status in (401, 403):
             answer.headers["www-authenticate"] = self._identity.challenge(refusal)
         else:
-            answer.headers["retry-after"] = RETRY
+            answer.headers.update(RETRY)
         return answer
 
 

@@ -9,13 +9,12 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dbtools.server.bodies import error
+from dbtools.server.bodies import RETRY, error
 from dbtools.server.identity import CALLER, STILL
 
 SHARE = 4  #: of all places a known caller takes no more than the fourth part
 PIECE = 65_536  #: bytes of an answer that wait for the client to take them
 LOOK = 5.0  #: seconds between two looks whether whoever listens still may
-RETRY = {"retry-after": "1"}
 
 
 @dataclass(frozen=True, kw_only=True)

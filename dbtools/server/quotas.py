@@ -32,10 +32,18 @@ class Quotas:
     """Counts the calls of each role and identity.
 
     Calls a minute are counted in a moving window at *storage*, which several servers may share; calls at the
-    same time are those of this server.
+    same time are those of this server, of which *at_once* run in all, whatever has become of the connections
+    that they came by.
     """
 
-    def __init__(self, storage: str = "", *, calls_per_minute: int | None = None, share: int = 1) -> None:
+    def __init__(
+        self,
+        storage: str = "",
+        *,
+        calls_per_minute: int | None = None,
+        share: int = 1,
+        at_once: int | None = None,
+    ) -> None:
         self._storage = storage
         self._most = calls_per_minute  #: where the limits say nothing
         self._share = share if storage in MEMORY else 1  #: how many servers count by themselves
@@ -43,12 +51,15 @@ class Quotas:
         self._limiter: RateLimiter | None = None
         self._connections: Any = None
         self._failing = False
+        self._at_once = at_once
         self._opening = anyio.Lock()
         self._running: Counter[Key] = Counter()
 
     @asynccontextmanager
     async def admitted(self, caller: Caller, limits: Limits) -> AsyncIterator[None]:
         """Hold a place for one call of *caller*, or raise TooManyCalls with the seconds to wait."""
+        if self._at_once is not None and self._running.total() >= self._at_once:
+            raise errors.TooManyCalls("The server is busy with other calls. Retry in 1 second.")
         key = (caller.role, caller.identity or "")
         most = limits.concurrent_calls
         if most is not None and self._running[key] >= most:

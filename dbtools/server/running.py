@@ -78,21 +78,21 @@ async def running(
     only: str | None = None,
     calls_per_minute: int | None = None,
     share: int = 1,
-    most: int | None = None,
+    at_once: int | None = None,
 ) -> AsyncIterator[Running]:
     """Open what serves *settings*' database to all roles, or to the role *only*, and close it in the end.
 
     Where the configuration allows any number of calls a minute, *calls_per_minute* are; those are counted by
-    one of *share* servers, unless they count together. At most *most* run at the same time. The *operator*
+    one of *share* servers, unless they count together. At most *at_once* run at the same time. The *operator*
     is told what to know.
     """
     served = open_served(settings, only)
-    quotas = Quotas(settings.limits.storage, calls_per_minute=calls_per_minute, share=share)
+    quotas = Quotas(settings.limits.storage, calls_per_minute=calls_per_minute, share=share, at_once=at_once)
     log = open_log(settings)
     try:
         async with anyio.create_task_group() as group:
             named = settings.database.request_id is not None
-            calls = Calls(served.toolbox, quotas, log, named=named, most=most)
+            calls = Calls(served.toolbox, quotas, log, named=named)
             run = Running(served=served, calls=calls, instructions=_instructions(settings), group=group)
             group.start_soon(quotas.check)
             group.start_soon(_warm, served.database, run.listed)
