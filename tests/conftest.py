@@ -3,7 +3,7 @@
 import secrets
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -100,11 +100,15 @@ def postgresql_login(postgresql_server: PostgresqlServer) -> Callable[..., Abstr
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
-    """Give a factory: DDL in, the URL of a database of the test's own with it out, on each dialect."""
+def url_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str | Mapping[str, str]], str]]:
+    """Give a factory: DDL in, the URL of a database of the test's own with it out, on each dialect.
+
+    The DDL is one text for all, or one by dialect.
+    """
     with ExitStack() as stack:
 
-        def url(ddl: str) -> str:
+        def url(written: str | Mapping[str, str]) -> str:
+            ddl = written if isinstance(written, str) else written[request.param]
             if request.param == "sqlite":
                 return f"sqlite:///{request.getfixturevalue('sqlite_database')(ddl)}"
             found: str = stack.enter_context(request.getfixturevalue("postgresql_database")(ddl))

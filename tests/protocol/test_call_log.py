@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +38,10 @@ tables.note = { where = "author = :claims.author" }
 """
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(
-    request: pytest.FixtureRequest,
-    sqlite_database: Callable[[str], Path],
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-) -> Iterator[str]:
+@pytest.fixture
+def url(url_of: Callable[[Mapping[str, str]], str]) -> str:
     """Give the URL of a database with an endless view, on each dialect."""
-    ddl = DDL + ENDLESS[request.param]
-    if request.param == "sqlite":
-        yield f"sqlite:///{sqlite_database(ddl)}"
-    else:
-        with postgresql_database(ddl) as url:
-            yield url
+    return url_of({dialect: DDL + endless for dialect, endless in ENDLESS.items()})
 
 
 def _configured(folder: Path, url: str, log: str, roles: str = ROLES) -> Path:

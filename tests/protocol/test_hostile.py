@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,9 @@ LISTEN = modern("subscriptions/listen", {"notifications": {"toolsListChanged": T
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest, url_of: Callable[[str], str]) -> str:
+def url(url_of: Callable[[Mapping[str, str]], str]) -> str:
     """Give a database of each dialect."""
-    return url_of(DDL[request.node.callspec.params["url_of"]])
+    return url_of(DDL)
 
 
 def _configured(url: str, folder: Path, sections: str = SECTIONS) -> Path:

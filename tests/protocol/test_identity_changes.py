@@ -14,13 +14,13 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from anyio.abc import TaskGroup
 
-from dbtools.config import load, open_served
+from dbtools.config import Served, load, open_served
 from dbtools.errors import DbtoolsError, Denied
 from dbtools.policy import Caller
 from dbtools.server.identity import Admitted, Identity, Refusal, Stay
 from dbtools.server.tokens import hash_of, new_token
 from tests.protocol.http_server import HttpServer, http_server, modern
-from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, answer, key_set, open_issuer, signed
+from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, Issuer, answer, key_set, open_issuer, signed
 
 DDL = """
 create table orders (id integer primary key, region text not null);
@@ -213,18 +213,25 @@ async def test_who_has_been_admitted_may_stay_while_nothing_is_taken_away(
     assert found == again == [True, False, False]
 
 
+async def _signed_stay(
+    configured: Configured, issuer: Issuer, group: TaskGroup
+) -> tuple[Served, Identity, Stay]:
+    """Return what serves callers whose tokens *issuer* signs, and the stay of one of them."""
+    configured.write(f"{_roles()}{_jwt(issuer.url)}")
+    served = open_served(load(configured.path))
+    await served.toolbox.snapshot()
+    identity = Identity(served, Caller(), group)
+    shown = (f"Bearer {signed(db_role='clerk')}",)
+    admitted = await identity.admit(shown)
+    assert isinstance(admitted, Admitted)
+    return served, identity, Stay(identity, shown, admitted)
+
+
 async def test_who_shows_a_signed_token_may_stay_until_it_ends(
     configured: Configured, group: TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_issuer() as issuer:
-        configured.write(f"{_roles()}{_jwt(issuer.url)}")
-        served = open_served(load(configured.path))
-        await served.toolbox.snapshot()
-        identity = Identity(served, Caller(), group)
-        shown = (f"Bearer {signed(db_role='clerk')}",)
-        admitted = await identity.admit(shown)
-        assert isinstance(admitted, Admitted)
-        stay = Stay(identity, shown, admitted)
+        served, _, stay = await _signed_stay(configured, issuer, group)
         first = await stay(), await stay()
         now = time.time
         monkeypatch.setattr(time, "time", lambda: now() + 625)
@@ -240,14 +247,7 @@ async def test_who_shows_a_token_of_a_key_that_is_withdrawn_may_not_stay(
     configured: Configured, group: TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_issuer() as issuer:
-        configured.write(f"{_roles()}{_jwt(issuer.url)}")
-        served = open_served(load(configured.path))
-        await served.toolbox.snapshot()
-        identity = Identity(served, Caller(), group)
-        shown = (f"Bearer {signed(db_role='clerk')}",)
-        admitted = await identity.admit(shown)
-        assert isinstance(admitted, Admitted)
-        stay = Stay(identity, shown, admitted)
+        served, identity, stay = await _signed_stay(configured, issuer, group)
         first = await stay()
         issuer.content = answer(key_set(OTHER))
         now = time.monotonic

@@ -1,8 +1,7 @@
 """Permitted queries through a real server, on both databases: listed, called, refused, and written down."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +43,10 @@ queries = ["notes_by", "my_*", "broken"]
 """
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(
-    request: pytest.FixtureRequest,
-    sqlite_database: Callable[[str], Path],
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-) -> Iterator[str]:
+@pytest.fixture
+def url(url_of: Callable[[str], str]) -> str:
     """Give the URL of a database of notes, on each dialect."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{sqlite_database(DDL)}"
-    else:
-        with postgresql_database(DDL) as url:
-            yield url
+    return url_of(DDL)
 
 
 def _configured(folder: Path, url: str, more: str = "") -> Path:

@@ -1,8 +1,7 @@
 """`dbtools registry` and `dbtools query`: what they print, what they refuse, and how they end."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -28,18 +27,10 @@ select count(*) as things from thing
 NAMELESS = "-- description: Names.\nselect name from thing order by name\n"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(
-    request: pytest.FixtureRequest,
-    sqlite_database: Callable[[str], Path],
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-) -> Iterator[str]:
+@pytest.fixture
+def url(url_of: Callable[[str], str]) -> str:
     """Give the URL of a database without a registry, on each dialect."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{sqlite_database(DDL)}"
-    else:
-        with postgresql_database(DDL) as url:
-            yield url
+    return url_of(DDL)
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import asyncpg
@@ -17,21 +17,12 @@ DDL = "create table note (id integer primary key, body text); insert into note v
 CALLED = "select tool, outcome, code, rows, arguments, truncated, client from {}dbtools_call order by id"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(
-    request: pytest.FixtureRequest,
-    sqlite_database: Callable[[str], Path],
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-) -> Iterator[str]:
+@pytest.fixture
+def url(url_of: Callable[[str], str]) -> str:
     """Give the URL of a database with a registry, on each dialect."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{sqlite_database(DDL)}"
-        assert run("registry", "upgrade", url).exit_code == 0
-        yield url
-    else:
-        with postgresql_database(DDL) as url:
-            assert run("registry", "upgrade", url).exit_code == 0
-            yield url
+    url = url_of(DDL)
+    assert run("registry", "upgrade", url).exit_code == 0
+    return url
 
 
 def _calls(url: str) -> list[tuple[object, ...]]:

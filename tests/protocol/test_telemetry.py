@@ -1,7 +1,6 @@
 """What OpenTelemetry is told: spans of statements within those of calls, and metrics, without any value."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from opentelemetry import metrics, trace
@@ -37,14 +36,10 @@ def exporter() -> InMemorySpanExporter:
     return exporter
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, sqlite_database: Callable[[str], Path]) -> Iterator[str]:
+@pytest.fixture
+def url(url_of: Callable[[str], str]) -> str:
     """Give a database of each dialect."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{sqlite_database(DDL)}"
-        return
-    with request.getfixturevalue("postgresql_database")(DDL) as url:
-        yield url
+    return url_of(DDL)
 
 
 async def test_statements_are_told_within_their_calls_and_no_value(
