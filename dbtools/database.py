@@ -1,7 +1,7 @@
 """The database that is served: its catalog, and a pool of connections that can only read."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,7 +14,7 @@ from dbtools.parameters import Fragment
 from dbtools.policy import Role
 
 if TYPE_CHECKING:
-    from dbtools.dialects.driver import Driver, Pool
+    from dbtools.dialects.driver import Driver, Fetched, Label, Plan, Pool
     from dbtools.dialects.inspected import Inspect
     from dbtools.dialects.registered import Registry
     from dbtools.dialects.watched import Look
@@ -102,13 +102,18 @@ class Database:
         """Lend what tells the stamp of the schema; *heard* is called when the database tells of a change."""
         return self._dialect.watcher(self.url, heard)
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[object]:
-        """Lend one of the driver's connections."""
-        await self.driver()
+    def connection(self) -> AbstractAsyncContextManager[object]:
+        """Lend a connection of the driver, which has been asked for before."""
         assert self._pool is not None
-        async with self._pool.connection() as connection:
-            yield connection
+        return self._pool.connection()
+
+    def look_up(
+        self, plan: "Plan", parameters: Sequence[object], *, limit: int, stamp: str, label: "Label"
+    ) -> "Fetched | None":
+        """Return what *plan*, which reads a row by its key, finds at once; None: it is to be fetched."""
+        if self._pool is None:
+            return None
+        return self._pool.look_up(plan, parameters, limit=limit, stamp=stamp, label=label)
 
     async def reopen(self) -> None:
         """Forget the connections that wait in the pool: the server has ended them."""

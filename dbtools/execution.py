@@ -1,10 +1,12 @@
 """Run a statement under limits. Statement in, ResultSet out; the drivers' errors stop here."""
 
+import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import anyio
+from opentelemetry.trace import Span
 
 from dbtools import errors
 from dbtools.database import Database
@@ -24,7 +26,19 @@ PATIENCE = 5.0  #: seconds in which a database says whether its schema is the sa
 GRACE = 1.0  #: seconds in which the database itself is expected to have stopped a statement
 BAD_CLAIM = "Or a claim of yours cannot be read."
 VICTIMS = 5  #: times that a statement is run again which had to make way for others
+NO_LABEL = Label()
 PLANS = 1_000  #: compiled shapes that are kept
+
+
+class Run(NamedTuple):
+    """A statement that is about to run."""
+
+    driver: "Driver"
+    statement: Statement
+    plan: "Plan"
+    values: Mapping[str, object]  #: the claims of filters among them
+    session: Mapping[str, str]  #: settings of the database for this statement alone
+    timeout: float  #: seconds
 
 
 class Execution:
@@ -37,9 +51,16 @@ class Execution:
 
     async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
         """Return the rows of *statement*, or raise a CallError; nothing runs on when this returns."""
+        driver = await self._database.driver()
+        plan = self._plan(driver, statement.shape)
+        run = Run(driver, statement, plan, values_of(plan, statement), session_of(statement), limits.timeout)
         try:
-            with anyio.fail_after(limits.timeout + GRACE):
-                fetched = await self._attempt(statement, limits)
+            with statement_span(plan.sql, _named(statement.shape)) as span:
+                fetched = self._look_up(run) if plan.is_lookup else None
+                if fetched is None:
+                    with anyio.fail_after(limits.timeout + GRACE):
+                        fetched = await self._attempt(run, span)
+                span.set_attribute("db.response.returned_rows", len(fetched.rows))
         except (TimeoutError, errors.TimedOut) as exc:
             raise _timed_out(limits) from exc
         except errors.SchemaChanged as exc:
@@ -76,11 +97,17 @@ class Execution:
         if driver.confirms and not await self.is_current(stamp):
             raise errors.SchemaChanged
 
-    async def _attempt(self, statement: Statement, limits: Limits) -> "Fetched":
-        """Run *statement*, and once more where the connection or the prepared statement was out of date."""
-        driver = await self._database.driver()
+    def _look_up(self, run: "Run") -> "Fetched | None":
+        """Return the row that is read by its key, where the database is so near that it is there at once."""
+        limit, stamp = run.statement.limit, run.statement.stamp
+        parameters = run.driver.bound(run.plan, run.values, limit)
+        return self._database.look_up(run.plan, parameters, limit=limit, stamp=stamp, label=self._label())
+
+    async def _attempt(self, run: "Run", span: Span) -> "Fetched":
+        """Run a statement, and once more where the connection or what was prepared was out of date."""
+        driver, statement = run.driver, run.statement
         try:
-            return await self._fetch_again(driver, statement, limits)
+            return await self._fetch_again(run, span)
         except driver.errors as exc:
             if not (driver.is_lost(exc) or driver.is_stale(exc)):
                 raise self._translated(driver, exc, statement) from exc
@@ -90,19 +117,19 @@ class Execution:
         # The other connections that wait are out of date as well.
         await self._database.reopen()
         try:
-            return await self._fetch_again(driver, statement, limits)
+            return await self._fetch_again(run, span)
         except driver.errors as exc:
             raise self._translated(driver, exc, statement) from exc
 
-    async def _fetch_again(self, driver: "Driver", statement: Statement, limits: Limits) -> "Fetched":
-        """Run *statement*, and again where the database has stopped it in favour of a migration."""
+    async def _fetch_again(self, run: "Run", span: Span) -> "Fetched":
+        """Run a statement, and again where the database has stopped it in favour of a migration."""
         for _ in range(VICTIMS):
             try:
-                return await self._fetch(driver, statement, limits)
-            except driver.errors as exc:
-                if not driver.is_victim(exc):
+                return await self._fetch(run, span)
+            except run.driver.errors as exc:
+                if not run.driver.is_victim(exc):
                     raise
-        return await self._fetch(driver, statement, limits)
+        return await self._fetch(run, span)
 
     def _translated(self, driver: "Driver", error: Exception, statement: Statement) -> errors.CallError:
         translated = driver.translate(error)
@@ -121,29 +148,24 @@ class Execution:
         parts += [BAD_CLAIM] if claimed else []
         return errors.BadValue(translated.message, hint=" ".join(parts))
 
-    async def _fetch(self, driver: "Driver", statement: Statement, limits: Limits) -> "Fetched":
-        plan = self._plan(driver, statement.shape)
-        values = values_of(plan, statement)
-        session = session_of(statement)
-        began = anyio.current_time()
-        with statement_span(plan.sql, _named(statement.shape)) as span:
-            async with self._database.connection() as connection:
-                waited = anyio.current_time() - began
-                span.set_attribute("dbtools.pool.wait", waited)
-                WAIT.record(waited)
-                fetched = await driver.fetch(
-                    connection,
-                    plan,
-                    values,
-                    limit=statement.limit,
-                    timeout=limits.timeout,
-                    session=session,
-                    stamp=statement.stamp,
-                    versions=statement.shape.versions,
-                    label=self._label(),
-                )
-            span.set_attribute("db.response.returned_rows", len(fetched.rows))
-        return fetched
+    async def _fetch(self, run: "Run", span: Span) -> "Fetched":
+        statement = run.statement
+        began = time.monotonic()
+        async with self._database.connection() as connection:
+            waited = time.monotonic() - began
+            span.set_attribute("dbtools.pool.wait", waited)
+            WAIT.record(waited)
+            return await run.driver.fetch(
+                connection,
+                run.plan,
+                run.values,
+                limit=statement.limit,
+                timeout=run.timeout,
+                session=run.session,
+                stamp=statement.stamp,
+                versions=statement.shape.versions,
+                label=self._label(),
+            )
 
     def _label(self) -> Label:
         match self._tells:
@@ -152,7 +174,7 @@ class Execution:
             case "application_name":
                 return Label(application=f"dbtools:{request_id()}")
             case None:
-                return Label()
+                return NO_LABEL
 
     def _plan(self, driver: "Driver", shape: Shape) -> "Plan":
         if self._compile is None:

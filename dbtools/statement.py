@@ -104,6 +104,11 @@ class Select:
     after: tuple[After, ...] = ()
     skip: bool = False  #: whether the parameter `skip` leaves out the first rows
 
+    def __hash__(self) -> int:
+        """Hash by a part of what makes it, so that it is found again quickly."""
+        compared = [(each.term.name, each.operator, each.parameters) for each in self.conditions]
+        return hash((self.table.name, *[output.term.name for output in self.outputs], *compared))
+
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that are read, its own first."""
@@ -135,6 +140,14 @@ class Select:
     def computes(self) -> bool:
         """Whether there are measures among the outputs."""
         return any(isinstance(output.term, Measure) for output in self.outputs)
+
+    @property
+    def is_lookup(self) -> bool:
+        """Whether it reads one row by its key, and what paths lead to from there."""
+        key = self.table.key_columns()
+        compared = {each.term for each in self.conditions if each.operator is Operator.EQ}
+        simple = self.match is Match.ALL and not self.groups and not self.computes
+        return simple and bool(key) and compared.issuperset(key)
 
     @property
     def comparisons(self) -> tuple[Condition, ...]:

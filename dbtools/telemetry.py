@@ -5,11 +5,11 @@ has an id all the same, by which the log, the database and whoever made it can s
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 from opentelemetry import metrics, trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 
 TRACER = trace.get_tracer("dbtools")
 METER = metrics.get_meter("dbtools")
@@ -18,6 +18,7 @@ ROWS = METER.create_histogram("dbtools.call.rows", "{row}", "How many rows calls
 BYTES = METER.create_histogram("dbtools.call.bytes", "By", "How many bytes calls answer")
 REQUEST: ContextVar[str] = ContextVar("dbtools.request", default="")  #: the id of the one being answered
 REFUSED = METER.create_counter("dbtools.http.refused", "{request}", "How many requests are refused")
+NO_SPAN: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)  #: where nobody is told
 WAIT = METER.create_histogram("dbtools.pool.wait", "s", "How long statements wait for a connection")
 
 
@@ -36,9 +37,18 @@ def request_comment() -> str:
     return f"/*traceparent='00-{ids}-{context.trace_flags:02x}'*/ "
 
 
-@contextmanager
-def statement_span(sql: str, read: str) -> Iterator[Span]:
+def statement_span(sql: str, read: str) -> AbstractContextManager[Span]:
     """Run a statement that reads a table or a query within a span; *sql* has places for values, and none."""
+    return NO_SPAN if _is_silent() else _statement_span(sql, read)
+
+
+def _is_silent() -> bool:
+    """Return whether nobody in this process listens to what is told of spans."""
+    return isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+@contextmanager
+def _statement_span(sql: str, read: str) -> Iterator[Span]:
     attributes = {"db.operation.name": "SELECT", "db.query.text": sql}
     # Words of the database may quote what is hidden: an error is told by its kind alone.
     with TRACER.start_as_current_span(

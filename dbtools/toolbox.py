@@ -1,5 +1,6 @@
 """What is served: the current Snapshot, and the verbs on it: refresh, list, call and read."""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -155,8 +156,7 @@ class Toolbox:
         Whatever goes wrong may be so because of that: a tool or a column that is new, or gone.
         """
         snapshot = await self.snapshot()
-        ends = anyio.current_time() + _patience(snapshot, caller)
-        pause = 0.0
+        began, pause = time.monotonic(), 0.0
         while True:
             try:
                 return await answer(snapshot)
@@ -164,7 +164,8 @@ class Toolbox:
                 raise
             except errors.DbtoolsError:
                 later: Snapshot | None = None
-                with anyio.move_on_at(ends):
+                left = began + _patience(snapshot, caller) - time.monotonic()
+                with anyio.move_on_after(left):
                     # Who changes the schema all the time keeps nobody busy all the time.
                     await anyio.sleep(pause)
                     later = await self._later(snapshot)
@@ -211,9 +212,9 @@ class Toolbox:
     ) -> Sequence[ResultSet]:
         """Return the results of *inquiries*, as many as are there soon: the call has its answer already."""
         found: list[ResultSet] = []
-        ends = anyio.current_time() + PATIENCE
+        ends = time.monotonic() + PATIENCE
         for statement in inquiries:
-            left = max(ends - anyio.current_time(), 0.01)
+            left = max(ends - time.monotonic(), 0.01)
             try:
                 found.append(await self._execute(statement, snapshot, caller, timeout=left))
             except errors.CallError:

@@ -50,7 +50,7 @@ IMPURE = tuple(sorted(FLOOR.keys() - PURE))
 IMPORTERS: Mapping[str, tuple[str, ...]] = {
     "aiosqlite": ("dialects",),
     "anyio": IMPURE,
-    "asyncio": ("dialects", "server.stdio*", "server.http"),
+    "asyncio": ("dialects", "server.stdio*", "server.http", "server.load", "server.bodies"),
     "asyncpg": ("dialects",),
     "mcp": ("server",),
     "mcp_types": ("server",),
@@ -339,7 +339,7 @@ LONG_SENTENCE = 'def f():\n    """One\n\n    two\n    three."""\n'
         (_imports_what_it_may, "config.py", "from mcp.server import Server"),
         (_imports_what_it_may, "toolbox.py", "import mcp_types"),
         (_imports_what_it_may, "execution.py", "import asyncio"),
-        (_imports_what_it_may, "server/load.py", "from asyncio import Event"),
+        (_imports_what_it_may, "server/calls.py", "from asyncio import Event"),
         (_imports_what_it_may, "tools/rows.py", "import anyio.abc"),
         (_imports_what_it_may, "statement.py", "from sqlalchemy.ext import asyncio"),
         (_imports_what_it_may, "database.py", "import asyncpg"),

@@ -1,9 +1,12 @@
-"""Calls in as they come, batches of lines out to a sink: the event loop that records waits for nothing."""
+"""Calls in as they come, batches of lines out to a sink: the event loop that records waits for nothing.
+
+A call is made a line at once: as objects, calls that wait keep the collector of garbage busy, and a thread
+that encodes them contends with the event loop; either costs more than the encoding.
+"""
 
 import atexit
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from queue import Empty, SimpleQueue
@@ -28,7 +31,7 @@ class CallLog:
     def __init__(self, sink: Sink, *, arguments: bool) -> None:
         self._sink = sink
         self._arguments = arguments
-        self._queue: SimpleQueue[Entry | threading.Event] = SimpleQueue()
+        self._queue: SimpleQueue[bytes | threading.Event] = SimpleQueue()
         self._lines: deque[bytes] = deque()
         self._hurry = threading.Event()
         self._lock = threading.Lock()
@@ -42,7 +45,7 @@ class CallLog:
         if self._queue.qsize() >= MOST_LINES:
             self._drop(1)
             return
-        self._queue.put(entry)
+        self._queue.put(dump(entry.content(arguments=self._arguments))[1].encode() + b"\n")
         if not self._running:
             self._start()
 
@@ -101,23 +104,20 @@ class CallLog:
     def _write_batch(self) -> list[threading.Event]:
         """Wait for a call, write it with those that soon follow, and return the closes that wait for it."""
         first = self._queue.get()
-        if isinstance(first, Entry):
+        if isinstance(first, bytes):
             self._hurry.wait(WINDOW)
         self._hurry.clear()
         closings: list[threading.Event] = []
         for each in self._waiting(first):
-            if isinstance(each, Entry):
-                line = dump(each.content(arguments=self._arguments))[1]
-                self._lines.append(line.encode() + b"\n")
-                # The event loop goes first.
-                time.sleep(0)
+            if isinstance(each, bytes):
+                self._lines.append(each)
             else:
                 closings.append(each)
         if self._lines:
             self._write(last=bool(closings))
         return closings
 
-    def _waiting(self, first: Entry | threading.Event) -> Iterator[Entry | threading.Event]:
+    def _waiting(self, first: bytes | threading.Event) -> Iterator[bytes | threading.Event]:
         yield first
         for _ in range(MOST_LINES):
             try:

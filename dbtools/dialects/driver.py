@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from dbtools.catalog import Table
 from dbtools.column_types import ColumnType
 from dbtools.errors import CallError
 from dbtools.parameters import Fragment
-from dbtools.statement import Output, Shape
+from dbtools.statement import Output, Select, Shape
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -35,6 +36,16 @@ class Plan:
         """What is read."""
         return self.shape.outputs
 
+    @cached_property
+    def shortest(self) -> int:
+        """The characters or bytes up to which no cell is cut."""
+        return min((each.cut for each in self.outputs if each.cut is not None), default=0)
+
+    @cached_property
+    def is_lookup(self) -> bool:
+        """Whether it reads one row of a table by its key."""
+        return isinstance(self.shape, Select) and self.shape.is_lookup
+
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
@@ -57,6 +68,15 @@ class Pool(Protocol):
 
     def connection(self) -> AbstractAsyncContextManager[object]:
         """Lend one of the driver's connections, or raise Busy or DatabaseUnavailable."""
+
+    def look_up(
+        self, plan: Plan, parameters: Sequence[object], *, limit: int, stamp: str, label: Label
+    ) -> Fetched | None:
+        """Return what *plan*, which reads a row by its key, finds at once with the bound *parameters*.
+
+        None where nothing can be read without waiting, or anything is not as it should be, the schema not as
+        of *stamp* for one: the plan is to be fetched then.
+        """
 
     async def reopen(self) -> None:
         """Forget the connections that nobody uses."""

@@ -1,6 +1,6 @@
 """SQLAlchemy's pool of connections, lent as the driver's own."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import greenlet_spawn
 
 from dbtools import errors
+from dbtools.dialects.driver import Fetched, Label, Plan
 
 PATIENCE = 5.0  #: seconds that a call waits for a connection
 
@@ -56,6 +57,12 @@ class EnginePool:
             yield pooled.driver_connection
         finally:
             await self._take_back(pooled, pool)
+
+    def look_up(
+        self, plan: Plan, parameters: Sequence[object], *, limit: int, stamp: str, label: Label
+    ) -> Fetched | None:
+        """Return None: a database at the other end of a wire is waited for."""
+        return None
 
     async def _take_back(self, pooled: Any, pool: Any) -> None:
         if not self._is_usable(pooled.driver_connection):

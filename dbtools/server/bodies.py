@@ -1,14 +1,16 @@
 """The bodies of requests: whole, in time, not too large and not too deep, before anybody parses them."""
 
+import asyncio
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
-import anyio
 import orjson
 from mcp_types import INVALID_REQUEST
-from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dbtools.server.headers import fields
 
 PATIENCE = 20.0  #: seconds in which a client sends all of a body
 DEEPEST = 64  #: levels of JSON
@@ -33,8 +35,9 @@ class Bodies:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 400, 408 or 413, or pass the request on."""
         body: bytes | int | None = 408
-        with anyio.move_on_after(PATIENCE):
-            body = await self._read(scope, receive)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                body = await self._read(scope, receive)
         if body is None:
             return  # the client has left
         if isinstance(body, bytes) and is_too_much(body):
@@ -55,7 +58,7 @@ class Bodies:
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | int | None:
         """Return the body, 413 where it is too large, or None where the client leaves."""
-        announced = Headers(scope=scope).get("content-length", "0")
+        announced = next(iter(fields(scope, b"content-length")), "0")
         if not announced.isdecimal() or len(announced) > len(str(self._most)) or int(announced) > self._most:
             return 413
         read = bytearray()

@@ -1,15 +1,15 @@
 """What goes around every call: it is admitted before, and written down after."""
 
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import getrandbits
+from typing import Any, TypeVar
 
 from dbtools import errors
 from dbtools.call_log import CallLog, CallLogs, Entry, Outcome
-from dbtools.policy import Caller
+from dbtools.policy import Caller, Limits
 from dbtools.results import Answer, Media
 from dbtools.server.quotas import Quotas
 from dbtools.snapshot import View
@@ -23,6 +23,7 @@ OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.TimedOut: Outcome.TIMEOUT,
 }
 UNKNOWN = "unknown"  #: what anybody may call whatever they like
+T = TypeVar("T")
 INTERNAL = "internal"  #: the code of errors that are none of ours
 
 
@@ -91,55 +92,64 @@ class Calls:
 
     async def call(self, request: Request) -> Answer:
         """Return the answer of a tool, or raise what Toolbox.call does, or TooManyCalls."""
-        async with self._around(request) as tally:
-            answer = await self._toolbox.call(request.caller, request.tool, request.arguments)
-            tally.answered(answer)
-        return answer
+        made = self._toolbox.call(request.caller, request.tool, request.arguments)
+        return await self._made(request, made, Tally.answered)
 
     async def read(self, request: Request, uri: str) -> Media:
         """Return what is at *uri*, or raise what Toolbox.read does, or TooManyCalls."""
-        async with self._around(request) as tally:
-            media = await self._toolbox.read(request.caller, uri)
-            tally.read(media)
-        return media
+        return await self._made(request, self._toolbox.read(request.caller, uri), Tally.read)
 
     async def complete(
         self, request: Request, template: str, name: str, value: str, given: Mapping[str, str]
     ) -> Completed:
         """Return what Toolbox.complete does, or raise TooManyCalls."""
-        async with self._around(request) as tally:
-            found = await self._toolbox.complete(request.caller, template, name, value, given)
-            tally.completed(found)
-        return found
+        made = self._toolbox.complete(request.caller, template, name, value, given)
+        return await self._made(request, made, Tally.completed)
 
     def refuse(self, request: Request, code: str) -> None:
         """Write down a *request* that went no further."""
         REQUEST.set(request.id)
         self._write(request, Tally(outcome=Outcome.ERROR, code=code), datetime.now(UTC), 0.0, frozenset())
 
-    @asynccontextmanager
-    async def _around(self, request: Request) -> AsyncIterator[Tally]:
+    async def _made(
+        self, request: Request, made: Coroutine[Any, Any, T], take_down: Callable[[Tally, T], None]
+    ) -> T:
+        """Return what is *made* of *request* once it is admitted; *take_down* what became of it."""
         REQUEST.set(request.id)
         tally = Tally()
         came, began = datetime.now(UTC), time.perf_counter()
         view: View | None = None
         try:
             view = await self._toolbox.view(request.caller.role)
-            async with self._quotas.admitted(request.caller, view.role.limits):
-                yield tally
+            found = await self._admitted(request.caller, view.role.limits, made)
+            take_down(tally, found)
         except BaseException as exc:
             tally.failed(exc)
             raise
         finally:
-            duration = time.perf_counter() - began
-            known = view is not None and request.tool in view.tools
-            of = {
-                "tool": request.tool if known else UNKNOWN,
-                "role": request.caller.role if view is not None else UNKNOWN,
-                "outcome": str(tally.outcome),
-            }
-            note_call(of, duration, tally.rows, tally.bytes)
-            self._write(request, tally, came, duration, view.vocabulary if view is not None else frozenset())
+            # Where it was not admitted, nothing has begun.
+            made.close()
+            self._tell(request, tally, view, came, time.perf_counter() - began)
+        return found
+
+    async def _admitted(self, caller: Caller, limits: Limits, made: Coroutine[Any, Any, T]) -> T:
+        await self._quotas.admit(caller, limits)
+        try:
+            return await made
+        finally:
+            self._quotas.leave(caller)
+
+    def _tell(
+        self, request: Request, tally: Tally, view: View | None, came: datetime, duration: float
+    ) -> None:
+        known = view is not None and request.tool in view.tools
+        of = {
+            "tool": request.tool if known else UNKNOWN,
+            "role": request.caller.role if view is not None else UNKNOWN,
+            "outcome": str(tally.outcome),
+        }
+        note_call(of, duration, tally.rows, tally.bytes)
+        self._write(request, tally, came, duration, view.vocabulary if view is not None else frozenset())
 
     def _write(
         self, request: Request, tally: Tally, came: datetime, duration: float, vocabulary: Collection[str]

@@ -8,38 +8,45 @@ import re
 from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 
-from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.config.addresses import LOOPBACK
+from dbtools.server.headers import fields
 
 
 class Hosts:
-    """Passes requests on that name one of *hosts*, and no origin but *origins*.
+    """Passes requests on that name one of *hosts*, and no origin but *origins*; those of pages to *shared*.
 
     Where it is *local*, the names and pages of the own machine are among these.
     """
 
     def __init__(
-        self, app: ASGIApp, hosts: Collection[str], origins: Collection[str], *, local: bool
+        self,
+        app: ASGIApp,
+        shared: ASGIApp,
+        hosts: Collection[str],
+        origins: Collection[str],
+        *,
+        local: bool,
     ) -> None:
         self._app = app
+        self._shared = shared
         self._hosts = frozenset(map(str.lower, (*hosts, *(LOOPBACK_HOSTS if local else ()))))
         self._origins = frozenset(each.lower().rstrip("/") for each in origins)
         self._local = local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 421 or 403, or pass the request on."""
-        headers = Headers(scope=scope)
-        if not self._is_host(headers.getlist("host")):
+        origins = fields(scope, b"origin")
+        if not self._is_host(fields(scope, b"host")):
             answer = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
             await answer(scope, receive, send)
-        elif not self._is_origin(headers.getlist("origin")):
+        elif not self._is_origin(origins):
             answer = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
             await answer(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            await (self._shared if origins else self._app)(scope, receive, send)
 
     def _is_host(self, named: Sequence[str]) -> bool:
         if len(named) != 1:

@@ -4,6 +4,7 @@ A request passes from the outside in: host and origin, who makes it, how many th
 """
 
 import asyncio
+import gc
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -37,6 +38,7 @@ from dbtools.server.workers import end_with_parent, most_connections
 
 PATH = "/mcp"
 CALLS_PER_MINUTE = 600  #: of one caller, where the configuration says nothing
+COLLECTIONS = (10_000, 20, 20)  #: objects, and collections of younger ones, between two
 GRACE = 2.5  #: seconds for what is being answered when the server ends
 
 
@@ -93,6 +95,7 @@ class HttpApp:
             at_once=plan.settings.server.max_requests,
         ) as run:
             await run.served.toolbox.snapshot()
+            _spare_garbage()
             if plan.workers > 1:
                 run.group.start_soon(end_with_parent)
             server = plan.settings.server
@@ -131,8 +134,9 @@ class HttpApp:
         if self._plan.stateless:
             protocol = Posts(protocol)
         local = is_loopback(self._plan.host)
-        shared = _shared(Paths(protocol, identity), server.allowed_origins, local=local)
-        hosts = Hosts(shared, server.allowed_hosts, server.allowed_origins, local=local)
+        paths = Paths(protocol, identity)
+        shared = _shared(paths, server.allowed_origins, local=local)
+        hosts = Hosts(paths, shared, server.allowed_hosts, server.allowed_origins, local=local)
         self._app = Probed(Refusals(hosts), Health(run.served))
         return load
 
@@ -208,6 +212,13 @@ def _shared(app: ASGIApp, origins: tuple[str, ...], *, local: bool) -> ASGIApp:
         allow_headers=["*"],
         expose_headers=["Mcp-Session-Id", "WWW-Authenticate"],
     )
+
+
+def _spare_garbage() -> None:
+    """Have the collector of garbage look no more through what is there to stay, and less often at all."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTIONS)
 
 
 @contextmanager

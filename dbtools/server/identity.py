@@ -7,6 +7,7 @@ nobody has a role before its policy is there; what is taken away counts at once.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -14,13 +15,13 @@ from urllib.parse import urlsplit, urlunsplit
 from anyio.abc import TaskGroup
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.config import JwtSection, Served, Settings, role_names, typed_claims
 from dbtools.policy import Caller
 from dbtools.server.bodies import RETRY, error
+from dbtools.server.headers import fields
 from dbtools.server.jwts import claims_of, end_of, scopes_of
 from dbtools.server.keys import Keys, NoKeysError
 from dbtools.server.tokens import find
@@ -70,7 +71,7 @@ class Identity:
 
     def __init__(self, served: Served, anybody: Caller, group: TaskGroup) -> None:
         self._served = served
-        self._anybody = anybody  #: where nobody is asked
+        self._anybody = Admitted(caller=anybody)  #: where nobody is asked
         self._group = group  #: in which keys are read
         self._keys: dict[tuple[object, ...], Keys] = {}
 
@@ -85,8 +86,10 @@ class Identity:
 
         They have to be the same to the newest settings and to those of the snapshot.
         """
-        basis = self._basis()
         newest, settled = self._served.settings(), self._served.settled()
+        if not newest.auth and newest is settled:
+            return self._anybody
+        basis = self._basis(newest, settled)
         found = await self._admit(newest, authorization)
         if isinstance(found, Refusal):
             return found
@@ -103,21 +106,20 @@ class Identity:
         """
         if admitted.end is not None and time.time() >= admitted.end:
             return None
-        basis = self._basis()
+        basis = self._basis(self._served.settings(), self._served.settled())
         if len(basis) == len(admitted.basis) and all(map(_is, basis, admitted.basis)):
             return admitted
         found = await self.admit(authorization)
         return found if isinstance(found, Admitted) and found == admitted else None
 
-    def _basis(self) -> tuple[object, ...]:
+    def _basis(self, newest: Settings, settled: Settings) -> tuple[object, ...]:
         """Return what tokens are held against: other objects where any of it is another."""
-        keys = (each.known for each in self._keys.values())
-        return (self._served.settings(), self._served.settled(), *keys)
+        return (newest, settled, *[each.known for each in self._keys.values()])
 
     async def _admit(self, settings: Settings, authorization: Sequence[str]) -> Admitted | Refusal:
         """Return whom *settings* know by the headers *authorization*."""
         if not settings.auth:
-            return Admitted(caller=self._anybody)
+            return self._anybody
         if not authorization:
             scopes = settings.auth.jwt.scopes if settings.auth.jwt else ()
             return Refusal(status=401, description=WANTED, scopes=scopes)
@@ -189,14 +191,13 @@ class Identified:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401, 403 or 503, or pass the request on."""
-        authorization = tuple(Headers(scope=scope).getlist("authorization"))
+        authorization = fields(scope, b"authorization")
         found = await self._identity.admit(authorization)
         if isinstance(found, Refusal):
             await self._refused(found)(scope, receive, send)
             return
         # The SDK binds sessions to whom it finds here; the token itself goes no further.
-        name = found.caller.identity or ""
-        user = AuthenticatedUser(AccessToken(token="", client_id=name, subject=name, scopes=[]))
+        user = _user(found.caller.identity or "")
         stay = Stay(self._identity, authorization, found)
         await self._app({**scope, CALLER: found.caller, STILL: stay, "user": user}, receive, send)
 
@@ -208,6 +209,11 @@ class Identified:
         else:
             answer.headers.update(RETRY)
         return answer
+
+
+@lru_cache(maxsize=1_000)
+def _user(name: str) -> AuthenticatedUser:
+    return AuthenticatedUser(AccessToken(token="", client_id=name, subject=name, scopes=[]))
 
 
 class Stay:

@@ -1,15 +1,15 @@
 """How much is served at the same time, in all and to one caller; and how it ends when the server does."""
 
-from collections import Counter
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import anyio
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dbtools.server.bodies import RETRY, error
+from dbtools.server.headers import fields
 from dbtools.server.identity import CALLER, STILL
 
 SHARE = 4  #: of all places a known caller takes no more than the fourth part
@@ -17,26 +17,30 @@ PIECE = 65_536  #: bytes of an answer that wait for the client to take them
 LOOK = 5.0  #: seconds between two looks whether whoever listens still may
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Room:
     """Places for requests or streams."""
 
     most: int
-    taken: Counter[str | None] = field(default_factory=Counter)  #: by identity
+    taken: int = 0
+    taken_by: dict[str | None, int] = field(default_factory=dict)  #: identity
 
     def take(self, identity: str | None) -> bool:
         """Take a place, and return whether there was one."""
         share = self.most if identity is None else share_of(self.most)
-        if self.taken.total() >= self.most or self.taken[identity] >= share:
+        own = self.taken_by.get(identity, 0)
+        if self.taken >= self.most or own >= share:
             return False
-        self.taken[identity] += 1
+        self.taken += 1
+        self.taken_by[identity] = own + 1
         return True
 
     def leave(self, identity: str | None) -> None:
         """Give the place back."""
-        self.taken[identity] -= 1
-        if not self.taken[identity]:
-            del self.taken[identity]
+        self.taken -= 1
+        self.taken_by[identity] -= 1
+        if not self.taken_by[identity]:
+            del self.taken_by[identity]
 
 
 def share_of(most: int) -> int:
@@ -52,7 +56,8 @@ class Load:
         self._requests = Room(most=requests)
         self._streams = Room(most=streams)
         self._ending = anyio.Event()
-        self._running: set[anyio.CancelScope] = set()
+        self._running: set[asyncio.Task[object]] = set()
+        self._stopped = False
 
     def end(self) -> None:
         """End the streams, as if their clients had left; what is being answered goes on."""
@@ -60,6 +65,7 @@ class Load:
 
     def stop(self) -> None:
         """Stop what is still being answered: its clients are told to come again."""
+        self._stopped = True
         for each in self._running:
             each.cancel()
 
@@ -95,14 +101,18 @@ class Load:
                 await send({**message, "body": body[start : start + PIECE], "more_body": True})
             await send({**message, "body": body[last:]} if last else message)
 
-        with anyio.CancelScope() as running:
-            self._running.add(running)
-            try:
-                await self._app(scope, receive, send_in_pieces)
-            finally:
-                self._running.discard(running)
-        if running.cancelled_caught and not begun:
+        # Not a scope of anyio's, which takes longer than all else here.
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            await self._app(scope, receive, send_in_pieces)
+        except asyncio.CancelledError:
+            if begun or not self._stopped or task.uncancel():
+                raise
             await self._refuse(scope, receive, send)
+        finally:
+            self._running.discard(task)
 
     def _until_end(self, scope: Scope, receive: Receive) -> Receive:
         """Return *receive*, which tells of a client that leaves where the server ends or it may not stay."""
@@ -128,7 +138,9 @@ class Load:
 
 def _is_stream(scope: Scope) -> bool:
     """Return whether a request is for notices: the GET of the 2025 era, or what 2026-07-28 names so."""
-    headers = Headers(scope=scope)
-    version = headers.get("mcp-protocol-version")
-    is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
-    return scope["method"] == "GET" or (is_modern and headers.get("mcp-method") == "subscriptions/listen")
+    if scope["method"] == "GET":
+        return True
+    if fields(scope, b"mcp-method")[:1] != ["subscriptions/listen"]:
+        return False
+    version = fields(scope, b"mcp-protocol-version")[:1]
+    return bool(version) and version[0] not in HANDSHAKE_PROTOCOL_VERSIONS

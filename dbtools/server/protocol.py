@@ -189,8 +189,11 @@ class Protocol:
         """Answer `tools/call`; what the model can mend is a result with isError."""
         request = self._request(context, params.name, params.arguments or {})
         try:
-            async with self._progress(context, request.caller):
+            if not _wants_progress(context):
                 answer = await self._calls.call(request)
+            else:
+                async with self._progress(context, request.caller):
+                    answer = await self._calls.call(request)
         except errors.CallError as exc:
             return error_content(str(exc))
         except errors.UnknownTool as exc:
@@ -212,10 +215,7 @@ class Protocol:
 
     @asynccontextmanager
     async def _progress(self, context: Context, caller: Caller) -> AsyncIterator[None]:
-        """Report each second of a long call to a client that has asked for it."""
-        if not _wants_progress(context):
-            yield
-            return
+        """Report each second of a long call."""
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._report, context, caller)

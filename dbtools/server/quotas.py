@@ -2,9 +2,6 @@
 
 import logging
 import time
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from math import ceil
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -53,30 +50,37 @@ class Quotas:
         self._failing = False
         self._at_once = at_once
         self._opening = anyio.Lock()
-        self._running: Counter[Key] = Counter()
+        self._running: dict[Key, int] = {}
+        self._all = 0  #: that run
 
-    @asynccontextmanager
-    async def admitted(self, caller: Caller, limits: Limits) -> AsyncIterator[None]:
-        """Hold a place for one call of *caller*, or raise TooManyCalls with the seconds to wait."""
-        if self._at_once is not None and self._running.total() >= self._at_once:
+    async def admit(self, caller: Caller, limits: Limits) -> None:
+        """Take a place for one call of *caller*, or raise TooManyCalls with the seconds to wait."""
+        if self._at_once is not None and self._all >= self._at_once:
             raise errors.TooManyCalls("The server is busy with other calls. Retry in 1 second.")
-        key = (caller.role, caller.identity or "")
-        most = limits.concurrent_calls
-        if most is not None and self._running[key] >= most:
+        key = _key(caller)
+        most, own = limits.concurrent_calls, self._running.get(key, 0)
+        if most is not None and own >= most:
             raise errors.TooManyCalls(
                 f"{_counted(most)} running already, which is the most at the same time.",
                 hint=f"Retry when one of them has ended: within {limits.timeout:g} seconds.",
             )
-        self._running[key] += 1
+        self._all += 1
+        self._running[key] = own + 1
+        most = limits.calls_per_minute or self._most
         try:
-            most = limits.calls_per_minute or self._most
             if most is not None:
                 await self._count(key, max(1, most // self._share))
-            yield
-        finally:
-            self._running[key] -= 1
-            if not self._running[key]:
-                del self._running[key]
+        except BaseException:
+            self.leave(caller)
+            raise
+
+    def leave(self, caller: Caller) -> None:
+        """Give the place back."""
+        key = _key(caller)
+        self._all -= 1
+        self._running[key] -= 1
+        if not self._running[key]:
+            del self._running[key]
 
     async def _count(self, key: Key, most: int) -> None:
         """Count one more call of *key*, or raise TooManyCalls where there have been *most* in a minute."""
@@ -162,6 +166,10 @@ class Quotas:
             # Never without its limit: who may call how often is not known now.
             raise errors.Busy("Calls cannot be counted at the moment.", hint="Retry in 5 seconds.") from exc
         return window.reset_time - time.time()
+
+
+def _key(caller: Caller) -> Key:
+    return caller.role, caller.identity or ""
 
 
 def _reason(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.cells import dump, encoder, size
+from dbtools.cells import Encode, dump, encoder, size
 from dbtools.column_types import Family, Operator, quoted
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE, cell_uri
@@ -87,13 +87,18 @@ class GetRow:
         """How the tool is listed."""
         return _definition(self.setting, self.names.table, self.keys, self.name)
 
+    @cached_property
+    def reading(self) -> "Reading":
+        """What is read in each call."""
+        return reading_of(self.setting, self.names, self.keys)
+
     def bind(self, arguments: Mapping[str, object]) -> "GetCall":
         """Return the call that gets the row whose key *arguments* are."""
         check(arguments)
         for name in arguments:
             if name not in self.keys:
                 raise unknown_argument(name, list(self.keys))
-        return bind_get(self.setting, self.names, self.keys, key_texts(self.keys, arguments))
+        return bind_get(self.reading, key_texts(self.keys, arguments))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +140,8 @@ class GetRowOfAny:
                 raise errors.BadArgument(f"key: {column.name} is named twice.")
             given[column.name] = value
         texts = key_texts(known, given, "key.")
-        return bind_get(self.setting, self.setting.names(table), known, texts, asked.columns)
+        reading = reading_of(self.setting, self.setting.names(table), known, asked.columns)
+        return bind_get(reading, texts)
 
 
 def key_arguments(table: Table) -> Mapping[str, Column]:
@@ -159,14 +165,26 @@ def key_texts(
     return tuple(texts)
 
 
-def bind_get(
-    setting: Setting,
-    names: Names,
-    keys: Mapping[str, Column],
-    texts: Sequence[str],
-    columns: Sequence[str] = (),
-) -> "GetCall":
-    """Return the call that gets *columns*, by default all, of the row whose *keys* are written as *texts*."""
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What is read of one row of a table."""
+
+    setting: Setting
+    names: Names
+    keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
+    places: Mapping[str, Place]  #: what is shown, by its name in the result
+    outputs: tuple[Output, ...]  #: what is shown first, then what else there is of the key
+
+    @cached_property
+    def encoders(self) -> tuple[Encode, ...]:
+        """What makes JSON values of the cells that are shown."""
+        return tuple(encoder(place.type) for place in self.places.values())
+
+
+def reading_of(
+    setting: Setting, names: Names, keys: Mapping[str, Column], columns: Sequence[str] = ()
+) -> Reading:
+    """Return what it takes to show *columns*, by default all, of a row by its *keys*."""
     places = find_columns(names, columns)
     most = setting.limits.max_bytes
     cuts = [
@@ -175,14 +193,13 @@ def bind_get(
     ]
     shown = [Output(term=place, cut=cut) for place, cut in zip(places.values(), cuts, strict=True)]
     hidden = [Output(term=column) for column in keys.values() if column not in places.values()]
-    shown_key = ", ".join(f"{name} {quoted(text)}" for name, text in zip(keys, texts, strict=True))
-    return GetCall(
-        setting=setting,
-        names=names,
-        places=places,
-        statement=key_statement(names, keys, texts, (*shown, *hidden)),
-        key=shown_key,
-    )
+    return Reading(setting=setting, names=names, keys=keys, places=places, outputs=(*shown, *hidden))
+
+
+def bind_get(reading: Reading, texts: Sequence[str]) -> "GetCall":
+    """Return the call that reads the row whose key is written as *texts*."""
+    statement = key_statement(reading.names, reading.keys, texts, reading.outputs)
+    return GetCall(reading=reading, texts=texts, statement=statement)
 
 
 def key_statement(
@@ -202,25 +219,26 @@ def key_statement(
 class GetCall(Settled):
     """A call of `get_T` whose key has been read."""
 
-    setting: Setting
-    names: Names
-    places: Mapping[str, Place]  #: what is shown, by its name in the result
+    reading: Reading
+    texts: Sequence[str]  #: the values of the key, as they were given
     statement: Statement
-    key: str
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the row, or raise NoRow."""
-        table = self.names.table
+        table, places = self.reading.names.table, self.reading.places
         if not found.rows:
-            raise errors.NoRow(f"{table.name} has no row with {self.key}.")
-        cells = dict(zip(self.places, found.rows[0], strict=False))
+            raise errors.NoRow(f"{table.name} has no row with {self._key()}.")
+        cells = dict(zip(places, found.rows[0], strict=False))
         uris = {
             name: self._uri(found.rows[0], name)
             for name, cell in cells.items()
             if isinstance(cell, Cut | bytes)
         }
         media = tuple(self._media(cells, uris))
-        row = {name: self._shown(name, cells[name], uris.get(name)) for name in self.places}
+        row = {
+            name: _shown(cell, uris[name], encode) if name in uris else encode(cell)
+            for (name, cell), encode in zip(cells.items(), self.reading.encoders, strict=True)
+        }
         cut = self._fit(row, cells)
         structured: dict[str, object] = {"row": row}
         if cut:
@@ -232,17 +250,22 @@ class GetCall(Settled):
             for name in cut[:MOST_LINKS]
             if (uri := self._uri(found.rows[0], name)) is not None
         )
-        structured, text = write(structured, None, self.setting.style)
+        structured, text = write(structured, None, self.reading.setting.style)
         return Answer(structured=structured, text=text, media=media, links=links, rows=1)
+
+    def _key(self) -> str:
+        pairs = zip(self.reading.keys, self.texts, strict=True)
+        return ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
 
     def _uri(self, cells: Sequence[object], name: str) -> str | None:
         """Return the address of what is shown as *name*, which a cell at the end of a path does not have."""
-        place = self.places[name]
+        place = self.reading.places[name]
         if not isinstance(place, Column):
             return None
         at = {output.term: at for at, output in enumerate(self.statement.shape.outputs)}
-        key = [cells[at[column]] for column in self.names.table.key_columns()]
-        return cell_uri(self.setting.catalog.label(self.names.table), key, place.name)
+        table = self.reading.names.table
+        key = [cells[at[column]] for column in table.key_columns()]
+        return cell_uri(self.reading.setting.catalog.label(table), key, place.name)
 
     def _media(self, cells: Mapping[str, object], uris: Mapping[str, str | None]) -> Iterator[Media]:
         room = LARGEST_MEDIA
@@ -255,18 +278,10 @@ class GetCall(Settled):
                 room -= len(cell)
                 yield Media(uri=uri, type=type, content=cell)
 
-    def _shown(self, name: str, cell: object, uri: str | None) -> object:
-        if isinstance(cell, Cut):
-            return shown_cut(cell) + (f" {uri}" if uri else "")
-        if isinstance(cell, bytes) and uri is not None and is_media(type := media_type(cell)):
-            # The picture itself goes along; in base64 it would only cost tokens.
-            return f"[{len(cell):,} bytes, {type}] {uri}"
-        return encoder(self.places[name].type)(cell)
-
     def _fit(self, row: dict[str, object], cells: Mapping[str, object]) -> list[str]:
         """Cut the longest cells of *row* until it fits; return the names of all that are cut."""
         cut = [name for name, cell in cells.items() if isinstance(cell, Cut)]
-        room = self.setting.limits.max_bytes - ROOM_FOR_NOTE
+        room = self.reading.setting.limits.max_bytes - ROOM_FOR_NOTE
         total = size({"row": row})
         if total <= room:
             return cut
@@ -280,6 +295,16 @@ class GetCall(Settled):
             if name not in cut:
                 cut.append(name)
         return cut
+
+
+def _shown(cell: object, uri: str | None, encode: Encode) -> object:
+    """Return what stands for the bytes or the cut *cell* at *uri*."""
+    if isinstance(cell, Cut):
+        return shown_cut(cell) + (f" {uri}" if uri else "")
+    if isinstance(cell, bytes) and uri is not None and is_media(type := media_type(cell)):
+        # The picture itself goes along; in base64 it would only cost tokens.
+        return f"[{len(cell):,} bytes, {type}] {uri}"
+    return encode(cell)
 
 
 def _shortened(cell: object, shown: object, most: int) -> str:

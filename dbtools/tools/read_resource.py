@@ -10,7 +10,7 @@ from dbtools.links import address_of, schema_of_uri
 from dbtools.results import Cut, Media, ResultSet, media_type
 from dbtools.statement import Output, Statement
 from dbtools.tools.definition import Setting
-from dbtools.tools.get_row import GetCall, bind_get, key_arguments, key_statement
+from dbtools.tools.get_row import GetCall, bind_get, key_arguments, key_statement, reading_of
 from dbtools.tools.schema_resources import SchemaCall, bind_schema
 
 LARGEST_CELL = 10_000_000  #: characters, or bytes of bytes
@@ -86,7 +86,7 @@ def bind_resource(setting: Setting, uri: str) -> RowCall | CellCall | SchemaCall
     names = setting.names(tables[0])
     try:
         if address.column is None:
-            return RowCall(uri=uri, call=bind_get(setting, names, keys, key))
+            return RowCall(uri=uri, call=bind_get(reading_of(setting, names, keys), key))
         column = tables[0].column_by_name.get(address.column)
         if column is None:
             raise unknown(uri)

@@ -43,8 +43,17 @@ async def _quotas(storage: str = "") -> AsyncIterator[Quotas]:
         await anyio.lowlevel.checkpoint()
 
 
+@asynccontextmanager
+async def _admitted(quotas: Quotas, caller: Caller, limits: Limits) -> AsyncIterator[None]:
+    await quotas.admit(caller, limits)
+    try:
+        yield
+    finally:
+        quotas.leave(caller)
+
+
 async def _admit(quotas: Quotas, caller: Caller, limits: Limits) -> None:
-    async with quotas.admitted(caller, limits):
+    async with _admitted(quotas, caller, limits):
         pass
 
 
@@ -134,7 +143,7 @@ async def test_unknown_storage_ends_the_server_with_a_complaint(path: Path, tmp_
 
 async def test_calls_at_the_same_time_are_limited_and_free_their_place() -> None:
     quotas, two = Quotas(), Limits(concurrent_calls=2, timeout=7)
-    async with quotas.admitted(ANN, two), quotas.admitted(ANN, two):
+    async with _admitted(quotas, ANN, two), _admitted(quotas, ANN, two):
         with pytest.raises(errors.TooManyCalls, match="within 7 seconds"):
             await _admit(quotas, ANN, two)
         await _admit(quotas, BOB, two)
@@ -144,10 +153,10 @@ async def test_calls_at_the_same_time_are_limited_and_free_their_place() -> None
 async def test_place_is_free_after_a_failure_and_a_cancellation() -> None:
     quotas, one = Quotas(), Limits(concurrent_calls=1)
     with pytest.raises(RuntimeError):
-        async with quotas.admitted(ANN, one):
+        async with _admitted(quotas, ANN, one):
             raise RuntimeError
     with anyio.CancelScope() as scope:
-        async with quotas.admitted(ANN, one):
+        async with _admitted(quotas, ANN, one):
             scope.cancel()
             await anyio.sleep_forever()
 

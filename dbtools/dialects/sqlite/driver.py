@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -25,7 +24,8 @@ from dbtools.dialects.sqlite.guard import secure
 from dbtools.dialects.sqlite.inspection import LIST_FORMS
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
-from dbtools.dialects.sqlite.stamps import data_version_of, digest_of, identity_of, stamp_of, version_of
+from dbtools.dialects.sqlite.lookups import Lookups
+from dbtools.dialects.sqlite.opened import ConnectionLost, Opened, open_file
 from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.errors import (
     Busy,
@@ -44,12 +44,8 @@ CONNECTIONS = 8
 PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connection is given up
 
 T = TypeVar("T")
-FILES: "WeakKeyDictionary[aiosqlite.Connection, File]" = WeakKeyDictionary()
+FILES: "WeakKeyDictionary[aiosqlite.Connection, Opened]" = WeakKeyDictionary()
 GIVEN_UP: set[aiosqlite.Connection] = set()  #: their threads are still busy with what was stopped
-
-
-class ConnectionLost(Exception):
-    """The connection's thread has ended."""
 
 
 class SqliteDriver:
@@ -60,12 +56,10 @@ class SqliteDriver:
 
     errors = (Stopped, sqlite3.Error, ConnectionLost)
 
-    def open_pool(self, url: str) -> EnginePool:
+    def open_pool(self, url: str) -> "SqlitePool":
         """Return a pool whose connections are guarded before anything runs on them."""
         where = location_of(url)
-        return EnginePool(
-            "sqlite+aiosqlite://", lambda: _connect(where), size=CONNECTIONS, is_usable=_is_usable
-        )
+        return SqlitePool(where)
 
     def open_engine(self, url: str) -> sa.Engine:
         """Return an engine that may change the database file at *url*, or make it."""
@@ -124,9 +118,10 @@ class SqliteDriver:
                 sql=f"{label.comment}{way.sql}",
                 parameters=self.bound(way, values, limit),
                 outputs=plan.outputs,
+                shortest=plan.shortest,
                 limit=limit,
                 timeout=ends - time.monotonic(),
-                confirm=partial(_confirm, file=file, stamp=stamp),
+                confirm=partial(file.confirm, stamp=stamp),
             )
             try:
                 return await _run(connection, job)
@@ -138,7 +133,7 @@ class SqliteDriver:
 
     async def stamp(self, connection: Any) -> str:
         """Return the stamp of the schema now, in one hop."""
-        return await on_thread(connection, partial(_stamp, file=FILES[connection]))
+        return await on_thread(connection, FILES[connection].stamp)
 
     def translate(self, error: Exception) -> CallError:
         """Return what *error* means to a caller."""
@@ -173,50 +168,59 @@ def _ways(plan: Plan) -> Iterator[tuple[Plan, Callable[..., Job]]]:
         yield giant, partial(GiantJob, table=shape.table)
 
 
-@dataclass(kw_only=True)
-class File:
-    """What a connection has opened."""
+class SqlitePool(EnginePool):
+    """The pool, and beside it a connection for lookups, from when the first of the pool is open."""
 
-    location: Location
-    identity: str
-    version: str = ""  #: of the schema that was seen last, and
-    written: int = 0  #: what `data_version_of` was then
-    digest: str = ""  #: of that schema
+    def __init__(self, where: Location) -> None:
+        self._where = where
+        self._lookups: Lookups | None = None
+        super().__init__("sqlite+aiosqlite://", self._connect, size=CONNECTIONS, is_usable=_is_usable)
 
+    def look_up(
+        self, plan: Plan, parameters: Sequence[object], *, limit: int, stamp: str, label: Label
+    ) -> Fetched | None:
+        """Return what *plan* reads, None where that may take its time."""
+        if self._lookups is None:
+            return None
+        try:
+            return self._lookups.fetch(plan, parameters, limit=limit, stamp=stamp, comment=label.comment)
+        except ConnectionLost:
+            self._end_lookups()
+            return None
 
-def _check(file: File) -> None:
-    """Raise ConnectionLost where *file* is not the one in its place any more."""
-    # No file at all may be one that is being replaced: what is open can still be read.
-    if identity_of(file.location) not in (file.identity, ""):
-        raise ConnectionLost
+    async def reopen(self) -> None:
+        """Close the connections that nobody uses, also that for lookups."""
+        self._end_lookups()
+        await super().reopen()
 
+    async def close(self) -> None:
+        """Close every connection."""
+        self._end_lookups()
+        await super().close()
 
-def _stamp(connection: sqlite3.Connection, *, file: File) -> str:
-    """Return the stamp of the schema that *connection* sees, or raise ConnectionLost."""
-    _check(file)
-    return stamp_of(connection, file.identity)
+    def _end_lookups(self) -> None:
+        lookups, self._lookups = self._lookups, None
+        if lookups is not None:
+            lookups.close()
 
+    async def _connect(self) -> aiosqlite.Connection:
+        opened = await _connect(self._where)
+        if self._lookups is None:
+            await self._open_lookups(opened)
+        return opened
 
-def _confirm(connection: sqlite3.Connection, *, file: File, stamp: str) -> None:
-    """Raise SchemaChanged where the schema is not as of *stamp*, or ConnectionLost."""
-    if not stamp:
-        return
-    _check(file)
-    version, _, digest = stamp.partition(" ")
-    if version_of(connection, file.identity) != version:
-        raise SchemaChanged
-    # Who fills the file with another database writes to it, and may leave the count as it was.
-    written = data_version_of(connection)
-    known = file.digest if version == file.version else ""
-    if (version, written) != (file.version, file.written):
-        file.version, file.written, file.digest = version, written, digest_of(connection)
-    if file.digest != digest or known not in ("", file.digest):
-        # SQLite knows another schema by the same count, and keeps what it has read of it.
-        raise ConnectionLost
+    async def _open_lookups(self, connection: aiosqlite.Connection) -> None:
+        try:
+            lookups = await on_thread(connection, lambda _: Lookups(self._where))
+        except sqlite3.Error:
+            # Locked, it may be: the next connection tries again; statements run with time till then.
+            return
+        self._end_lookups()
+        self._lookups = lookups
 
 
 async def _connect(where: Location) -> aiosqlite.Connection:
-    file = File(location=where, identity=identity_of(where))
+    file = open_file(where)
     connection = aiosqlite.connect(where.uri(), uri=True, isolation_level=None, cached_statements=256)
     # A statement that cannot be stopped must not keep the process from ending.
     connection._thread.daemon = True

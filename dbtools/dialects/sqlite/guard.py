@@ -6,6 +6,7 @@ from contextlib import suppress
 from dbtools.dialects.identifiers import identifier
 
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
+PATIENCE = 2.0  #: seconds
 LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
 #: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
@@ -30,10 +31,13 @@ def authorize(
     return sqlite3.SQLITE_DENY
 
 
-def secure(connection: sqlite3.Connection) -> None:
-    """Make *connection* one that can only read, and that no cell can make too large."""
+def secure(connection: sqlite3.Connection, *, patience: float = PATIENCE) -> None:
+    """Make *connection* one that can only read, and that no cell can make too large.
+
+    It waits *patience* seconds for the lock of somebody who writes.
+    """
     connection.execute("pragma query_only = on")
-    connection.execute("pragma busy_timeout = 2000")
+    connection.execute(f"pragma busy_timeout = {patience * 1000:.0f}")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.create_function(UNHEX, 1, bytes.fromhex, deterministic=True)

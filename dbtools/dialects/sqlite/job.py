@@ -23,15 +23,12 @@ class Job:
     sql: str
     parameters: Sequence[object]
     outputs: tuple[Output, ...]
+    shortest: int  #: characters or bytes up to which no cell is cut
     limit: int
     timeout: float
     confirm: Callable[[sqlite3.Connection], None]  #: raises where the statement is for another schema
     cancelled: bool = False
     deadline: float = field(default=0.0, init=False)
-    shortest: int = field(init=False)  #: characters or bytes up to which no cell is cut
-
-    def __post_init__(self) -> None:
-        self.shortest = min((each.cut for each in self.outputs if each.cut is not None), default=0)
 
     def run(self, connection: sqlite3.Connection) -> Fetched:
         """Run the statement and return its rows, or raise Stopped or sqlite3.Error."""

@@ -1,0 +1,71 @@
+"""Rows by their keys, read where they are asked for: a hop to a thread takes ten times as long as they do."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+from dbtools.dialects.driver import Fetched, Plan
+from dbtools.dialects.sqlite.guard import secure
+from dbtools.dialects.sqlite.job import Job, Stopped
+from dbtools.dialects.sqlite.location import Location
+from dbtools.dialects.sqlite.opened import open_file
+from dbtools.errors import SchemaChanged
+
+LARGEST_VALUE = 2**20  #: bytes of one cell
+MOMENT = 0.002  #: seconds that a statement may take here
+STRIKES = 3  #: times that a statement may have taken longer before it is not tried again
+
+
+class Lookups:
+    """A connection on which statements that end at once are run, on the thread of whoever asks.
+
+    It never waits for a lock. What is not as it should be is nothing that it knows of: the statement is left
+    to be run with time, on a thread, where that is told or mended.
+    """
+
+    def __init__(self, where: Location) -> None:
+        """Open the file *where*, or raise sqlite3.Error."""
+        self._file = open_file(where)
+        self._overran: Counter[str] = Counter()
+        # Opened on a thread, since that may take its time, and used on another.
+        self._connection = sqlite3.connect(
+            where.uri(),
+            uri=True,
+            isolation_level=None,
+            cached_statements=256,
+            check_same_thread=False,
+            timeout=0,
+        )
+        secure(self._connection, patience=0)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+
+    def fetch(
+        self, plan: Plan, parameters: Sequence[object], *, limit: int, stamp: str, comment: str
+    ) -> Fetched | None:
+        """Return what *plan* reads, or None where it has to be run with time.
+
+        Raise ConnectionLost where this connection is of no use any more.
+        """
+        if self._overran[plan.sql] >= STRIKES:
+            return None
+        job = Job(
+            sql=f"{comment}{plan.sql}",
+            parameters=parameters,
+            outputs=plan.outputs,
+            shortest=plan.shortest,
+            limit=limit,
+            timeout=MOMENT,
+            confirm=partial(self._file.confirm, stamp=stamp),
+        )
+        try:
+            return job.run(self._connection)
+        except Stopped:
+            self._overran[plan.sql] += 1
+        except (SchemaChanged, sqlite3.Error):
+            pass
+        return None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
