@@ -149,6 +149,8 @@ class ColumnType:
 def quoted(text: str, most: int = 60) -> str:
     """Return *text* in single quotes, cut after *most* characters and with controls made visible."""
     shown = text if len(text) <= most else text[:most] + "…"
+    if shown.isprintable():
+        return f"'{shown}'"
     return "'" + "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in shown) + "'"
 
 

@@ -40,7 +40,7 @@ def _check(value: object, place: str, depth: int, left: list[int]) -> None:
             _check_text(value, place, left)
         case Mapping():
             for name, each in value.items():
-                _check_text(str(name), f"{place}: the name {quoted(str(name))}", left)
+                _check_text(str(name), place, left, is_name=True)
                 _check(each, _short(f"{place}.{name}" if depth else str(name)), depth + 1, left)
         case list() | tuple():
             for index, each in enumerate(value):
@@ -53,13 +53,16 @@ def _check(value: object, place: str, depth: int, left: list[int]) -> None:
             raise errors.BadArgument(f"{_shown(place)}: an integer of more than 400 digits.")
 
 
-def _check_text(text: str, place: str, left: list[int]) -> None:
+def _check_text(text: str, place: str, left: list[int], *, is_name: bool = False) -> None:
     left[0] -= len(text)
+    found = UNSENDABLE.search(text)
+    if left[0] >= 0 and not found:
+        return
+    place = f"{place}: the name {quoted(text)}" if is_name else place
     if left[0] < 0:
         raise errors.BadArgument(f"{_shown(place)}: more than {MOST_CHARACTERS:,} characters in one call.")
-    if found := UNSENDABLE.search(text):
-        what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
-        raise errors.BadArgument(f"{_shown(place)}: contains {what}. Text must be valid Unicode without NUL.")
+    what = "a NUL character" if found and found[0] == "\0" else "half of a surrogate pair"
+    raise errors.BadArgument(f"{_shown(place)}: contains {what}. Text must be valid Unicode without NUL.")
 
 
 def _short(place: str) -> str:

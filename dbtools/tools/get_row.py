@@ -48,6 +48,7 @@ from dbtools.tools.wording import cleaned
 LARGEST_MEDIA = 1_000_000  #: bytes of the pictures and sounds that go along with a row
 LARGEST_OTHER = 100_000  #: bytes of the other blobs that do
 MOST_LINKS = 10
+LONGEST_CHARACTER = 4  #: bytes
 ROOM_FOR_NOTE = 300  #: bytes
 MOST_NAMED = 3  #: of the columns that are cut
 ROOM_FOR_LENGTH = 40  #: bytes that say how long a cut cell is
@@ -225,10 +226,21 @@ class GetCall(Settled):
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the row, or raise NoRow."""
-        table, places = self.reading.names.table, self.reading.places
         if not found.rows:
-            raise errors.NoRow(f"{table.name} has no row with {self._key()}.")
-        cells = dict(zip(places, found.rows[0], strict=False))
+            raise errors.NoRow(f"{self.reading.names.table.name} has no row with {self._key()}.")
+        cells = dict(zip(self.reading.places, found.rows[0], strict=False))
+        if any(isinstance(cell, Cut | bytes) for cell in cells.values()):
+            return self._large(found, cells)
+        encoded = zip(cells.items(), self.reading.encoders, strict=True)
+        row = {name: encode(cell) for (name, cell), encode in encoded}
+        structured, text = write({"row": row}, None, self.reading.setting.style)
+        if len(text) > self._room() // LONGEST_CHARACTER:
+            return self._large(found, cells)
+        return Answer(structured=structured, text=text, rows=1)
+
+    def _large(self, found: ResultSet, cells: Mapping[str, object]) -> Answer:
+        """Return a row in which something may have to be cut, or is shown as what it is."""
+        table = self.reading.names.table
         uris = {
             name: self._uri(found.rows[0], name)
             for name, cell in cells.items()
@@ -278,10 +290,13 @@ class GetCall(Settled):
                 room -= len(cell)
                 yield Media(uri=uri, type=type, content=cell)
 
+    def _room(self) -> int:
+        return self.reading.setting.limits.max_bytes - ROOM_FOR_NOTE
+
     def _fit(self, row: dict[str, object], cells: Mapping[str, object]) -> list[str]:
         """Cut the longest cells of *row* until it fits; return the names of all that are cut."""
         cut = [name for name, cell in cells.items() if isinstance(cell, Cut)]
-        room = self.reading.setting.limits.max_bytes - ROOM_FOR_NOTE
+        room = self._room()
         total = size({"row": row})
         if total <= room:
             return cut
