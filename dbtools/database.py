@@ -1,7 +1,7 @@
 """The database that is served: its catalog, and a pool of connections that can only read."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -103,9 +103,15 @@ class Database:
         return self._dialect.watcher(self.url, heard)
 
     def connection(self) -> AbstractAsyncContextManager[object]:
-        """Lend a connection of the driver, which has been asked for before."""
+        """Lend one of the driver's connections."""
+        return self._pool.connection() if self._pool is not None else self._first_connection()
+
+    @asynccontextmanager
+    async def _first_connection(self) -> AsyncIterator[object]:
+        await self.driver()
         assert self._pool is not None
-        return self._pool.connection()
+        async with self._pool.connection() as connection:
+            yield connection
 
     def look_up(
         self, plan: "Plan", parameters: Sequence[object], *, limit: int, stamp: str, label: "Label"

@@ -45,16 +45,8 @@ class Bodies:
         if isinstance(body, int):
             await error(body, SAYS[body])(scope, receive, send)
             return
-        whole: Message | None = {"type": "http.request", "body": body, "more_body": False}
-
-        async def replay() -> Message:
-            nonlocal whole
-            if whole is None:
-                return await receive()
-            message, whole = whole, None
-            return message
-
-        await self._app(scope, replay, send)
+        whole = {"type": "http.request", "body": body, "more_body": False}
+        await self._app(scope, after(whole, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | int | None:
         """Return the body, 413 where it is too large, or None where the client leaves."""
@@ -71,6 +63,20 @@ class Bodies:
                 return 413
             if not message.get("more_body", False):
                 return bytes(read)
+
+
+def after(message: Message, receive: Receive) -> Receive:
+    """Return what receives *message*, which has been taken already, and then what *receive* does."""
+    first: Message | None = message
+
+    async def receive_again() -> Message:
+        nonlocal first
+        if first is None:
+            return await receive()
+        taken, first = first, None
+        return taken
+
+    return receive_again
 
 
 def is_too_much(body: bytes) -> bool:

@@ -41,7 +41,6 @@ class Health:
     async def _look(self) -> bool:
         try:
             with anyio.fail_after(PATIENCE):
-                await self._served.database.driver()
                 async with self._served.database.connection():
                     return True
         except (TimeoutError, errors.DbtoolsError):

@@ -31,9 +31,9 @@ from dbtools.server.load import Load
 from dbtools.server.logs import begin_log
 from dbtools.server.notices import Notices
 from dbtools.server.protocol import open_protocol
-from dbtools.server.refusals import Refusals
+from dbtools.server.requests import Requests
 from dbtools.server.running import Operator, Running, running
-from dbtools.server.sessions import SharedSessions
+from dbtools.server.sessions import OwnIds, SharedSessions
 from dbtools.server.workers import end_with_parent, most_connections
 
 PATH = "/mcp"
@@ -126,7 +126,7 @@ class HttpApp:
         identity = Identity(run.served, self._plan.anybody, run.group)
         identity.prepare()
         load = Load(
-            Bodies(manager.asgi_app, server.max_body),
+            Bodies(OwnIds(manager.asgi_app), server.max_body),
             requests=server.max_requests,
             streams=server.max_streams,
         )
@@ -137,7 +137,7 @@ class HttpApp:
         paths = Paths(protocol, identity)
         shared = _shared(paths, server.allowed_origins, local=local)
         hosts = Hosts(paths, shared, server.allowed_hosts, server.allowed_origins, local=local)
-        self._app = Probed(Refusals(hosts), Health(run.served))
+        self._app = Probed(Requests(hosts), Health(run.served))
         return load
 
 

@@ -5,8 +5,8 @@ nobody has a role before its policy is there; what is taken away counts at once.
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -18,17 +18,20 @@ from mcp.server.auth.provider import AccessToken
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dbtools.column_types import quoted
 from dbtools.config import JwtSection, Served, Settings, role_names, typed_claims
 from dbtools.policy import Caller
 from dbtools.server.bodies import RETRY, error
 from dbtools.server.headers import fields
-from dbtools.server.jwts import claims_of, end_of, scopes_of
+from dbtools.server.jwts import BadTokenError, claims_of, end_of, scopes_of
 from dbtools.server.keys import Keys, NoKeysError
+from dbtools.server.requests import REASON
 from dbtools.server.tokens import find
 
 CALLER = "dbtools.caller"  #: the key of the scope that holds who makes a request
 STILL = "dbtools.still"  #: that of what tells, when it is called and awaited, whether they still may
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
+LONGEST_NAME = 40  #: characters of a role that is not there
 DIGITS = 16  #: of the hash of a token that says nothing of whom it is of
 
 
@@ -40,19 +43,27 @@ class Refusal:
     error: str = ""  #: nothing where no token was shown
     description: str = ""
     scopes: tuple[str, ...] = ()
+    reason: str = ""  #: for the operator alone, who is told no part of the token
 
 
 WANTED = "A token is wanted: Authorization: Bearer TOKEN."
-INVALID = Refusal(status=401, error="invalid_token", description="The token is none of ours, or has expired.")
+INVALID = Refusal(
+    status=401,
+    error="invalid_token",
+    description="The token is none of ours, or has expired.",
+    reason="the token is none of ours",
+)
 UNCHECKED = Refusal(
     status=503,
     error="temporarily_unavailable",
     description="Tokens cannot be checked at the moment.",
+    reason="no keys are known",
 )
 UNSETTLED = Refusal(
     status=503,
     error="temporarily_unavailable",
     description="What the token stands for changes at this moment.",
+    reason="the configuration of the token changes",
 )
 
 
@@ -122,14 +133,19 @@ class Identity:
             return self._anybody
         if not authorization:
             scopes = settings.auth.jwt.scopes if settings.auth.jwt else ()
-            return Refusal(status=401, description=WANTED, scopes=scopes)
+            return Refusal(status=401, description=WANTED, scopes=scopes, reason="no token")
         scheme, _, token = authorization[0].partition(" ")
         if len(authorization) > 1 or scheme.lower() != "bearer" or not token.strip():
-            return Refusal(status=401, error="invalid_request", description=WANTED)
+            return Refusal(
+                status=401, error="invalid_request", description=WANTED, reason="no token after Bearer"
+            )
         found = await self._known(settings, token.strip())
         if isinstance(found, Refusal) or found.caller.role in role_names(settings):
             return found
-        return Refusal(status=403, error="insufficient_scope", description="The token has no role here.")
+        reason = f"no role {quoted(found.caller.role, LONGEST_NAME)} is configured"
+        return Refusal(
+            status=403, error="insufficient_scope", description="The token has no role here.", reason=reason
+        )
 
     async def _known(self, settings: Settings, token: str) -> Admitted | Refusal:
         kept = find(token, settings.auth.tokens)
@@ -144,8 +160,8 @@ class Identity:
             claims = await claims_of(token, section, self._keys_of(section))
         except NoKeysError:
             return UNCHECKED
-        if claims is None:
-            return INVALID
+        except BadTokenError as exc:
+            return replace(INVALID, reason=f"the token {exc}")
         named = _named(settings, section, claims, token)
         return named if isinstance(named, Refusal) else Admitted(caller=named, end=end_of(claims))
 
@@ -194,6 +210,7 @@ class Identified:
         authorization = fields(scope, b"authorization")
         found = await self._identity.admit(authorization)
         if isinstance(found, Refusal):
+            scope[REASON] = found.reason
             await self._refused(found)(scope, receive, send)
             return
         # The SDK binds sessions to whom it finds here; the token itself goes no further.
@@ -241,11 +258,15 @@ def _named(
             error="insufficient_scope",
             description=f"The token lacks a scope of: {' '.join(section.scopes)}.",
             scopes=section.scopes,
+            reason="the token lacks a scope",
         )
-    role, subject = claims.get(section.role_claim), claims.get("sub")
-    if not isinstance(role, str):
+    role, subject = _role(claims.get(section.role_claim), role_names(settings)), claims.get("sub")
+    if role is None:
         return Refusal(
-            status=403, error="insufficient_scope", description="The token names no role, as one word."
+            status=403,
+            error="insufficient_scope",
+            description="The token does not name one role.",
+            reason=f"the token does not name one role as {section.role_claim}",
         )
     named = section.claims or {name: name for name in claims}
     told = {name: claims[claim] for name, claim in named.items() if claim in claims}
@@ -253,6 +274,14 @@ def _named(
     digest = sha256(token.encode()).hexdigest()[:DIGITS]
     identity = f"{section.issuer} {subject}" if subject else f"token {digest} of {section.issuer}"
     return Caller(role=role, claims=typed_claims(settings, told), identity=identity)
+
+
+def _role(claim: object, roles: Collection[str]) -> str | None:
+    """Return the role that *claim* names, alone or as the only one of *roles* among other groups."""
+    if not isinstance(claim, list):
+        return claim if isinstance(claim, str) else None
+    named = {each for each in claim if isinstance(each, str) and each in roles}
+    return named.pop() if len(named) == 1 else None
 
 
 def metadata_url(resource: str) -> str:

@@ -13,26 +13,44 @@ LONGEST = 16_384  #: characters of a token
 REQUIRED = ("exp", "iss", "aud")
 
 
-async def claims_of(token: str, section: JwtSection, keys: Keys) -> Mapping[str, Any] | None:
-    """Return the claims of *token*, None where it is not genuine or not for us; or raise NoKeysError."""
+#: What is wrong with a token, in words for the operator that quote nothing of it.
+FLAWS: tuple[tuple[type[Exception], str], ...] = (
+    (jwt.ExpiredSignatureError, "has expired"),
+    (jwt.ImmatureSignatureError, "is not valid yet"),
+    (jwt.InvalidAudienceError, "is for another audience"),
+    (jwt.InvalidIssuerError, "is of another issuer"),
+    (jwt.MissingRequiredClaimError, "lacks exp, iss or aud"),
+    (jwt.InvalidSignatureError, "has another's signature"),
+)
+MALFORMED = "is none of ours"
+
+
+class BadTokenError(Exception):
+    """A token is not genuine, or not for us; the text says why, to follow on "the token"."""
+
+
+async def claims_of(token: str, section: JwtSection, keys: Keys) -> Mapping[str, Any]:
+    """Return the claims of *token*, or raise BadTokenError or NoKeysError."""
     if len(token) > LONGEST:
-        return None
+        raise BadTokenError("is too long")
     try:
         header = jwt.get_unverified_header(token)
-    except (jwt.PyJWTError, ValueError, RecursionError):
-        return None
+    except (jwt.PyJWTError, ValueError, RecursionError) as exc:
+        raise BadTokenError(MALFORMED) from exc
     algorithm, name = header.get("alg"), header.get("kid")
     if algorithm not in section.algorithms or not (name is None or isinstance(name, str)):
-        return None
+        raise BadTokenError("has another algorithm")
+    flaw = BadTokenError("has a key that is not known")
     for key in await keys.named(name, algorithm):
-        claims = _verified(token, section, key)
-        if claims is not None:
-            return claims
-    return None
+        try:
+            return _verified(token, section, key)
+        except BadTokenError as exc:
+            flaw = exc
+    raise flaw
 
 
-def _verified(token: str, section: JwtSection, key: jwt.PyJWK) -> Mapping[str, Any] | None:
-    """Return the claims of *token* where *key* has signed it."""
+def _verified(token: str, section: JwtSection, key: jwt.PyJWK) -> Mapping[str, Any]:
+    """Return the claims of *token*, or raise BadTokenError where *key* has not signed it for us."""
     try:
         claims: Mapping[str, Any] = jwt.decode(
             token,
@@ -43,8 +61,8 @@ def _verified(token: str, section: JwtSection, key: jwt.PyJWK) -> Mapping[str, A
             leeway=LEEWAY,
             options={"require": list(REQUIRED)},
         )
-    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
-        return None
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as exc:
+        raise BadTokenError(next((why for kind, why in FLAWS if isinstance(exc, kind)), MALFORMED)) from exc
     return claims
 
 

@@ -5,7 +5,6 @@ Results are plain mappings, which the SDK checks and narrows to the version that
 
 import base64
 import logging
-import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -30,12 +29,12 @@ from dbtools.results import Answer, Link, Media
 from dbtools.server.calls import Calls, Request
 from dbtools.server.notices import MOST_STREAMS, Notices
 from dbtools.server.quotas import Quotas
+from dbtools.server.requests import ID
 from dbtools.server.running import Running
 from dbtools.toolbox import Toolbox
 from dbtools.tools import ToolDefinition, tool_content
 
 PAGE = 200  #: tools
-REQUEST_ID = re.compile(r"[\w.:-]{1,50}", re.ASCII)
 PROGRESS = 1.0  #: seconds between two reports
 MALFORMED = "malformed"  #: the code of a call that is no request of the protocol
 RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
@@ -210,7 +209,7 @@ class Protocol:
             arguments=arguments,
             protocol=context.protocol_version,
             client=told.client_info.name if told is not None else None,
-            **_given_id(context),
+            **_id_of(context),
         )
 
     @asynccontextmanager
@@ -346,10 +345,9 @@ def _safe(what: str) -> Iterator[None]:
         raise MCPError(code=types.INTERNAL_ERROR, message=_logged(what)) from exc
 
 
-def _given_id(context: Context) -> dict[str, str]:
-    """Return the id that a proxy has given the request, where it has."""
-    given = context.request.headers.get("X-Request-Id", "") if context.request is not None else ""
-    return {"id": given} if REQUEST_ID.fullmatch(given) else {}
+def _id_of(context: Context) -> dict[str, str]:
+    """Return the id of the request of HTTP, where it is one."""
+    return {"id": context.request.scope[ID]} if context.request is not None else {}
 
 
 def _wants_progress(context: Context) -> bool:

@@ -104,17 +104,28 @@ def test_statement_that_writes_is_refused(statement: str, shop: Shop, tmp_path: 
 
 async def _is_refused(shop: Shop, sql: str) -> bool:
     """Run *sql* in the place of a call's statement, and return whether the database refused it."""
-    driver = await shop.database.driver()
+    driver, label = await shop.database.driver(), Label()
     shape = Select(table=Table(name="t", columns=()), outputs=())
     plan = Plan(shape=shape, sql=sql, parameters=(), types={}, lists=frozenset(), constants={}, claims={})
     async with shop.database.connection() as connection:
         try:
             await driver.fetch(
-                connection, plan, {}, limit=1, timeout=5, session={}, stamp="", versions=(), label=Label()
+                connection, plan, {}, limit=1, timeout=5, session={}, stamp="", versions=(), label=label
             )
         except driver.errors:
-            return True
+            return shop.database.look_up(plan, (), limit=1, stamp="", label=label) is None
     return False
+
+
+def test_rows_are_looked_up_where_the_database_is_near(shop: Shop) -> None:
+    shape = Select(table=Table(name="t", columns=()), outputs=())
+    sql = "select 1 where ? = ?"
+    plan = Plan(shape=shape, sql=sql, parameters=(), types={}, lists=frozenset(), constants={}, claims={})
+    shop.rows("t")
+
+    found = shop.portal.call(lambda: shop.database.look_up(plan, (1, 1), limit=1, stamp="", label=Label()))
+
+    assert (found is not None) is (shop.dialect == "sqlite")
 
 
 def _state(shop: Shop) -> object:

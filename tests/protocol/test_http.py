@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -289,8 +290,40 @@ async def test_sessions_are_as_many_as_allowed_and_end_when_clients_say_so(serve
         again = await client.post(**initialize())
         stateless = await call(client, "get_person", {"id": 1})
 
-    assert (full.status_code, ended.status_code, again.status_code) == (503, 200, 200)
+    assert (full.status_code, full.headers["retry-after"]) == (503, "1")
+    assert (ended.status_code, again.status_code) == (200, 200)
     assert stateless["structuredContent"]["row"]["name"] == "Ada"
+
+
+@pytest.mark.parametrize("id", [7, "7", "a"])
+async def test_id_of_a_request_that_runs_is_taken_in_its_session(id: object, server: HttpServer) -> None:
+    def slow(session: dict[str, str], id: object) -> dict[str, Any]:
+        params = {"name": "list_slow", "arguments": {}}
+        return posted({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}, session)
+
+    async with server.client() as client:
+        one, other = await open_session(client), await open_session(client)
+        ping = {"jsonrpc": "2.0", "id": id, "method": "ping"}
+        async with client.stream("POST", **slow(one, id)) as running:
+            same = await client.post(**posted(ping, one))
+            another = await client.post(**posted({**ping, "id": "b"}, one))
+            elsewhere = await client.post(**posted(ping, other))
+        stream = await client.post(**posted({**ping, "id": "_GET_stream"}, one))
+
+    assert running.status_code == 200
+    assert (same.status_code, same.json()["error"]["code"]) == (400, -32600)
+    assert (another.status_code, elsewhere.status_code, stream.status_code) == (200, 200, 400)
+
+
+async def test_each_answer_names_its_request(shared: HttpServer) -> None:
+    async with shared.client() as client:
+        given = await client.post(**posted({}, {"X-Request-Id": "proxy-1"}))
+        odd = await client.post(**posted({}, {"X-Request-Id": "a b"}))
+        other = await client.post(**posted({}, {}))
+
+    assert given.headers["x-request-id"] == "proxy-1"
+    assert re.fullmatch("[0-9a-f]{16}", odd.headers["x-request-id"])
+    assert odd.headers["x-request-id"] != other.headers["x-request-id"]
 
 
 async def test_streams_are_as_many_as_allowed(server: HttpServer) -> None:

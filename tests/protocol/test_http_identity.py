@@ -9,7 +9,12 @@ from typing import Any
 import anyio
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from starlette.types import Receive, Scope, Send
 
+from dbtools.config import load, open_served
+from dbtools.policy import Caller
+from dbtools.server.identity import Identified, Identity
+from dbtools.server.requests import Requests
 from dbtools.server.tokens import hash_of, new_token
 from tests.protocol.client import MODERN, PATIENCE
 from tests.protocol.http_server import (
@@ -89,6 +94,7 @@ async def test_callers_see_what_their_tokens_stand_for(server: HttpServer) -> No
     assert await _rows(server, ALL) == [[1, "north", 5], [2, "south", 6]]
     assert await _rows(server, signed()) == [[2, "south"]]
     assert await _rows(server, signed(kid=None, db_role="all")) == [[1, "north", 5], [2, "south", 6]]
+    assert await _rows(server, signed(db_role=["team", "all", 5])) == [[1, "north", 5], [2, "south", 6]]
 
 
 HOSTILE = {
@@ -119,12 +125,65 @@ HOSTILE = {
     "long": (_bearer("a." * 10_000), 401, "invalid_token"),
     "no role": (_bearer(signed(db_role=None)), 403, "insufficient_scope"),
     "an unknown role": (_bearer(signed(db_role="gone")), 403, "insufficient_scope"),
-    "a list of roles": (_bearer(signed(db_role=["all"])), 403, "insufficient_scope"),
+    "several roles": (_bearer(signed(db_role=["all", "some"])), 403, "insufficient_scope"),
+    "groups without a role": (_bearer(signed(db_role=["team", 5])), 403, "insufficient_scope"),
     "no scope": (_bearer(signed(scope="other")), 403, "insufficient_scope"),
     "no scope in a list": (_bearer(signed(scope=None, scp=["other", 5])), 403, "insufficient_scope"),
     "a subject that is none": (_bearer(signed(sub=["ada"])), 401, "invalid_token"),
     "a key that is none": (_bearer(signed(kid=None, key=OTHER)), 401, "invalid_token"),
 }
+
+
+REASONS = {
+    "no token": "no token",
+    "basic": "no token after Bearer",
+    "not ours": "the token is none of ours",
+    "expired": "the token has expired",
+    "not yet": "the token is not valid yet",
+    "another audience": "the token is for another audience",
+    "another issuer": "the token is of another issuer",
+    "for ever": "the token lacks exp, iss or aud",
+    "another key": "the token has another's signature",
+    "an unknown key": "the token has a key that is not known",
+    "unsigned": "the token has another algorithm",
+    "long": "the token is too long",
+    "no scope": "the token lacks a scope",
+    "several roles": "the token does not name one role as db_role",
+    "an unknown role": "no role 'gone' is configured",
+}
+
+
+async def test_log_tells_why_requests_are_refused(
+    server: HttpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = load(server.log.parent / "dbtools.toml")
+    served, found = open_served(settings), {}
+
+    async def never(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError
+
+    async def nothing(*_: object) -> Any:
+        return None
+
+    try:
+        await served.toolbox.snapshot()
+        async with anyio.create_task_group() as group:
+            app = Identified(never, Identity(served, Caller(), group))
+            for case in REASONS:
+                headers, *_ = HOSTILE[case]
+                fields = [(name.lower().encode(), _encoded(value)) for name, value in (headers or {}).items()]
+                requests, scope = Requests(app), {"type": "http", "headers": fields, "method": "POST"}
+                await requests(scope, nothing, nothing)
+                found[case] = caplog.records[-1].getMessage().partition(" (")[2].removesuffix(").")
+            group.cancel_scope.cancel()
+    finally:
+        await served.database.close()
+
+    assert found == REASONS
+
+
+def _encoded(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
 
 
 @pytest.mark.parametrize("case", HOSTILE)

@@ -106,7 +106,7 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
         async with served.database.connection() as connection:
             await on_thread(cast(aiosqlite.Connection, connection), trace)
         calls = Calls(served.toolbox, Quotas(), None)
-        await calls.call(Request(caller=Caller(), tool="get_person", arguments={"id": 1}, id="abc"))
+        await calls.call(Request(caller=Caller(), tool="list_person", arguments={}, id="abc"))
     finally:
         await served.database.close()
 

@@ -13,7 +13,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from dbtools.server.logs import JsonFormatter, StderrHandler
-from dbtools.server.refusals import Refusals
+from dbtools.server.requests import Requests
 from dbtools.telemetry import REQUEST
 from tests.protocol.http_server import call, http_server
 
@@ -78,7 +78,7 @@ async def test_refusals_are_told_at_once_and_then_together(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 1_000.0
-    monkeypatch.setattr("dbtools.server.refusals.time.monotonic", lambda: now)
+    monkeypatch.setattr("dbtools.server.requests.time.monotonic", lambda: now)
     caplog.set_level("WARNING")
     statuses = iter((401, 401, 421, 200, 404, 401))
 
@@ -88,11 +88,11 @@ async def test_refusals_are_told_at_once_and_then_together(
     async def nothing(*_: object) -> Any:
         return None
 
-    refusals = Refusals(answer)
+    requests = Requests(answer)
     for _ in range(5):
-        await refusals({"type": "http"}, nothing, nothing)
+        await requests({"type": "http", "headers": []}, nothing, nothing)
     now += 61
-    await refusals({"type": "http"}, nothing, nothing)
+    await requests({"type": "http", "headers": []}, nothing, nothing)
 
     assert [record.getMessage() for record in caplog.records] == [
         "Requests have been refused: 1 with 401.",

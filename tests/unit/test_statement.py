@@ -1,10 +1,12 @@
 """Conditions and orders as callers write them: what they become, and what is refused."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dbtools import errors
+from dbtools.aggregates import Function, Measure
 from dbtools.catalog import Table
 from dbtools.column_types import Family, Operator
 from dbtools.errors import CallError
@@ -15,12 +17,16 @@ from dbtools.statement import (
     Comparison,
     Condition,
     Direction,
+    Match,
     Order,
+    Output,
+    Select,
     bind_conditions,
     bind_order,
 )
-from tests.unit.shop import ANYTHING, PRODUCT, TYPES, column, names, table
+from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, TYPES, column, names, table
 
+TOTAL = Measure(function=Function.COUNT)
 MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
 ONE = tuple(operator for operator in Operator if operator not in MANY)
 
@@ -136,6 +142,36 @@ def _refusal(comparison: Comparison, of: Table = ANYTHING) -> CallError:
 
 def _column_with(operator: Operator) -> str:
     return next(each.name for each in ANYTHING.columns if operator in each.type.operators)
+
+
+PLACE = ("order_id", Operator.EQ), ("product_id", Operator.EQ)
+
+
+@pytest.mark.parametrize(
+    ("of", "asked", "more", "is_lookup"),
+    [
+        pytest.param(PRODUCT, [("id", Operator.EQ)], {}, True, id="by its key"),
+        pytest.param(PRODUCT, [("id", Operator.EQ), ("name", Operator.EQ)], {}, True, id="and more"),
+        pytest.param(ORDER_LINE, PLACE, {}, True, id="composite"),
+        pytest.param(ORDER_LINE, PLACE[:1], {}, False, id="by a part of its key"),
+        pytest.param(PRODUCT, [("id", Operator.GT)], {}, False, id="greater"),
+        pytest.param(PRODUCT, [("name", Operator.EQ)], {}, False, id="by another column"),
+        pytest.param(ORDER_LINE, PLACE, {"match": Match.ANY}, False, id="any of them"),
+        pytest.param(PRODUCT, [("id", Operator.EQ)], {"outputs": (Output(term=TOTAL),)}, False, id="total"),
+        pytest.param(PRODUCT, [], {}, False, id="all rows"),
+        pytest.param(replace(PRODUCT, keys=()), [("id", Operator.EQ)], {}, False, id="no key"),
+    ],
+)
+def test_row_that_is_read_by_its_key_is_looked_up(
+    of: Table, asked: list[tuple[str, Operator]], more: dict[str, Any], is_lookup: bool
+) -> None:
+    conditions = tuple(
+        Condition(term=of.column_by_name[name], operator=operator, parameters=("c",))
+        for name, operator in asked
+    )
+    shape = Select(**{"table": of, "outputs": (), "conditions": conditions, **more})
+
+    assert shape.is_lookup is is_lookup
 
 
 @pytest.mark.parametrize("operator", Operator)
