@@ -50,9 +50,9 @@ class Database:
         """Return what its registry holds now, None where there is none; or raise DatabaseUnavailable."""
         return await self._reader.registry()
 
-    async def grants(self, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:
-        """Return an SQL script for a *login* that reads what *role* and its queries read, and no more."""
-        return await self._dialect.grants(self.url, catalog, role, reads, login)
+    async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
+        """Return an SQL script for a *login* that reads what *roles* and their queries read, and no more."""
+        return await self._dialect.grants(self.url, catalog, roles, reads, login)
 
     async def driver(self) -> "Driver":
         """Return the driver, imported on a thread at the first call since that takes long."""

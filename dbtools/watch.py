@@ -37,10 +37,18 @@ class Observed:
 class Watch:
     """Looks at what is observed while a toolbox is served."""
 
-    def __init__(self, toolbox: Toolbox, observed: Sequence[Observed], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        observed: Sequence[Observed],
+        *,
+        tell: Callable[[str], None],
+        mended: Callable[[str], None],
+    ) -> None:
         self._toolbox = toolbox
         self._observed = observed
-        self._tell = tell  #: an operator
+        self._tell = tell  #: an operator what is wrong
+        self._mended = mended  #: and what is so no more
         self._told: dict[str, str] = {}  #: what is wrong now, by what it is about
         self._due = anyio.Event()
 
@@ -63,12 +71,15 @@ class Watch:
         self._due.set()
 
     def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
-        """Tell what is wrong in *snapshot* and was not before."""
-        warnings = _warnings(snapshot)
-        for each in warnings:
-            if each not in self._warnings:
+        """Tell what is wrong in *snapshot* and was not before; what is mended, where nothing is."""
+        before, self._warnings = self._warnings, _warnings(snapshot)
+        for each in self._warnings:
+            if each not in before:
                 self._tell(each)
-        self._warnings = warnings
+        if set(self._warnings) < set(before):
+            for each in before:
+                if each not in self._warnings:
+                    self._mended(f"No longer so: {each}")
 
     async def _refresh(self) -> None:
         while True:
@@ -79,7 +90,7 @@ class Watch:
             except errors.DbtoolsError as exc:
                 self._complain("refresh", f"What has changed cannot be read, and all stays as it was: {exc}")
             else:
-                self._told.pop("refresh", None)
+                self._settle("refresh", "What has changed is read again, and in force.")
 
     async def _watch(self, observed: Observed) -> None:
         """Look at *observed* for ever, opening it again where that fails."""
@@ -106,7 +117,7 @@ class Watch:
             ended = anyio.current_time()
             spent.append(ended - began)
             nudge.looked = True
-            self._told.pop(observed.name, None)
+            self._settle(observed.name, f"{observed.name}: changes are seen again.")
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
             # A refresh for the same stamp is on its way, or has failed and is tried again later.
             if stamp != current and (stamp != asked or ended > waits):
@@ -123,6 +134,11 @@ class Watch:
         if self._told.get(about) != problem:
             self._told[about] = problem
             self._tell(problem)
+
+    def _settle(self, about: str, news: str) -> None:
+        """Tell the *news*, where something was wrong."""
+        if self._told.pop(about, None) is not None:
+            self._mended(news)
 
 
 class _Nudge:

@@ -1,10 +1,11 @@
-"""`dbtools grants`: the login that a role needs, as a script for the database's own client."""
+"""`dbtools grants`: the login that roles need, as a script for the database's own client."""
 
+import os
 from typing import TYPE_CHECKING
 
 import click
 
-from dbtools.cli.options import ExampleCommand, complaints, role_option, settings_for, with_toolbox
+from dbtools.cli.options import DEFAULT_ROLE, ExampleCommand, complaints, settings_for, with_toolbox
 
 if TYPE_CHECKING:
     from dbtools.config import Settings
@@ -13,29 +14,37 @@ if TYPE_CHECKING:
 
 @click.command(cls=ExampleCommand, example="dbtools grants dbtools.toml --role support > support.sql")
 @click.argument("target", required=False)
-@role_option
-@click.option("--login", metavar="NAME", help="The name of the login.  [default: dbtools_ROLE]")
+@click.option(
+    "--role",
+    "roles",
+    metavar="ROLE",
+    multiple=True,
+    help="Whose view of the database; again for each role that the login serves.  [default: default]",
+)
+@click.option("--login", metavar="NAME", help="The name of the login.  [default: dbtools_ROLE, or dbtools]")
 @click.option("--url", help="The database by a login that sees all of it, where that of TARGET does not.")
-def grants(target: str | None, role: str, login: str | None, url: str | None) -> None:
-    """Print the SQL that makes a login which can read what a role reads of TARGET, and nothing else.
+def grants(target: str | None, roles: tuple[str, ...], login: str | None, url: str | None) -> None:
+    """Print the SQL that makes a login which can read what roles read of TARGET, and nothing else.
 
     Nothing is changed: run the script yourself, as somebody who may create logins.
     """
     with complaints():
-        settings = settings_for(target, role)
+        names = roles or (os.environ.get("DBTOOLS_ROLE") or DEFAULT_ROLE,)
+        settings = settings_for(target, *names)
         if url is not None:
             settings = settings.at(url)
-        name = f"dbtools_{role}" if login is None else login
+        usual = "dbtools" if len(names) > 1 else f"dbtools_{names[0]}"
+        name = usual if login is None else login
         click.echo(
-            with_toolbox(settings, lambda _, database: _script(settings, database, role, name)), nl=False
+            with_toolbox(settings, lambda _, database: _script(settings, database, names, name)), nl=False
         )
 
 
-async def _script(settings: "Settings", database: "Database", role: str, login: str) -> str:
+async def _script(settings: "Settings", database: "Database", roles: tuple[str, ...], login: str) -> str:
     from dbtools.config import grants_of, read_catalog
 
     catalog = await read_catalog(settings, database)
-    script, findings = await grants_of(settings, catalog, database, role, login)
+    script, findings = await grants_of(settings, catalog, database, roles, login)
     for finding in findings:
         click.echo(f"dbtools: {finding}", err=True)
     return script

@@ -112,12 +112,13 @@ def _json_or_text(text: str) -> object:
     return value
 
 
-def settings_for(target: str | None, role: str) -> "Settings":
-    """Return the settings that *target* names, which must have *role*."""
+def settings_for(target: str | None, *roles: str) -> "Settings":
+    """Return the settings that *target* names, which must have *roles*."""
     from dbtools.config import settings_of
 
     settings = settings_of(target, Path.cwd())
-    check_role(settings, role)
+    for role in roles:
+        check_role(settings, role)
     return settings
 
 

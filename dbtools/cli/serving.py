@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from dbtools.cli.options import (
     ExampleCommand,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dbtools.tools import Change
 
 logger = logging.getLogger("dbtools")
+GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 FEW = 8  #: names of tools on one line
 
 
@@ -59,6 +61,8 @@ def serve(
         settings = settings_of(target, Path.cwd())
         if http is None or not settings.auth:
             check_role(settings, role)
+        else:
+            _refuse_options_of_callers()
         from dbtools.server.logs import begin_log
 
         begin_log(settings.log)
@@ -73,6 +77,17 @@ def serve(
         from dbtools.server.listening import Address, listen
 
         listen(settings, caller, operator, Address.of(http), workers=workers, stateless=stateless)
+
+
+def _refuse_options_of_callers() -> None:
+    """Raise UsageError where somebody says who calls, which is asked of each caller."""
+    context = click.get_current_context()
+    given = [name for name in ("role", "claim") if context.get_parameter_source(name) in GIVEN]
+    if given or os.environ.get("DBTOOLS_CLAIMS"):
+        raise click.UsageError(
+            "Tokens say who calls, since there is [auth]: no --role, no --claim, "
+            "and neither DBTOOLS_ROLE nor DBTOOLS_CLAIMS."
+        )
 
 
 def _open_closed_descriptors() -> None:
@@ -120,6 +135,10 @@ class _Operator:
         """Tell *message*, of something that has to be mended; a finding says whether it is an error."""
         is_error = ": error: " in f": {message}"
         logger.log(logging.ERROR if is_error else logging.WARNING, message)
+
+    def mended(self, message: str) -> None:
+        """Tell *message*, which is good news of what has been told before."""
+        logger.info(message)
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
         """Tell on one line which tools are new, other ones and gone."""

@@ -1,5 +1,6 @@
 """What the login of the database can do, held against what it is for. Settings and a Catalog in."""
 
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from dbtools import errors
@@ -10,6 +11,7 @@ from dbtools.config.sections import Settings
 from dbtools.database import Database
 from dbtools.errors import listing
 from dbtools.policy import Finding
+from dbtools.queries.permitted import Permitted
 
 HINT = "`dbtools grants` prints a login that can only read."
 
@@ -40,32 +42,27 @@ def unreadable_tables(catalog: Catalog) -> tuple[str, ...]:
 
 
 async def grants_of(
-    settings: Settings, catalog: Catalog, database: Database, role: str, login: str
+    settings: Settings, catalog: Catalog, database: Database, names: Collection[str], login: str
 ) -> tuple[str, tuple[Finding, ...]]:
-    """Return the script for a *login* that reads what *role* reads, and what is wrong with the role.
+    """Return the script for a *login* that reads what the roles *names* read, and what is wrong with them.
 
-    It is held against all that this login sees: what the role may see by itself is still to be granted.
+    They are held against all that this login sees: what a role may see by itself is still to be granted.
     """
-    written = next(each for each in roles_of(settings) if each.name == role)
-    found = await held(settings, replace(written, session=()), catalog, database)
-    served = replace(found.served, session=written.session)
+    written = [each for each in roles_of(settings) if each.name in names]
+    found = [await held(settings, replace(each, session=()), catalog, database) for each in written]
+    served = [replace(each.served, session=role.session) for each, role in zip(found, written, strict=True)]
     library = await library_of(settings, catalog, database)
-    queries = [query for query in library.queries if served.may_call(query.name)]
+    queries = [query for query in library.queries if any(role.may_call(query.name) for role in served)]
     reads = {read for query in queries for read in query.reads or ()}
-    untold = [
-        Finding(
-            code="unknown_reads", message=f"query {query.name}: what it reads is not told.", level="warning"
-        )
-        for query in queries
-        if query.reads is None
-    ]
-    untold += [
-        Finding(
-            code="unknown_reads",
-            message=f"query {query.name}: what the function {name} reads is not told.",
-            level="warning",
-        )
-        for query in queries
-        for name in query.functions
-    ]
-    return await database.grants(catalog, served, reads, login), (*found.findings, *untold)
+    findings = dict.fromkeys(finding for each in found for finding in each.findings)
+    script = await database.grants(catalog, served, reads, login)
+    return script, (*findings, *_untold(queries))
+
+
+def _untold(queries: Sequence[Permitted]) -> Iterator[Finding]:
+    """Yield where the database does not tell what *queries* read."""
+    for query in queries:
+        whats = [f"the function {name}" for name in query.functions]
+        for what in whats if query.reads is not None else ["it", *whats]:
+            message = f"query {query.name}: what {what} reads is not told."
+            yield Finding(code="unknown_reads", message=message, level="warning")

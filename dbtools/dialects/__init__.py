@@ -81,8 +81,10 @@ class Dialect(Protocol):
         *session* are settings of the database that may narrow it; where they cannot be: Refused.
         """
 
-    async def grants(self, url: str, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:
-        """Return an SQL script for a *login* that reads what *role* and its queries read of *catalog*.
+    async def grants(
+        self, url: str, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str
+    ) -> str:
+        """Return an SQL script for a *login* that reads what *roles* and their queries read of *catalog*.
 
         Raise ConfigurationError where there are no logins, or where it cannot be told what is read.
         """

@@ -74,9 +74,25 @@ def listen(
         operator.listening(Address(host=host, port=port).url, snapshot, _notes(plan))
         config = config_of(partial(HttpApp, plan), workers)
         if workers > 1:
-            Multiprocess(config, [bound]).run()
+            Workers(config, [bound], operator).run()
         else:
             uvicorn.Server(config).run([bound])
+
+
+class Workers(Multiprocess):
+    """uvicorn's processes; the *operator* is told when one takes the place of another."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], operator: Operator) -> None:
+        super().__init__(config, sockets)
+        self._operator = operator
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace processes that have ended."""
+        before = [each.pid for each in self.processes]
+        super().keep_subprocess_alive()
+        for old, new in zip(before, self.processes, strict=True):
+            if old != new.pid:
+                self._operator.tell(f"Worker {old} has ended; worker {new.pid} takes its place.")
 
 
 def config_of(make: Callable[[], HttpApp], workers: int = 1) -> uvicorn.Config:

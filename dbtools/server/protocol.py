@@ -36,6 +36,7 @@ from dbtools.tools import ToolDefinition, tool_content
 
 PAGE = 200  #: tools
 PROGRESS = 1.0  #: seconds between two reports
+UNAVAILABLE = "The database cannot be reached at the moment. Try again later."
 MALFORMED = "malformed"  #: the code of a call that is no request of the protocol
 RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
 LINKS_SINCE = "2025-06-18"
@@ -194,7 +195,7 @@ class Protocol:
                 async with self._progress(context, request.caller):
                     answer = await self._calls.call(request)
         except errors.CallError as exc:
-            return error_content(str(exc))
+            return error_content(_said(exc))
         except errors.UnknownTool as exc:
             raise MCPError(code=types.INVALID_PARAMS, message=str(exc)) from exc
         except Exception:
@@ -260,7 +261,7 @@ class Protocol:
             code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
             raise MCPError(code=code, message=str(exc), data={"uri": str(params.uri)}) from exc
         except errors.CallError as exc:
-            raise MCPError(code=types.INTERNAL_ERROR, message=str(exc)) from exc
+            raise MCPError(code=types.INTERNAL_ERROR, message=_said(exc)) from exc
         except Exception as exc:
             raise MCPError(code=types.INTERNAL_ERROR, message=_logged("resources/read")) from exc
         return complete(contents=[media_content(media)])
@@ -325,6 +326,11 @@ def _offset(cursor: str | None, count: int) -> int:
     return int(cursor)
 
 
+def _said(error: errors.CallError) -> str:
+    """Return what a client is told of *error*; why the database is away is for the operator."""
+    return UNAVAILABLE if isinstance(error, errors.DatabaseUnavailable) else str(error)
+
+
 def _logged(what: str) -> str:
     """Log the exception that is being handled; return words that name it and tell nothing of it."""
     mark = secrets.token_hex(4)
@@ -340,7 +346,7 @@ def _safe(what: str) -> Iterator[None]:
     except errors.UnknownArgument as exc:
         raise MCPError(code=types.INVALID_PARAMS, message=str(exc)) from exc
     except errors.CallError as exc:
-        raise MCPError(code=types.INTERNAL_ERROR, message=str(exc)) from exc
+        raise MCPError(code=types.INTERNAL_ERROR, message=_said(exc)) from exc
     except Exception as exc:
         raise MCPError(code=types.INTERNAL_ERROR, message=_logged(what)) from exc
 

@@ -1,7 +1,7 @@
 """What a server needs while it runs, over either transport: the toolbox, counts, the log, and the watch."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +50,9 @@ class Operator(Protocol):
     def tell(self, message: str) -> None:
         """Tell something that went wrong."""
 
+    def mended(self, message: str) -> None:
+        """Tell that something is wrong no more."""
+
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
         """Tell what is new in *snapshot*: the *changes* of the tools, by role."""
 
@@ -96,7 +99,7 @@ async def running(
             run = Running(served=served, calls=calls, instructions=_instructions(settings), group=group)
             group.start_soon(quotas.check)
             group.start_soon(_warm, served.database, run.listed)
-            group.start_soon(_watch, served, operator.tell)
+            group.start_soon(_watch, served, operator)
             served.toolbox.subscribe(operator.changed)
             yield run
             group.cancel_scope.cancel()
@@ -127,7 +130,7 @@ def _sink(section: LogSection) -> Sink:
     return sink
 
 
-async def _watch(served: Served, tell: Callable[[str], None]) -> None:
+async def _watch(served: Served, operator: Operator) -> None:
     """Have what is *served* refreshed when it changes; a bug in that ends nothing else."""
     try:
         await served.toolbox.snapshot()
@@ -135,7 +138,8 @@ async def _watch(served: Served, tell: Callable[[str], None]) -> None:
         return  # whoever serves meets the same, and tells
     while True:
         try:
-            await Watch(served.toolbox, served.observed, tell).run()
+            watch = Watch(served.toolbox, served.observed, tell=operator.tell, mended=operator.mended)
+            await watch.run()
         except Exception:
             logger.exception("internal error while watching for changes")
         await anyio.sleep(PAUSE)

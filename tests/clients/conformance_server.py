@@ -41,6 +41,9 @@ class Operator:
         """Take note of what went wrong."""
         logger.warning(message)
 
+    def mended(self, message: str) -> None:
+        """Take note of nothing."""
+
     def changed(self, snapshot: Snapshot, changes: Mapping[str, Change]) -> None:
         """Take note of nothing."""
 

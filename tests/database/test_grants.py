@@ -96,9 +96,10 @@ class Shop:
         self.path.write_text(f'[database]\nurl = "{url or self.url}"\n{roles}')
         return str(self.path)
 
-    def script(self, roles: str, role: str = "support") -> str:
-        """Return the script for *role*."""
-        result = run("grants", self.configured(roles), "--role", role, "--login", self.login)
+    def script(self, roles: str, *names: str) -> str:
+        """Return the script for the roles *names*, by default support."""
+        words = [word for name in names or ("support",) for word in ("--role", name)]
+        result = run("grants", self.configured(roles), *words, "--login", self.login)
         assert (result.exit_code, result.stderr) == (0, "")
         return result.stdout
 
@@ -189,6 +190,24 @@ def test_login_of_another_role_reads_what_that_one_reads(shop: Shop) -> None:
 
     assert set(found) == {*SUPPORT}
     assert found["public.customers"] >= {"ssn", "phone"}
+
+
+def test_login_of_several_roles_reads_what_any_of_them_reads(shop: Shop) -> None:
+    clerk = '[roles.clerk]\ntables.secret = { columns = ["id"] }\n'
+    shop.execute(script := shop.script(f"{ROLES}{clerk}", "support", "clerk"))
+
+    assert shop.selectable() == {**SUPPORT, "public.secret": {"id"}}
+    assert "each of the roles 'support' and 'clerk'" in " ".join(script.split("\n-- "))
+
+
+def test_roles_that_run_as_different_ones_have_different_logins(shop: Shop) -> None:
+    other = '[roles.other]\nset_role = "somebody"\ntables."*" = true\n'
+    words = ("--role", "support", "--role", "other")
+
+    result = run("grants", shop.configured(f"{ROLES}{other}"), *words)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "run as different roles" in result.stderr
 
 
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)

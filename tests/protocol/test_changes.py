@@ -466,7 +466,7 @@ async def served(changing: Changing, tmp_path: Path) -> AsyncIterator[Served]:
     path.write_text(f'[database]\nurl = "{changing.url}"\n[limits]\ntimeout = "60s"\n')
     served = open_served(load(path))
     async with anyio.create_task_group() as group:
-        group.start_soon(Watch(served.toolbox, served.observed, print).run)
+        group.start_soon(Watch(served.toolbox, served.observed, tell=print, mended=print).run)
         yield served
         group.cancel_scope.cancel()
     await served.database.close()

@@ -272,6 +272,20 @@ async def test_workers_end_when_their_parent_is_gone(
     assert (len(gone), left) == (2, [])
 
 
+async def test_worker_that_has_ended_is_replaced_and_told_of(
+    sqlite_database: Callable[[str], Path], tmp_path: Path
+) -> None:
+    async with http_server(sqlite_database(DDL["sqlite"]), tmp_path, "--workers", "2") as server:
+        first, _ = await _workers(server)
+        first.kill()
+        with anyio.fail_after(PATIENCE):
+            while f"Worker {first.pid} has ended" not in await anyio.Path(server.log).read_text():
+                pass
+        workers = await _workers(server)
+
+    assert first not in workers
+
+
 async def _workers(server: HttpServer) -> list[psutil.Process]:
     """Return both workers, once they are there."""
     with anyio.fail_after(PATIENCE):

@@ -527,7 +527,7 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
         def tell(self, message: str) -> None:
             told.append(message)
 
-        changed = announce = listening = tell
+        changed = announce = listening = mended = tell
 
     async def receive() -> Any:
         return {"type": "lifespan.startup"}

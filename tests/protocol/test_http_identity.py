@@ -329,6 +329,32 @@ def test_check_finds_tokens_of_roles_that_are_not_there(
     assert "dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some." in checked.stdout
 
 
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [
+        (("--role", "all"), {}),
+        (("--claim", "region=north"), {}),
+        ((), {"DBTOOLS_ROLE": "all"}),
+        ((), {"DBTOOLS_CLAIMS": "{}"}),
+    ],
+)
+def test_nobody_says_who_calls_where_tokens_do(
+    options: tuple[str, ...],
+    environment: dict[str, str],
+    sqlite_database: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = _configured(tmp_path, sqlite_database(DDL))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    result = run("serve", str(path), "--http", "127.0.0.1:0", *options)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Tokens say who calls" in result.stderr
+
+
 async def test_start_tells_of_tokens_of_roles_that_are_not_there(server: HttpServer) -> None:
     told = "dbtools: dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some.\n"
 

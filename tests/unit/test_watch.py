@@ -49,6 +49,7 @@ class World:
     opened: int = 0
     looked: int = 0
     told: list[str] = field(default_factory=list)
+    mended: list[str] = field(default_factory=list)
     hear: Callable[[], None] = lambda: None
     held: anyio.Event | None = None  #: what a refresh waits for
     news: anyio.Condition = field(default_factory=anyio.Condition)
@@ -102,7 +103,12 @@ async def world() -> World:
 async def _watched(world: World, interval: float = 0.01) -> AsyncIterator[Toolbox]:
     toolbox = Toolbox(world.introspect, Executed(), roles=(Role(),), manner=Manner())
     await toolbox.snapshot()
-    watch = Watch(toolbox, [Observed(name=DATABASE, open=world.open, interval=interval)], world.told.append)
+    watch = Watch(
+        toolbox,
+        [Observed(name=DATABASE, open=world.open, interval=interval)],
+        tell=world.told.append,
+        mended=world.mended.append,
+    )
     async with anyio.create_task_group() as group:
         group.start_soon(watch.run)
         yield toolbox
@@ -181,6 +187,7 @@ async def test_refresh_that_fails_keeps_what_was_and_is_told_once(world: World) 
         await world.until(lambda: world.read == 5)
         await toolbox.refresh()
         assert await _stamp(toolbox) == "2"
+    assert world.mended == ["What has changed is read again, and in force."]
 
 
 async def test_look_that_fails_is_told_once_and_opened_again(world: World) -> None:
@@ -192,6 +199,7 @@ async def test_look_that_fails_is_told_once_and_opened_again(world: World) -> No
 
     assert world.opened == 3
     assert world.told == ["database: changes are not seen for now: The server is away."]
+    assert world.mended == ["database: changes are seen again."]
 
 
 async def test_warning_that_is_new_is_told(world: World) -> None:
@@ -200,6 +208,20 @@ async def test_warning_that_is_new_is_told(world: World) -> None:
         await world.until(lambda: bool(world.told))
 
     assert world.told == ["table x is left out."]
+    assert world.mended == []
+
+
+async def test_warning_that_is_gone_is_told_unless_another_is_there(world: World) -> None:
+    one, other, third = "table x is left out.", "table y is left out.", "table z is left out."
+    world.now = replace(FIRST, warnings=(one, other))
+    async with _watched(world):
+        for number, warnings in enumerate(((one, third), (third,), ()), 2):
+            world.now = replace(SECOND, stamp=str(number), warnings=warnings)
+            await world.until(lambda number=number: world.read == number)  # type: ignore[misc]
+            await world.until(lambda number=number: len(world.told) + len(world.mended) == number - 1)  # type: ignore[misc]
+
+    assert world.told == [third]
+    assert world.mended == [f"No longer so: {one}", f"No longer so: {third}"]
 
 
 class Leaps(selectors.SelectSelector):

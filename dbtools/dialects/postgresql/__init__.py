@@ -1,6 +1,6 @@
 """PostgreSQL: reads the catalog of a database through asyncpg."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import asyncpg
 
@@ -53,12 +53,12 @@ async def introspect(url: str, selection: Selection, session: Mapping[str, str])
         await connection.close(timeout=5)
 
 
-async def grants(url: str, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:
-    """Return the script for a *login* that reads what *role* and its queries read of *catalog*."""
+async def grants(url: str, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
+    """Return the script for a *login* that reads what *roles* and their queries read of *catalog*."""
     connection = await connect(url)
     try:
         check_version(connection)
-        return await write_script(connection, catalog, role, reads, login)
+        return await write_script(connection, catalog, roles, reads, login)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
         raise errors.DatabaseUnavailable("The catalog of the database cannot be read.") from exc
     finally:

@@ -44,7 +44,7 @@ class Needs:
 class Script:
     """What the script is made of."""
 
-    role: str  #: of the configuration
+    roles: tuple[str, ...]  #: of the configuration
     login: str
     set_role: str | None  #: of the database, which the login becomes for each statement
     is_known: bool  #: whether there is such a role already, which keeps the grants that it has
@@ -75,12 +75,16 @@ class Script:
     def _opening(self) -> list[str]:
         return [
             *_comment(
-                f"A login that reads what the role {quoted(self.role)} of dbtools reads, and no more. Run it "
+                f"A login that reads what {self._named()} of dbtools reads, and no more. Run it "
                 f"with psql in the database {quoted(self.database)}, as somebody who may create roles and "
                 "grant what is granted here; write it anew and run it again when the role or a table changes."
             ),
             "begin;",
         ]
+
+    def _named(self) -> str:
+        names = " and ".join(map(quoted, self.roles))
+        return f"the role {names}" if len(self.roles) == 1 else f"each of the roles {names}"
 
     def _login(self) -> list[str]:
         login = identifier(self.login)

@@ -1,4 +1,4 @@
-"""The least login that a role needs. A role and the catalog it is of in, an SQL script for psql out.
+"""The least login that roles need. Roles and the catalog they are of in, an SQL script for psql out.
 
 What row filters read is asked of the server: it parses a view of each, in a transaction that is rolled back,
 and keeps with the view which columns whoever selects from it must be allowed to read.
@@ -18,6 +18,7 @@ from dbtools.dialects.inspected import Reads
 from dbtools.dialects.postgresql import grant_queries
 from dbtools.dialects.postgresql.grant_script import Grant, Needs, Script
 from dbtools.dialects.postgresql.kept_queries import NOT_TEMPORARY, WHOLE_ROW, reads_of
+from dbtools.errors import listing
 from dbtools.policy import BLANK, Role, restrict
 
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
@@ -39,19 +40,23 @@ class _Reads:
 
 
 async def write_script(
-    connection: "asyncpg.Connection[Record]", catalog: Catalog, role: Role, reads: Reads, login: str
+    connection: "asyncpg.Connection[Record]",
+    catalog: Catalog,
+    roles: Sequence[Role],
+    reads: Reads,
+    login: str,
 ) -> str:
-    """Return the script for a *login* that reads what *role* and its queries read."""
+    """Return the script for a *login* that reads what *roles* and their queries read."""
     if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
         message = f"The name of a login has at most {LONGEST_NAME} bytes."
         raise errors.ConfigurationError(message, hint="--login NAME gives it one.")
-    needs = await _needs(connection, catalog, role, reads)
+    needs = await _needs(connection, catalog, roles, reads)
     surroundings = await connection.fetchrow(grant_queries.SURROUNDINGS)
     assert surroundings is not None
     path = surroundings["search_path"]
-    set_role = _set_role(role, login)
+    set_role = _set_role(roles, login)
     return Script(
-        role=role.name,
+        roles=tuple(role.name for role in roles),
         login=login,
         set_role=set_role,
         is_known=await connection.fetchval(grant_queries.IS_KNOWN, set_role),
@@ -64,8 +69,18 @@ async def write_script(
     ).text()
 
 
-def _set_role(role: Role, login: str) -> str | None:
-    """Return the role of the database that *login* becomes for the statements of *role*, if any."""
+def _set_role(roles: Sequence[Role], login: str) -> str | None:
+    """Return the role of the database that *login* becomes for the statements of *roles*, if any."""
+    named = {_set_role_of(role, login) for role in roles}
+    if len(named) > 1:
+        message = (
+            f"Statements of {listing(role.name for role in roles)} run as different roles of the database."
+        )
+        raise errors.ConfigurationError(message, hint="Write a script for each.")
+    return named.pop()
+
+
+def _set_role_of(role: Role, login: str) -> str | None:
     settings = [each for each in role.session if each.name.lower() == SET_ROLE]
     if any(each.claim is not None for each in settings):
         message = f"role {role.name}: a claim names the role of the database, so its grants cannot be told."
@@ -75,30 +90,30 @@ def _set_role(role: Role, login: str) -> str | None:
 
 
 async def _needs(
-    connection: "asyncpg.Connection[Record]", catalog: Catalog, role: Role, queries: Reads
+    connection: "asyncpg.Connection[Record]", catalog: Catalog, roles: Sequence[Role], queries: Reads
 ) -> Needs:
     transaction = connection.transaction()
     await transaction.start()
     try:
         # For the views of row filters, where the login has been told to read only.
         await connection.execute("set transaction read write; set local jit = off")
-        return await _read_needs(connection, catalog, role, queries)
+        return await _read_needs(connection, catalog, roles, queries)
     finally:
         await transaction.rollback()
 
 
 async def _read_needs(
-    connection: "asyncpg.Connection[Record]", catalog: Catalog, role: Role, queries: Reads
+    connection: "asyncpg.Connection[Record]", catalog: Catalog, roles: Sequence[Role], queries: Reads
 ) -> Needs:
-    tables = restrict(catalog, role).tables
-    places = {(table.schema, table.name) for table in tables} | {
+    seen = [(role, table) for role in roles for table in restrict(catalog, role).tables]
+    places = {(table.schema, table.name) for _, table in seen} | {
         (schema, name) for schema, name, _ in queries
     }
     schemas, names = [schema for schema, _ in places], [name for _, name in places]
     rows = await connection.fetch(grant_queries.RELATIONS, [], schemas, names)
     found = {(row["schema"], row["name"]): row for row in rows}
     reads = _Reads()
-    for table in tables:
+    for role, table in seen:
         row = found.get((table.schema, table.name))
         if row is None:
             continue

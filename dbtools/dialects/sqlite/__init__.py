@@ -1,7 +1,7 @@
 """SQLite: reads the catalog of a file through the standard library's driver."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from dbtools.catalog import Catalog, Selection
@@ -77,7 +77,7 @@ def _introspect(url: str, selection: Selection) -> Catalog:
         return read_catalog(connection, selection, identity)
 
 
-async def grants(url: str, catalog: Catalog, role: Role, reads: Reads, login: str) -> str:
+async def grants(url: str, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
     """Raise ConfigurationError: a file knows no logins."""
     raise ConfigurationError(
         "A SQLite database has no logins: whoever may read the file may read all of it.",
