@@ -14,6 +14,9 @@ from hypothesis import settings
 
 from tests.postgresql_server import NoServerError, PostgresqlServer, open_server
 
+#: A dialect and DDL in; the URL of a database out.
+OpenDatabase = Callable[[str, str], AbstractContextManager[str]]
+
 settings.register_profile("dbtools", deadline=None)  # no test asserts on elapsed time
 settings.load_profile("dbtools")
 
@@ -99,8 +102,25 @@ def postgresql_login(postgresql_server: PostgresqlServer) -> Callable[..., Abstr
     return login
 
 
+@pytest.fixture(scope="session")
+def open_database(request: pytest.FixtureRequest) -> OpenDatabase:
+    """Give a factory: a dialect and DDL in, the URL of a database of one's own out, for any scope."""
+
+    @contextmanager
+    def open_database(dialect: str, ddl: str) -> Iterator[str]:
+        if dialect == "sqlite":
+            yield f"sqlite:///{request.getfixturevalue('sqlite_database')(ddl)}"
+            return
+        with request.getfixturevalue("postgresql_database")(ddl) as url:
+            yield url
+
+    return open_database
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str | Mapping[str, str]], str]]:
+def url_of(
+    request: pytest.FixtureRequest, open_database: OpenDatabase
+) -> Iterator[Callable[[str | Mapping[str, str]], str]]:
     """Give a factory: DDL in, the URL of a database of the test's own with it out, on each dialect.
 
     The DDL is one text for all, or one by dialect.
@@ -109,10 +129,7 @@ def url_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str | Mapping[s
 
         def url(written: str | Mapping[str, str]) -> str:
             ddl = written if isinstance(written, str) else written[request.param]
-            if request.param == "sqlite":
-                return f"sqlite:///{request.getfixturevalue('sqlite_database')(ddl)}"
-            found: str = stack.enter_context(request.getfixturevalue("postgresql_database")(ddl))
-            return found
+            return stack.enter_context(open_database(request.param, ddl))
 
         yield url
 

@@ -1,21 +1,18 @@
 """Servers that clients of all kinds visit, each started for the first of them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, AsyncExitStack
-from pathlib import Path
+from contextlib import AsyncExitStack
 
 import pytest
 
 from tests.clients.places import DDL, KINDS, Place, open_place
-from tests.postgresql_server import PostgresqlServer
 from tests.protocol.changing import open_changing
 
 
 @pytest.fixture(scope="session")
 async def places(
-    sqlite_database: Callable[[str], Path],
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-    postgresql_server: PostgresqlServer,
+    request: pytest.FixtureRequest,
+    postgresql_database: object,  # what is asked for here ends after the places
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Callable[[str], Awaitable[Place]]]:
     """Give a factory: the name of a kind in, a place of that kind out, made once a session."""
@@ -25,13 +22,7 @@ async def places(
         async def place(name: str) -> Place:
             if name not in opened:
                 kind = KINDS[name]
-                changing = open_changing(
-                    kind.dialect,
-                    DDL[kind.dialect],
-                    sqlite_database=sqlite_database,
-                    postgresql_database=postgresql_database,
-                    postgresql_server=lambda: postgresql_server,
-                )
+                changing = open_changing(kind.dialect, DDL[kind.dialect], request)
                 open = open_place(kind, stack.enter_context(changing), tmp_path_factory.mktemp(name))
                 opened[name] = await stack.enter_async_context(open)
             return opened[name]

@@ -9,6 +9,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from dbtools import toolbox
 from dbtools.config import LimitsSection
+from tests.conftest import OpenDatabase
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
 from tests.database.shop import Shop, open_shop
 
@@ -34,18 +35,12 @@ def portal() -> Iterator[BlockingPortal]:
 
 
 @pytest.fixture(scope="session")
-def serve(portal: BlockingPortal, request: pytest.FixtureRequest) -> Serve:
+def serve(portal: BlockingPortal, open_database: OpenDatabase) -> Serve:
     """Give a factory: a dialect and DDL in, a served database of one's own out, for any scope."""
 
     @contextmanager
     def serve(dialect: str, ddl: str, *, limits: LimitsSection | None = None) -> Iterator[Shop]:
-        if dialect == "sqlite":
-            path = request.getfixturevalue("sqlite_database")(ddl)
-            with open_shop(dialect, f"sqlite:///{path}", portal, limits) as shop:
-                yield shop
-            return
-        database = request.getfixturevalue("postgresql_database")
-        with database(ddl) as url, open_shop(dialect, url, portal, limits) as shop:
+        with open_database(dialect, ddl) as url, open_shop(dialect, url, portal, limits) as shop:
             yield shop
 
     return serve
@@ -53,7 +48,7 @@ def serve(portal: BlockingPortal, request: pytest.FixtureRequest) -> Serve:
 
 @pytest.fixture(scope="session")
 def serve_queries(
-    portal: BlockingPortal, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    portal: BlockingPortal, open_database: OpenDatabase, tmp_path_factory: pytest.TempPathFactory
 ) -> ServeQueries:
     """Give a factory: a dialect, DDL, files of queries and the rest of a configuration in, a shop out."""
 
@@ -62,13 +57,10 @@ def serve_queries(
         dialect: str, ddl: str, queries: Mapping[str, str | bytes], rest: str = ""
     ) -> Iterator[QueryShop]:
         folder = tmp_path_factory.mktemp("served")
-        if dialect == "sqlite":
-            url = f"sqlite:///{request.getfixturevalue('sqlite_database')(ddl)}"
-            with open_query_shop(url, folder, queries, rest, portal) as shop:
-                yield shop
-            return
-        database = request.getfixturevalue("postgresql_database")
-        with database(ddl) as url, open_query_shop(url, folder, queries, rest, portal) as shop:
+        with (
+            open_database(dialect, ddl) as url,
+            open_query_shop(url, folder, queries, rest, portal) as shop,
+        ):
             yield shop
 
     return serve_queries

@@ -1,8 +1,8 @@
 """A configuration that changes while its database is served: what counts then, and what is listed."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -19,16 +19,9 @@ ROLES = '[roles.default]\ntables."*" = true\nqueries = ["*"]\n'
 
 
 @pytest.fixture
-def url(
-    dialect: str, sqlite_database: Callable[[str], Path], request: pytest.FixtureRequest
-) -> Iterator[str]:
+def url(url_of: Callable[[str], str]) -> str:
     """Give a database, on each dialect."""
-    if dialect == "sqlite":
-        yield f"sqlite:///{sqlite_database(DDL)}"
-        return
-    database: Callable[[str], AbstractContextManager[str]] = request.getfixturevalue("postgresql_database")
-    with database(DDL) as url:
-        yield url
+    return url_of(DDL)
 
 
 class Configured:

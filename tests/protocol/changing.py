@@ -2,11 +2,12 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import pytest
 
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.client import MODERN, PATIENCE, Client, Message, spawn
@@ -31,27 +32,21 @@ class Changing:
 
 
 @contextmanager
-def open_changing(
-    dialect: str,
-    ddl: str,
-    *,
-    sqlite_database: Callable[[str], Path],
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-    postgresql_server: Callable[[], PostgresqlServer],
-) -> Iterator[Changing]:
-    """Give a new database of *dialect* with *ddl*."""
-    if dialect == "sqlite":
-        path = sqlite_database(ddl)
+def open_changing(dialect: str, ddl: str, request: pytest.FixtureRequest) -> Iterator[Changing]:
+    """Give a new database of *dialect* with *ddl*, by the fixtures that *request* asks for."""
+    with request.getfixturevalue("open_database")(dialect, ddl) as url:
 
-        def execute(sql: str) -> None:
+        def execute_in_file(sql: str) -> None:
+            path = url.removeprefix("sqlite:///")
             with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
                 connection.executescript(sql)
 
-        yield Changing(dialect=dialect, url=f"sqlite:///{path}", execute=execute)
-        return
-    server = postgresql_server()
-    with postgresql_database(ddl) as url:
-        yield Changing(dialect=dialect, url=url, execute=lambda sql: server.execute(sql, url=url))
+        def execute_on_server(sql: str) -> None:
+            server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+            server.execute(sql, url=url)
+
+        execute = execute_in_file if dialect == "sqlite" else execute_on_server
+        yield Changing(dialect=dialect, url=url, execute=execute)
 
 
 class Hearing:

@@ -41,25 +41,9 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def changing(
-    dialect: str,
-    sqlite_database: Callable[[str], Path],
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-    request: pytest.FixtureRequest,
-) -> Iterator[Changing]:
+def changing(dialect: str, request: pytest.FixtureRequest) -> Iterator[Changing]:
     """Give a database of customers."""
-
-    def server() -> PostgresqlServer:
-        found: PostgresqlServer = request.getfixturevalue("postgresql_server")
-        return found
-
-    with open_changing(
-        dialect,
-        OWN_DDL[dialect],
-        sqlite_database=sqlite_database,
-        postgresql_database=postgresql_database,
-        postgresql_server=server,
-    ) as changing:
+    with open_changing(dialect, OWN_DDL[dialect], request) as changing:
         yield changing
 
 

@@ -52,24 +52,9 @@ max_requests = 4
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def changing(
-    request: pytest.FixtureRequest,
-    sqlite_database: Callable[[str], Path],
-    postgresql_database: Callable[[str], AbstractContextManager[str]],
-) -> Iterator[Changing]:
+def changing(request: pytest.FixtureRequest) -> Iterator[Changing]:
     """Give a database of each dialect."""
-
-    def server() -> PostgresqlServer:
-        found: PostgresqlServer = request.getfixturevalue("postgresql_server")
-        return found
-
-    with open_changing(
-        request.param,
-        DDL,
-        sqlite_database=sqlite_database,
-        postgresql_database=postgresql_database,
-        postgresql_server=server,
-    ) as changing:
+    with open_changing(request.param, DDL, request) as changing:
         yield changing
 
 

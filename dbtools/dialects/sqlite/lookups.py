@@ -1,7 +1,7 @@
 """Rows by their keys, read where they are asked for: a hop to a thread takes ten times as long as they do."""
 
 import sqlite3
-from collections import Counter
+import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -14,7 +14,8 @@ from dbtools.errors import SchemaChanged
 
 LARGEST_VALUE = 2**20  #: bytes of one cell
 MOMENT = 0.002  #: seconds that a statement may take here
-STRIKES = 3  #: times that a statement may have taken longer before it is not tried again
+PAUSE = 60.0  #: seconds in which a statement that takes longer is not tried again
+MOST_LEFT = 1_000  #: statements that are known to take longer
 
 
 class Lookups:
@@ -27,7 +28,7 @@ class Lookups:
     def __init__(self, where: Location) -> None:
         """Open the file *where*, or raise sqlite3.Error."""
         self._file = open_file(where)
-        self._overran: Counter[str] = Counter()
+        self._left: dict[str, float] = {}  #: statements that take longer, and until when they are left
         # Opened on a thread, since that may take its time, and used on another.
         self._connection = sqlite3.connect(
             where.uri(),
@@ -47,7 +48,7 @@ class Lookups:
 
         Raise ConnectionLost where this connection is of no use any more.
         """
-        if self._overran[plan.sql] >= STRIKES:
+        if self._left.get(plan.sql, 0.0) > time.monotonic():
             return None
         job = Job(
             sql=f"{comment}{plan.sql}",
@@ -61,10 +62,15 @@ class Lookups:
         try:
             return job.run(self._connection)
         except Stopped:
-            self._overran[plan.sql] += 1
+            self._leave(plan.sql)
         except (SchemaChanged, sqlite3.Error):
             pass
         return None
+
+    def _leave(self, sql: str) -> None:
+        if len(self._left) >= MOST_LEFT:
+            self._left.clear()
+        self._left[sql] = time.monotonic() + PAUSE
 
     def close(self) -> None:
         """Close the connection."""
