@@ -36,7 +36,7 @@ from dbtools.tools import ToolDefinition, tool_content
 
 PAGE = 200  #: tools
 PROGRESS = 1.0  #: seconds between two reports
-UNAVAILABLE = "The database cannot be reached at the moment. Try again later."
+UNAVAILABLE = str(errors.DatabaseUnavailable())
 MALFORMED = "malformed"  #: the code of a call that is no request of the protocol
 RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
 LINKS_SINCE = "2025-06-18"

@@ -47,7 +47,7 @@ async def test_documents_say_what_a_terminal_shows(tmp_path: Path) -> None:
         await anyio.to_thread.run_sync(_migrate, path, "downgrade", "sample@-1")
         without = await _lines(ours, 2)
         await anyio.to_thread.run_sync(_migrate, path, "upgrade", "heads")
-        again = await _lines(ours, 1)
+        again = await _lines(ours, 2)
     finally:
         process.kill()
         await process.aclose()

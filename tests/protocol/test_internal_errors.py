@@ -179,6 +179,17 @@ async def test_what_the_model_can_mend_is_told(version: str, error: Exception) -
     assert read["message"] == str(error)
 
 
+async def test_why_the_database_is_away_is_told_to_nobody() -> None:
+    reason = DatabaseUnavailable("The database refused the login: user or password is wrong.")
+    server = build_server(_toolbox(Raises(reason)), always(Caller()), "")
+    async with connect(server) as client:
+        called = await client.result("tools/call", CALL)
+        read = await client.error("resources/read", READ)
+
+    assert called["content"] == [{"type": "text", "text": str(DatabaseUnavailable())}]
+    assert read["message"] == str(DatabaseUnavailable())
+
+
 async def test_server_goes_on_after_an_internal_error() -> None:
     server = build_server(_toolbox(Raises(RuntimeError(SECRET))), always(Caller()), "")
     async with connect(server) as client:
