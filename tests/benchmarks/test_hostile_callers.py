@@ -32,23 +32,29 @@ def _sending(first: bytes, more: bytes = b"", *, times: int) -> Attack:
 
     async def one(process: HttpProcess) -> None:
         reader, writer = await asyncio.open_connection(process.host, process.port)
-        with suppress(ConnectionError):
+        try:
             writer.write(first)
             while more and not reader.at_eof():
                 writer.write(more)
                 await writer.drain()
             await reader.read()
-        writer.close()
+        except ConnectionError:
+            pass  # the server has left
+        finally:
+            writer.transport.abort()
 
     return lambda process: asyncio.gather(*(one(process) for _ in range(times)))
 
 
 async def _open_sessions(process: HttpProcess) -> None:
     connection = await process.connect()
-    # Those that are too many are refused.
-    with suppress(AssertionError):
+    try:
         while True:
             await connection.shake_hands()
+    except AssertionError:
+        pass  # those that are too many are refused
+    finally:
+        await connection.close()
 
 
 async def _do_nothing(process: HttpProcess) -> None:
