@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,7 +17,7 @@ from dbtools.masks import masked_rows
 from dbtools.policy import Limits, SessionSetting
 from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape, Statement, argument
-from dbtools.telemetry import WAIT, request_comment, request_id, statement_span
+from dbtools.telemetry import NO_SPAN, WAIT, is_told, request_comment, request_id, statement_span
 
 if TYPE_CHECKING:
     from dbtools.dialects.driver import Driver, Fetched, Plan
@@ -47,6 +48,7 @@ class Execution:
     def __init__(self, database: Database, tells: Tells | None = None) -> None:
         self._database = database
         self._tells = tells
+        self._is_told = is_told()
         self._compile: Callable[[Shape], Plan] | None = None
 
     async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
@@ -55,7 +57,7 @@ class Execution:
         plan = self._plan(driver, statement.shape)
         run = Run(driver, statement, plan, values_of(plan, statement), session_of(statement), limits.timeout)
         try:
-            with statement_span(plan.sql, _named(statement.shape)) as span:
+            with self._span(plan) as span:
                 fetched = self._look_up(run) if plan.is_lookup else None
                 if fetched is None:
                     with anyio.fail_after(limits.timeout + GRACE):
@@ -166,6 +168,9 @@ class Execution:
                 versions=statement.shape.versions,
                 label=self._label(),
             )
+
+    def _span(self, plan: "Plan") -> AbstractContextManager[Span]:
+        return statement_span(plan.sql, _named(plan.shape)) if self._is_told else NO_SPAN
 
     def _label(self) -> Label:
         match self._tells:

@@ -7,6 +7,7 @@ shapes into SQL; every table that a shape names passes through their one `source
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Protocol
 
 from dbtools import errors
@@ -106,6 +107,10 @@ class Select:
 
     def __hash__(self) -> int:
         """Hash by a part of what makes it, so that it is found again quickly."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         compared = [(each.term.name, each.operator, each.parameters) for each in self.conditions]
         return hash((self.table.name, *[output.term.name for output in self.outputs], *compared))
 
@@ -250,7 +255,7 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[dict[str, 
     if operator is Operator.IS_NULL:
         wanted = _truth(_texts(comparison, argument)[0], argument)
         return {}, Condition(term=term, operator=operator, wanted=wanted)
-    decoded = [_decode(term, operator, text, where) for text, where in _places(comparison, argument)]
+    decoded = [decode(term, operator, text, where) for text, where in _places(comparison, argument)]
     operator, decoded = _alternatives(term, operator, decoded, comparison)
     bound = [decoded] if operator in (Operator.IN, Operator.NOT_IN) else decoded
     if term.type.family is Family.ANY and operator in ORDER:
@@ -296,7 +301,8 @@ def _truth(text: str, argument: str) -> bool:
     return text.lower() == "true"
 
 
-def _decode(term: Term, operator: Operator, text: str, argument: str) -> object:
+def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
+    """Return the value that *text* is to *operator*, or raise BadValue for *argument*."""
     if operator in TEXTUAL and len(text) > LONGEST_PATTERN:
         raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
     if operator in TEXTUAL and term.type.family is not Family.ARRAY:

@@ -37,18 +37,14 @@ def request_comment() -> str:
     return f"/*traceparent='00-{ids}-{context.trace_flags:02x}'*/ "
 
 
-def statement_span(sql: str, read: str) -> AbstractContextManager[Span]:
-    """Run a statement that reads a table or a query within a span; *sql* has places for values, and none."""
-    return NO_SPAN if _is_silent() else _statement_span(sql, read)
-
-
-def _is_silent() -> bool:
-    """Return whether nobody in this process listens to what is told of spans."""
-    return isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+def is_told() -> bool:
+    """Return whether somebody in this process listens to what is told of spans."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 @contextmanager
-def _statement_span(sql: str, read: str) -> Iterator[Span]:
+def statement_span(sql: str, read: str) -> Iterator[Span]:
+    """Run a statement that reads a table or a query within a span; *sql* has places for values, and none."""
     attributes = {"db.operation.name": "SELECT", "db.query.text": sql}
     # Words of the database may quote what is hidden: an error is told by its kind alone.
     with TRACER.start_as_current_span(

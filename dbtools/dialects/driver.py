@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from dbtools.catalog import Table
-from dbtools.column_types import ColumnType
+from dbtools.column_types import TEXTUAL, ColumnType, Family, Operator
 from dbtools.errors import CallError
 from dbtools.parameters import Fragment
 from dbtools.statement import Output, Select, Shape
@@ -40,6 +40,15 @@ class Plan:
     def shortest(self) -> int:
         """The characters or bytes up to which no cell is cut."""
         return min((each.cut for each in self.outputs if each.cut is not None), default=0)
+
+    @cached_property
+    def patterns(self) -> Mapping[str, Operator]:
+        """The parameters that are patterns, with their operators."""
+        return {
+            each.parameters[0]: each.operator
+            for each in self.shape.comparisons
+            if each.operator in TEXTUAL and each.term.type.family is not Family.ARRAY
+        }
 
     @cached_property
     def is_lookup(self) -> bool:

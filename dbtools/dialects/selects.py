@@ -15,7 +15,7 @@ from dbtools.dialects.driver import Plan
 from dbtools.dialects.sources import SEEN, Element, Filtering, column_named, column_of, source, unveiled
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
-from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Shape, Term
+from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Term
 
 Truth = sa.ColumnElement[bool]
 
@@ -242,7 +242,7 @@ def driver_values(
     One row more than *limit* is asked for, so that whether there are more is a fact.
     """
     bound = {"limit": limit + 1, **plan.constants, **values}
-    like = _patterns(plan.shape)
+    like = plan.patterns
 
     def write(name: str) -> object:
         value = bound[name]
@@ -253,15 +253,6 @@ def driver_values(
         return one(value, plan.types[name]) if name in plan.types else value
 
     return tuple(write(name) for name in plan.parameters)
-
-
-def _patterns(shape: Shape) -> Mapping[str, Operator]:
-    """Return the parameters of *shape* that are patterns, with their operators."""
-    return {
-        each.parameters[0]: each.operator
-        for each in shape.comparisons
-        if each.operator in TEXTUAL and each.term.type.family is not Family.ARRAY
-    }
 
 
 def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:

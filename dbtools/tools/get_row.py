@@ -26,7 +26,7 @@ from dbtools.results import (
     shown_cut,
     write,
 )
-from dbtools.statement import Comparison, Output, Select, Statement, bind_conditions
+from dbtools.statement import Comparison, Condition, Output, Select, Statement, bind_conditions, decode
 from dbtools.tools.arguments import (
     MOST_COLUMNS,
     Arguments,
@@ -181,6 +181,22 @@ class Reading:
         """What makes JSON values of the cells that are shown."""
         return tuple(encoder(place.type) for place in self.places.values())
 
+    @cached_property
+    def shape(self) -> Select | None:
+        """What is asked of the database in each call; None where that depends on what kind a value is of."""
+        if any(column.type.family is Family.ANY for column in self.keys.values()):
+            return None
+        conditions = tuple(
+            Condition(term=column, operator=Operator.EQ, parameters=(name,))
+            for name, column in zip(self.parameters, self.keys.values(), strict=True)
+        )
+        return Select(table=self.names.table, outputs=self.outputs, conditions=conditions)
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters of the values of the key."""
+        return tuple(f"c{at}_0" for at in range(len(self.keys)))
+
 
 def reading_of(
     setting: Setting, names: Names, keys: Mapping[str, Column], columns: Sequence[str] = ()
@@ -199,7 +215,13 @@ def reading_of(
 
 def bind_get(reading: Reading, texts: Sequence[str]) -> "GetCall":
     """Return the call that reads the row whose key is written as *texts*."""
-    statement = key_statement(reading.names, reading.keys, texts, reading.outputs)
+    if reading.shape is None:
+        statement = key_statement(reading.names, reading.keys, texts, reading.outputs)
+    else:
+        keys = zip(reading.keys.items(), texts, strict=True)
+        decoded = [decode(column, Operator.EQ, text, name) for (name, column), text in keys]
+        values = dict(zip(reading.parameters, decoded, strict=True))
+        statement = Statement(shape=reading.shape, values=values, limit=1)
     return GetCall(reading=reading, texts=texts, statement=statement)
 
 

@@ -4,7 +4,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -109,14 +109,22 @@ def test_lock_is_not_waited_for(shop: Shop, looked: Looked) -> None:
 def test_statement_that_takes_long_is_left_for_a_while(
     looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbtools.dialects.sqlite.lookups.MOMENT", -1.0)
-    slow = looked.row(1)
-    monkeypatch.undo()
-    left = looked.row(1)
-    now = time.monotonic()
-    monkeypatch.setattr("dbtools.dialects.sqlite.lookups.time.monotonic", lambda: now + PAUSE + 1)
+    counting = (
+        " AS t, (with recursive n (i) as (select 1 union all select i + 1 from n where i < {}) "
+        "select count(*) from n) "
+    )
+    sql = looked.plan.sql.replace(" AS t \n", counting)
+    plans = (replace(looked.plan, sql=sql.format(most)) for most in (9, 100_000))
+    quick, slow = (Looked(looked.lookups, plan) for plan in plans)
 
-    assert (slow, left, looked.row(1)) == (None, None, ONE)
+    assert [quick.row(1) for _ in range(2_000)] == [ONE] * 2_000
+    assert (slow.row(1), quick.row(1)) == (None, ONE)
+
+    monkeypatch.setattr("dbtools.dialects.sqlite.lookups.MOST_LOOKS", 10**9)
+    now = time.monotonic()
+    assert slow.row(1) is None
+    monkeypatch.setattr("dbtools.dialects.sqlite.lookups.time.monotonic", lambda: now + PAUSE + 1)
+    assert slow.row(1) == ONE
 
 
 def test_another_schema_is_left_and_another_file_is_lost(shop: Shop, looked: Looked, tmp_path: Path) -> None:

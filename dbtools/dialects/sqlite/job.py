@@ -33,7 +33,7 @@ class Job:
     def run(self, connection: sqlite3.Connection) -> Fetched:
         """Run the statement and return its rows, or raise Stopped or sqlite3.Error."""
         self.deadline = time.monotonic() + self.timeout
-        connection.set_progress_handler(self._expired, OPERATIONS)
+        connection.set_progress_handler(self.is_over, OPERATIONS)
         try:
             self._check()
             # What is read is of one moment, and so is the version of its schema.
@@ -81,10 +81,11 @@ class Job:
         return tuple(map(cut, row, self.outputs)) if _length(row) > self.shortest else tuple(row)
 
     def _check(self) -> None:
-        if self._expired():
+        if self.is_over():
             raise Stopped
 
-    def _expired(self) -> bool:
+    def is_over(self) -> bool:
+        """Return whether it has to stop, which it asks before each row and after so many OPERATIONS."""
         return self.cancelled or time.monotonic() > self.deadline
 
 

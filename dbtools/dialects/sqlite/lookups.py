@@ -3,6 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from dbtools.dialects.driver import Fetched, Plan
@@ -13,9 +14,21 @@ from dbtools.dialects.sqlite.opened import open_file
 from dbtools.errors import SchemaChanged
 
 LARGEST_VALUE = 2**20  #: bytes of one cell
-MOMENT = 0.002  #: seconds that a statement may take here
+MOST_LOOKS = 8  #: at its deadline that a statement may take here: about 30,000 operations
 PAUSE = 60.0  #: seconds in which a statement that takes longer is not tried again
 MOST_LEFT = 1_000  #: statements that are known to take longer
+
+
+@dataclass(kw_only=True)
+class Lookup(Job):
+    """A job whose time is a number of operations: how busy the machine is says nothing of the statement."""
+
+    looks: int = 0
+
+    def is_over(self) -> bool:
+        """Return whether it takes too long to be run here."""
+        self.looks += 1
+        return self.looks > MOST_LOOKS
 
 
 class Lookups:
@@ -50,13 +63,13 @@ class Lookups:
         """
         if self._left.get(plan.sql, 0.0) > time.monotonic():
             return None
-        job = Job(
+        job = Lookup(
             sql=f"{comment}{plan.sql}",
             parameters=parameters,
             outputs=plan.outputs,
             shortest=plan.shortest,
             limit=limit,
-            timeout=MOMENT,
+            timeout=0.0,
             confirm=partial(self._file.confirm, stamp=stamp),
         )
         try:
