@@ -55,7 +55,14 @@ class Execution:
         """Return the rows of *statement*, or raise a CallError; nothing runs on when this returns."""
         driver = await self._database.driver()
         plan = self._plan(driver, statement.shape)
-        run = Run(driver, statement, plan, values_of(plan, statement), session_of(statement), limits.timeout)
+        run = Run(
+            driver=driver,
+            statement=statement,
+            plan=plan,
+            values=values_of(plan, statement),
+            session=session_of(statement),
+            timeout=limits.timeout,
+        )
         try:
             with self._span(plan) as span:
                 fetched = self._look_up(run) if plan.is_lookup else None
@@ -99,13 +106,13 @@ class Execution:
         if driver.confirms and not await self.is_current(stamp):
             raise errors.SchemaChanged
 
-    def _look_up(self, run: "Run") -> "Fetched | None":
+    def _look_up(self, run: Run) -> "Fetched | None":
         """Return the row that is read by its key, where the database is so near that it is there at once."""
         limit, stamp = run.statement.limit, run.statement.stamp
         parameters = run.driver.bound(run.plan, run.values, limit)
         return self._database.look_up(run.plan, parameters, limit=limit, stamp=stamp, label=self._label())
 
-    async def _attempt(self, run: "Run", span: Span) -> "Fetched":
+    async def _attempt(self, run: Run, span: Span) -> "Fetched":
         """Run a statement, and once more where the connection or what was prepared was out of date."""
         driver, statement = run.driver, run.statement
         try:
@@ -123,7 +130,7 @@ class Execution:
         except driver.errors as exc:
             raise self._translated(driver, exc, statement) from exc
 
-    async def _fetch_again(self, run: "Run", span: Span) -> "Fetched":
+    async def _fetch_again(self, run: Run, span: Span) -> "Fetched":
         """Run a statement, and again where the database has stopped it in favour of a migration."""
         for _ in range(VICTIMS):
             try:
@@ -150,7 +157,7 @@ class Execution:
         parts += [BAD_CLAIM] if claimed else []
         return errors.BadValue(translated.message, hint=" ".join(parts))
 
-    async def _fetch(self, run: "Run", span: Span) -> "Fetched":
+    async def _fetch(self, run: Run, span: Span) -> "Fetched":
         statement = run.statement
         began = time.monotonic()
         async with self._database.connection() as connection:

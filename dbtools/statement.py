@@ -111,8 +111,10 @@ class Select:
 
     @cached_property
     def _hash(self) -> int:
-        compared = [(each.term.name, each.operator, each.parameters) for each in self.conditions]
-        return hash((self.table.name, *[output.term.name for output in self.outputs], *compared))
+        compared = [(each.term.name, each.operator, each.parameters) for each in self.comparisons]
+        ordered = [(each.term.name, each.direction) for each in self.order]
+        named = [each.term.name for each in self.outputs] + [each.name for each in self.groups]
+        return hash((self.table.name, self.match, self.skip, len(self.after), *named, *compared, *ordered))
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -148,11 +150,11 @@ class Select:
 
     @property
     def is_lookup(self) -> bool:
-        """Whether it reads one row by its key, and what paths lead to from there."""
+        """Whether it reads one row by its key and asks for nothing else, which any cell might make long."""
         key = self.table.key_columns()
-        compared = {each.term for each in self.conditions if each.operator is Operator.EQ}
-        simple = self.match is Match.ALL and not self.groups and not self.computes
-        return simple and bool(key) and compared.issuperset(key)
+        compared = [each.term for each in self.conditions if each.operator is Operator.EQ]
+        only = len(compared) == len(self.conditions) == len(key) and set(compared) == set(key)
+        return only and bool(key) and self.match is Match.ALL and not self.groups and not self.computes
 
     @property
     def comparisons(self) -> tuple[Condition, ...]:

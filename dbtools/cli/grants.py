@@ -29,7 +29,7 @@ def grants(target: str | None, roles: tuple[str, ...], login: str | None, url: s
     Nothing is changed: run the script yourself, as somebody who may create logins.
     """
     with complaints():
-        names = roles or (os.environ.get("DBTOOLS_ROLE") or DEFAULT_ROLE,)
+        names = tuple(dict.fromkeys(roles)) or (os.environ.get("DBTOOLS_ROLE") or DEFAULT_ROLE,)
         settings = settings_for(target, *names)
         if url is not None:
             settings = settings.at(url)

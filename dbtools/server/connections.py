@@ -34,6 +34,8 @@ class BoundedProtocol(HttpToolsProtocol):
     waiting: ClassVar["dict[BoundedProtocol, None]"] = {}  #: for a request, those first that wait longest
     _deadline: Any = None
     _unread: Any = None
+    _fields = 0
+    _in_head = False
     _overhead = 0  #: bytes since the last that belongs to a body
 
     def connection_made(self, transport: Any) -> None:
@@ -62,20 +64,26 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin to wait for the rest of a head."""
         super().on_message_begin()
+        self._in_head, self._fields = True, 0
         if not self._is_answering():
             self._wait(HEAD_IN)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field of the head; those after the body (trailers) are dropped (RFC 9110, 6.5.1).
+
+        httptools leaves the blanks after a value, which do not belong to it (RFC 9110, 5.5).
+        """
+        self._fields += 1
+        if self._fields > MOST_FIELDS:
+            raise _TooLarge
+        if self._in_head:
+            super().on_header(name, value.strip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """Wait no longer: there is a request to answer."""
-        self._overhead = 0
+        self._in_head, self._overhead = False, 0
         self._rest()
-        if len(self.headers) > MOST_FIELDS:
-            raise _TooLarge
-        # httptools leaves the blanks after a value, which do not belong to it (RFC 9110, 5.5).
-        self.headers[:] = [(name, value.strip(b" \t")) for name, value in self.headers]
         super().on_headers_complete()
-        # Fields after the body (trailers) are dropped (RFC 9110, 6.5.1).
-        self.headers = []
 
     def on_chunk_header(self) -> None:
         """Count from here: a piece of a body begins, or what comes after its last one."""
@@ -102,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, unless another answer is under way."""
-        if len(self.headers) > MOST_FIELDS or self._is_answering():
+        if self._fields > MOST_FIELDS or self._is_answering():
             self._refuse()
         else:
             super().send_400_response(msg)

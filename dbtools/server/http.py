@@ -210,7 +210,7 @@ def _shared(app: ASGIApp, origins: tuple[str, ...], *, local: bool) -> ASGIApp:
         allow_origin_regex=LOOPBACK_ORIGIN if local else None,
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["Mcp-Session-Id", "WWW-Authenticate"],
+        expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
     )
 
 

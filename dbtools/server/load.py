@@ -108,9 +108,10 @@ class Load:
         try:
             await self._app(scope, receive, send_in_pieces)
         except asyncio.CancelledError:
-            if begun or not self._stopped or task.uncancel():
+            if not self._stopped or task.uncancel():
                 raise
-            await self._refuse(scope, receive, send)
+            if not begun:
+                await self._refuse(scope, receive, send)
         finally:
             self._running.discard(task)
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,11 +11,14 @@ import pytest
 
 from dbtools.catalog import Catalog
 from dbtools.column_types import Operator
-from dbtools.dialects.driver import Fetched, Plan
+from dbtools.dialects import url_of_file
+from dbtools.dialects.driver import Plan
 from dbtools.dialects.sqlite.driver import DRIVER
-from dbtools.dialects.sqlite.location import location_of
+from dbtools.dialects.sqlite.location import Location, location_of
 from dbtools.dialects.sqlite.lookups import LARGEST_VALUE, PAUSE, Lookups
 from dbtools.dialects.sqlite.opened import ConnectionLost
+from dbtools.dialects.sqlite.pooled import PAUSE as PAUSE_OF_POOL, SqlitePool
+from dbtools.dialects.sqlite.stamps import identity_of, stamp_of
 from dbtools.statement import Condition, Output, Select
 from tests.database.conftest import Serve
 from tests.database.shop import Shop, rows_of
@@ -41,20 +44,22 @@ class Looked:
 
     lookups: Lookups
     plan: Plan
+    stamp: str
 
-    def row(self, id: int, stamp: str = "") -> list[object] | None:
+    def row(self, id: object) -> list[object] | None:
         """Return the row *id*, None where it has to be read with time."""
-        found = self.fetch(id, stamp)
-        return None if found is None else list(found.rows[0])
-
-    def fetch(self, id: int, stamp: str = "") -> Fetched | None:
-        """Return what is found of the row *id*."""
         values = DRIVER.bound(self.plan, {"id": id}, 1)
-        return self.lookups.fetch(self.plan, values, limit=1, stamp=stamp, comment="")
+        found = self.lookups.fetch(self.plan, values, limit=1, stamp=self.stamp, comment="/*abc*/ ")
+        return None if found is None else list(found.rows[0])
 
 
 def _catalog(shop: Shop) -> Catalog:
     return shop.portal.call(shop.toolbox.snapshot).catalog
+
+
+def _stamp(where: Location) -> str:
+    with closing(sqlite3.connect(where.path)) as connection:
+        return stamp_of(connection, identity_of(where))
 
 
 @contextmanager
@@ -64,7 +69,7 @@ def _looked(shop: Shop, url: str) -> Iterator[Looked]:
     outputs = tuple(Output(term=column, cut=100) for column in item.columns)
     plan = DRIVER.compile(Select(table=item, outputs=outputs, conditions=(condition,)))
     with closing(Lookups(location_of(url))) as lookups:
-        yield Looked(lookups, plan)
+        yield Looked(lookups, plan, _stamp(location_of(url)))
 
 
 @pytest.fixture
@@ -84,9 +89,8 @@ def test_rows_are_as_they_are_by_way_of_a_thread(shop: Shop, looked: Looked) -> 
 def test_comment_reaches_the_database(looked: Looked) -> None:
     seen: list[str] = []
     looked.lookups._connection.set_trace_callback(seen.append)
-    values = DRIVER.bound(looked.plan, {"id": 1}, 1)
 
-    looked.lookups.fetch(looked.plan, values, limit=1, stamp="", comment="/*abc*/ ")
+    looked.row(1)
 
     assert [each.lower()[:14] for each in seen if "item" in each] == ["/*abc*/ select"]
 
@@ -115,7 +119,7 @@ def test_statement_that_takes_long_is_left_for_a_while(
     )
     sql = looked.plan.sql.replace(" AS t \n", counting)
     plans = (replace(looked.plan, sql=sql.format(most)) for most in (9, 100_000))
-    quick, slow = (Looked(looked.lookups, plan) for plan in plans)
+    quick, slow = (replace(looked, plan=plan) for plan in plans)
 
     assert [quick.row(1) for _ in range(2_000)] == [ONE] * 2_000
     assert (slow.row(1), quick.row(1)) == (None, ONE)
@@ -128,16 +132,85 @@ def test_statement_that_takes_long_is_left_for_a_while(
 
 
 def test_another_schema_is_left_and_another_file_is_lost(shop: Shop, looked: Looked, tmp_path: Path) -> None:
-    stamp = _catalog(shop).stamp
-    copy, url = tmp_path / "copy.db", f"sqlite:///{tmp_path / 'served.db'}"
-    served = location_of(url).path
-    shop.bare.execute("vacuum into ?", str(served))
-    shop.bare.execute("vacuum into ?", str(copy))
+    copies = [tmp_path / "served.db", tmp_path / "copy.db"]
+    for copy in copies:
+        shop.bare.execute("vacuum into ?", str(copy))
+    url = url_of_file(copies[0])
 
-    assert looked.row(1, stamp) == ONE
-    assert looked.row(1, f"{stamp.partition(' ')[0]}9 x") is None
+    assert replace(looked, stamp=f"{looked.stamp}0").row(1) is None
     with _looked(shop, url) as other:
         assert other.row(1) == ONE
-        copy.rename(served)
+        copies[1].rename(copies[0])
         with pytest.raises(ConnectionLost):
-            other.fetch(1, stamp)
+            other.row(1)
+
+
+def test_file_that_has_been_written_is_looked_at_with_time_first(shop: Shop, looked: Looked) -> None:
+    shop.bare.execute("update item set body = 'longer' where id = 1")
+    written = looked.row(1)
+    again = looked.row(1)
+    looked.lookups.look()
+    seen = looked.row(1)
+    shop.bare.execute("update item set body = 'short' where id = 1")
+
+    assert (written, again, seen) == (None, None, [1, "one", "longer"])
+
+
+def test_value_that_cannot_be_bound_is_left(looked: Looked) -> None:
+    assert looked.row("\ud800") is None
+    assert looked.row(1) == ONE
+
+
+def test_lookups_are_there_again_after_a_lock_a_write_and_a_reopening(serve: Serve) -> None:
+    with serve("sqlite", DDL) as shop:
+        pool = shop.portal.call(_pool, shop)
+
+        def told() -> tuple[str, bool]:
+            row = shop.call("get_item", {"id": 1}).structured["row"]
+            assert isinstance(row, dict)
+            return row["body"], pool._lookups is not None and pool._lookups.is_current
+
+        begun = told()
+        shop.bare.execute("update item set body = 'longer' where id = 1")
+        written = [told(), told()]
+        shop.portal.call(shop.database.reopen)
+        reopened = pool._lookups
+        again = told()
+
+    assert begun == ("short", True)
+    assert written == [("longer", True)] * 2
+    assert (reopened, again) == (None, ("longer", True))
+    assert pool._lookups is None
+
+
+async def _pool(shop: Shop) -> SqlitePool:
+    await shop.database.driver()
+    pool = shop.database._pool
+    assert isinstance(pool, SqlitePool)
+    return pool
+
+
+async def test_lookups_that_cannot_be_opened_are_tried_again(
+    sqlite_database: Callable[[str], Path],
+) -> None:
+    path = sqlite_database(DDL)
+    pool = DRIVER.open_pool(url_of_file(path))
+    assert isinstance(pool, SqlitePool)
+    async with pool.connection():
+        pool._end_lookups()
+
+    async def is_there() -> bool:
+        async with pool.connection():
+            return pool._lookups is not None
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("begin exclusive")
+        locked = await is_there()
+        writer.execute("rollback")
+    at_once = await is_there()
+    pool._again -= PAUSE_OF_POOL
+    later = await is_there()
+    await pool.close()
+
+    assert (locked, at_once, later) == (False, False, True)
+    assert pool._lookups is None

@@ -113,7 +113,8 @@ async def _is_refused(shop: Shop, sql: str) -> bool:
                 connection, plan, {}, limit=1, timeout=5, session={}, stamp="", versions=(), label=label
             )
         except driver.errors:
-            return shop.database.look_up(plan, (), limit=1, stamp="", label=label) is None
+            stamp = (await shop.toolbox.snapshot()).catalog.stamp
+            return shop.database.look_up(plan, (), limit=1, stamp=stamp, label=label) is None
     return False
 
 
@@ -123,7 +124,8 @@ def test_rows_are_looked_up_where_the_database_is_near(shop: Shop) -> None:
     plan = Plan(shape=shape, sql=sql, parameters=(), types={}, lists=frozenset(), constants={}, claims={})
     shop.rows("t")
 
-    found = shop.portal.call(lambda: shop.database.look_up(plan, (1, 1), limit=1, stamp="", label=Label()))
+    stamp = shop.portal.call(shop.toolbox.snapshot).catalog.stamp
+    found = shop.portal.call(lambda: shop.database.look_up(plan, (1, 1), limit=1, stamp=stamp, label=Label()))
 
     assert (found is not None) is (shop.dialect == "sqlite")
 

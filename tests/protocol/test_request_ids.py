@@ -13,7 +13,7 @@ import pytest
 from dbtools import errors
 from dbtools.config import Settings, open_served
 from dbtools.config.files import load
-from dbtools.dialects.sqlite.driver import on_thread
+from dbtools.dialects.sqlite.threads import on_thread
 from dbtools.policy import Caller
 from dbtools.server.calls import Calls, Request
 from dbtools.server.quotas import Quotas

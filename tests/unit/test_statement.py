@@ -151,7 +151,9 @@ PLACE = ("order_id", Operator.EQ), ("product_id", Operator.EQ)
     ("of", "asked", "more", "is_lookup"),
     [
         pytest.param(PRODUCT, [("id", Operator.EQ)], {}, True, id="by its key"),
-        pytest.param(PRODUCT, [("id", Operator.EQ), ("name", Operator.EQ)], {}, True, id="and more"),
+        pytest.param(PRODUCT, [("id", Operator.EQ), ("name", Operator.EQ)], {}, False, id="and more"),
+        pytest.param(PRODUCT, [("id", Operator.EQ), ("id", Operator.EQ)], {}, False, id="twice"),
+        pytest.param(PRODUCT, [("id", Operator.EQ), ("name", Operator.CONTAINS)], {}, False, id="a search"),
         pytest.param(ORDER_LINE, PLACE, {}, True, id="composite"),
         pytest.param(ORDER_LINE, PLACE[:1], {}, False, id="by a part of its key"),
         pytest.param(PRODUCT, [("id", Operator.GT)], {}, False, id="greater"),

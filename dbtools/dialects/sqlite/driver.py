@@ -15,7 +15,6 @@ import sqlalchemy as sa
 from dbtools.catalog import Table
 from dbtools.dialects.driver import Fetched, Label, Plan
 from dbtools.dialects.identifiers import identifier
-from dbtools.dialects.pool import EnginePool
 from dbtools.dialects.queries import compile_query
 from dbtools.dialects.selects import compile_select, driver_values
 from dbtools.dialects.sqlite.giant import GiantJob, filtering_plan, giant_plan
@@ -24,9 +23,10 @@ from dbtools.dialects.sqlite.guard import secure
 from dbtools.dialects.sqlite.inspection import LIST_FORMS
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
-from dbtools.dialects.sqlite.lookups import Lookups
 from dbtools.dialects.sqlite.opened import ConnectionLost, Opened, open_file
+from dbtools.dialects.sqlite.pooled import SqlitePool
 from dbtools.dialects.sqlite.syntax import lexis
+from dbtools.dialects.sqlite.threads import on_thread
 from dbtools.errors import (
     Busy,
     CallError,
@@ -56,10 +56,10 @@ class SqliteDriver:
 
     errors = (Stopped, sqlite3.Error, ConnectionLost)
 
-    def open_pool(self, url: str) -> "SqlitePool":
+    def open_pool(self, url: str) -> SqlitePool:
         """Return a pool whose connections are guarded before anything runs on them."""
         where = location_of(url)
-        return SqlitePool(where)
+        return SqlitePool(where, lambda: _connect(where), size=CONNECTIONS, is_usable=_is_usable)
 
     def open_engine(self, url: str) -> sa.Engine:
         """Return an engine that may change the database file at *url*, or make it."""
@@ -168,57 +168,6 @@ def _ways(plan: Plan) -> Iterator[tuple[Plan, Callable[..., Job]]]:
         yield giant, partial(GiantJob, table=shape.table)
 
 
-class SqlitePool(EnginePool):
-    """The pool, and beside it a connection for lookups, from when the first of the pool is open."""
-
-    def __init__(self, where: Location) -> None:
-        self._where = where
-        self._lookups: Lookups | None = None
-        super().__init__("sqlite+aiosqlite://", self._connect, size=CONNECTIONS, is_usable=_is_usable)
-
-    def look_up(
-        self, plan: Plan, parameters: Sequence[object], *, limit: int, stamp: str, label: Label
-    ) -> Fetched | None:
-        """Return what *plan* reads, None where that may take its time."""
-        if self._lookups is None:
-            return None
-        try:
-            return self._lookups.fetch(plan, parameters, limit=limit, stamp=stamp, comment=label.comment)
-        except ConnectionLost:
-            self._end_lookups()
-            return None
-
-    async def reopen(self) -> None:
-        """Close the connections that nobody uses, also that for lookups."""
-        self._end_lookups()
-        await super().reopen()
-
-    async def close(self) -> None:
-        """Close every connection."""
-        self._end_lookups()
-        await super().close()
-
-    def _end_lookups(self) -> None:
-        lookups, self._lookups = self._lookups, None
-        if lookups is not None:
-            lookups.close()
-
-    async def _connect(self) -> aiosqlite.Connection:
-        opened = await _connect(self._where)
-        if self._lookups is None:
-            await self._open_lookups(opened)
-        return opened
-
-    async def _open_lookups(self, connection: aiosqlite.Connection) -> None:
-        try:
-            lookups = await on_thread(connection, lambda _: Lookups(self._where))
-        except sqlite3.Error:
-            # Locked, it may be: the next connection tries again; statements run with time till then.
-            return
-        self._end_lookups()
-        self._lookups = lookups
-
-
 async def _connect(where: Location) -> aiosqlite.Connection:
     file = open_file(where)
     connection = aiosqlite.connect(where.uri(), uri=True, isolation_level=None, cached_statements=256)
@@ -231,19 +180,6 @@ async def _connect(where: Location) -> aiosqlite.Connection:
         raise unavailable(where, exc) from exc
     FILES[opened] = file
     return opened
-
-
-async def on_thread(connection: aiosqlite.Connection, function: Callable[[sqlite3.Connection], T]) -> T:
-    """Run *function* on the thread of *connection*, in one hop.
-
-    aiosqlite 0.22 has no public way to run several steps in one hop; a public `run` would let us drop this.
-    """
-    try:
-        work = partial(function, connection._conn)
-        result: T = await connection._execute(work)  # type: ignore[no-untyped-call]
-    except ValueError as exc:
-        raise ConnectionLost from exc
-    return result
 
 
 async def _run(connection: aiosqlite.Connection, job: Job) -> Fetched:
