@@ -7,7 +7,7 @@ import base64
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from itertools import count
 from typing import Any
 
@@ -31,12 +31,14 @@ from dbtools.server.notices import MOST_STREAMS, Notices
 from dbtools.server.quotas import Quotas
 from dbtools.server.requests import ID
 from dbtools.server.running import Running
+from dbtools.server.sessions import USE
 from dbtools.toolbox import Toolbox
 from dbtools.tools import ToolDefinition, tool_content
 
 PAGE = 200  #: tools
 PROGRESS = 1.0  #: seconds between two reports
 UNAVAILABLE = str(errors.DatabaseUnavailable())
+NOT_HELD: AbstractContextManager[None] = nullcontext()
 MALFORMED = "malformed"  #: the code of a call that is no request of the protocol
 RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
 LINKS_SINCE = "2025-06-18"
@@ -111,7 +113,7 @@ def build_server(
     calls = calls or Calls(toolbox, Quotas(), None)
     protocol = Protocol(toolbox, identify, calls, listed or anyio.Event())
     page = types.PaginatedRequestParams
-    server.middleware.append(protocol.note_malformed)
+    server.middleware.append(protocol.take_request)
     server.add_request_handler("tools/list", page, protocol.list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, protocol.call_tool)
     server.add_request_handler("resources/list", page, protocol.list_resources)
@@ -160,10 +162,14 @@ class Protocol:
         self._has_listed = listed
         self._listed: tuple[tuple[ToolDefinition, ...], list[Content]] = ((), [])
 
-    async def note_malformed(self, ctx: Context, call_next: CallNext) -> Any:
-        """Write down a call that the SDK refuses because it has no name, or arguments that are no object."""
+    async def take_request(self, ctx: Context, call_next: CallNext) -> Any:
+        """Hold the id of a request while it is answered.
+
+        Write down a call that the SDK refuses because it has no name, or arguments that are no object.
+        """
         try:
-            return await call_next(ctx)
+            with _held(ctx):
+                return await call_next(ctx)
         except ValidationError:
             params = ctx.params or {}
             if ctx.method == "tools/call":
@@ -354,6 +360,14 @@ def _safe(what: str) -> Iterator[None]:
 def _id_of(context: Context) -> dict[str, str]:
     """Return the id of the request of HTTP, where it is one."""
     return {"id": context.request.scope[ID]} if context.request is not None else {}
+
+
+def _held(context: Context) -> AbstractContextManager[None]:
+    """Return what holds the id of a request while it is answered, whether its client waits or not."""
+    use: Callable[[], AbstractContextManager[None]] | None = None
+    if context.request is not None:
+        use = context.request.scope.get(USE)
+    return NOT_HELD if use is None else use()
 
 
 def _wants_progress(context: Context) -> bool:

@@ -1,6 +1,7 @@
 """Callers who take what they can: others have room and answers all the same, and the server ends in time."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -233,6 +234,29 @@ async def test_call_that_takes_too_long_at_the_end_is_told_to_come_again(url: st
     assert status == 0
     assert {(each.status_code, each.headers["retry-after"]) for each in answers} == {(503, "1")}
     assert '"outcome":"cancelled"' in log.read_text()
+    assert "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.parametrize("way", ["progress", "session", "stateless"])
+async def test_stream_that_takes_too_long_at_the_end_is_no_error(way: str, url: str, tmp_path: Path) -> None:
+    path = _configured(url, tmp_path, '[limits]\ntimeout = "60s"\n')
+    params: dict[str, Any] = {"name": "list_slow", "arguments": {}}
+    message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
+    options = ("--stateless",) if way == "stateless" else ()
+    async with http_server(path, tmp_path, *options) as server, server.client() as client:
+        asked = posted(message, await open_session(client) if way == "session" else {})
+        if way == "progress":
+            asked = modern("tools/call", params)
+            told = json.loads(asked["content"])
+            told["params"]["_meta"]["progressToken"] = "p"
+            asked["content"] = json.dumps(told).encode()
+        async with client.stream("POST", **asked) as stream:
+            begun = stream.status_code
+            status = await server.end(signal.SIGTERM)
+            with suppress(httpx2.TransportError):
+                await stream.aread()
+
+    assert (begun, status) == (200, 0)
     assert "Traceback" not in server.log.read_text()
 
 

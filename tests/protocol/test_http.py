@@ -300,6 +300,36 @@ async def test_id_of_a_request_that_runs_is_taken_in_its_session(id: object, ser
     assert (another.status_code, elsewhere.status_code, stream.status_code) == (200, 200, 400)
 
 
+async def test_id_is_taken_as_the_sdk_reads_it(server: HttpServer) -> None:
+    written = b'{"jsonrpc": "2.0", "id": 7, "x": NaN, "method": "%s", "params": {"name": "list_slow"}}'
+    async with server.client() as client:
+        session = posted({}, await open_session(client))
+        async with client.stream("POST", **{**session, "content": written % b"tools/call"}):
+            same = await client.post(**{**session, "content": written % b"ping"})
+
+    assert same.status_code == 400
+
+
+async def test_id_of_a_request_whose_client_has_left_is_taken_until_it_ends(
+    changing: Changing, server: HttpServer
+) -> None:
+    call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "list_slow"}}
+    async with server.client() as client:
+        session = await open_session(client)
+        async with client.stream("POST", **posted(call, session)) as stream:
+            assert stream.status_code == 200
+        taken = await client.post(**posted({**call, "method": "ping"}, session))
+        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+        await client.post(**posted(told, session))
+        with anyio.fail_after(PATIENCE):
+            while (
+                free := await client.post(**posted({**call, "method": "ping"}, session))
+            ).status_code == 400:
+                pass
+
+    assert (taken.status_code, free.status_code) == (400, 200)
+
+
 async def test_each_answer_names_its_request(shared: HttpServer) -> None:
     async with shared.client() as client:
         given = await client.post(**posted({}, {"X-Request-Id": "proxy-1"}))
