@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Whose view of the database; again for each role that the login serves.  [default: default]",
 )
-@click.option("--login", metavar="NAME", help="The name of the login.  [default: dbtools_ROLE, or dbtools]")
+@click.option("--login", metavar="NAME", help="The name of the login.  [default: dbtools_ROLE]")
 @click.option("--url", help="The database by a login that sees all of it, where that of TARGET does not.")
 def grants(target: str | None, roles: tuple[str, ...], login: str | None, url: str | None) -> None:
     """Print the SQL that makes a login which can read what roles read of TARGET, and nothing else.
@@ -33,8 +33,7 @@ def grants(target: str | None, roles: tuple[str, ...], login: str | None, url: s
         settings = settings_for(target, *names)
         if url is not None:
             settings = settings.at(url)
-        usual = "dbtools" if len(names) > 1 else f"dbtools_{names[0]}"
-        name = usual if login is None else login
+        name = f"dbtools_{'_'.join(names)}" if login is None else login
         click.echo(
             with_toolbox(settings, lambda _, database: _script(settings, database, names, name)), nl=False
         )

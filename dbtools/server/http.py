@@ -137,7 +137,9 @@ class HttpApp:
         paths = Paths(protocol, identity)
         shared = _shared(paths, server.allowed_origins, local=local)
         hosts = Hosts(paths, shared, server.allowed_hosts, server.allowed_origins, local=local)
-        self._app = Probed(Requests(hosts), Health(run.served))
+        requests = Requests(hosts)
+        run.group.start_soon(requests.run)
+        self._app = Probed(requests, Health(run.served))
         return load
 
 

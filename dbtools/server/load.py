@@ -14,6 +14,7 @@ from dbtools.server.identity import CALLER, STILL
 
 SHARE = 4  #: of all places a known caller takes no more than the fourth part
 PIECE = 65_536  #: bytes of an answer that wait for the client to take them
+START = "http.response.start"
 LOOK = 5.0  #: seconds between two looks whether whoever listens still may
 
 
@@ -89,12 +90,12 @@ class Load:
         await error(503, message, RETRY)(scope, receive, send)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        begun, is_open = False, False
 
         async def send_in_pieces(message: Message) -> None:
             """Send *message*; the last of it only when the client takes it, so that its place is held."""
-            nonlocal begun
-            begun = True
+            nonlocal begun, is_open
+            begun, is_open = True, message.get("more_body", message["type"] == START)
             body = message.get("body", b"")
             last = max(0, len(body) - 1) // PIECE * PIECE
             for start in range(0, last, PIECE):
@@ -114,6 +115,9 @@ class Load:
                 await self._refuse(scope, receive, send)
         finally:
             self._running.discard(task)
+        if is_open:
+            # A stream that ends with the server, or with what its client may do, is none that broke off.
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _until_end(self, scope: Scope, receive: Receive) -> Receive:
         """Return *receive*, which tells of a client that leaves where the server ends or it may not stay."""

@@ -470,17 +470,20 @@ async def test_server_ends_with_streams_open_and_answers_what_it_has_begun(
         accept = {"Accept": "text/event-stream"}
         async with (
             client.stream("POST", **listening) as stream,
-            client.stream("GET", "/mcp", headers={**session, **accept}),
+            client.stream("GET", "/mcp", headers={**session, **accept}) as other,
         ):
             lines = aiter(stream.aiter_lines())
             await _event(lines)
             ended = await server.end(number)
             last = await _event(lines)
+            # Raises where it is not whole.
+            rest = await other.aread()
         idle.close()
 
     assert ended == status
     assert last["id"] == "w"
     assert last["result"]["resultType"] == "complete"
+    assert events(rest.decode()) == []
 
 
 @pytest.mark.parametrize(

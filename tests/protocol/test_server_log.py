@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from dbtools.server.logs import JsonFormatter, StderrHandler
-from dbtools.server.requests import Requests
+from dbtools.server.requests import MOST_REASONS, REASON, Requests
 from dbtools.telemetry import REQUEST
 from tests.protocol.http_server import call, http_server
 
@@ -74,27 +75,51 @@ def test_nobody_who_reads_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
             gone.close()
 
 
-async def test_refusals_are_told_at_once_and_then_together(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("minute", [0.0, 60.0])
+async def test_first_refusals_of_a_kind_are_told_at_once_and_the_others_together(
+    minute: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    now = 1_000.0
-    monkeypatch.setattr("dbtools.server.requests.time.monotonic", lambda: now)
+    monkeypatch.setattr("dbtools.server.requests.MINUTE", minute)
     caplog.set_level("WARNING")
-    statuses = iter((401, 401, 421, 200, 404, 401))
+    answers = [(401, "no token"), (401, "no token"), (421, ""), (200, ""), (404, ""), (401, "no token")]
+    answers += [(401, "expired"), (421, "")]
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": next(statuses), "headers": []})
+        status, scope[REASON] = answers[scope["at"]]
+        await send({"type": "http.response.start", "status": status, "headers": []})
+
+    async def nothing(*_: object) -> Any:
+        return None
+
+    def told() -> list[str]:
+        return [record.getMessage().partition(": ")[2] for record in caplog.records]
+
+    requests = Requests(answer)
+    async with anyio.create_task_group() as group:
+        for at in range(len(answers)):
+            await requests({"type": "http", "headers": [], "at": at}, nothing, nothing)
+        first = told()
+        group.start_soon(requests.run)
+        with anyio.fail_after(5):
+            await anyio.wait_all_tasks_blocked()
+            while not minute and len(told()) == len(first):
+                await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+
+    assert first == ["1 with 401 (no token).", "1 with 421.", "1 with 401 (expired)."]
+    assert told()[3:] == ["2 with 401 (no token), 1 with 421."]
+
+
+async def test_kinds_of_refusals_are_no_more_than_so_many(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[REASON] = f"reason {scope['at']}"
+        await send({"type": "http.response.start", "status": 403, "headers": []})
 
     async def nothing(*_: object) -> Any:
         return None
 
     requests = Requests(answer)
-    for _ in range(5):
-        await requests({"type": "http", "headers": []}, nothing, nothing)
-    now += 61
-    await requests({"type": "http", "headers": []}, nothing, nothing)
+    for at in range(10 * MOST_REASONS):
+        await requests({"type": "http", "headers": [], "at": at}, nothing, nothing)
 
-    assert [record.getMessage() for record in caplog.records] == [
-        "Requests have been refused: 1 with 401.",
-        "Requests have been refused: 2 with 401, 1 with 421.",
-    ]
+    assert len(caplog.records) == MOST_REASONS + 1

@@ -142,7 +142,7 @@ class Script:
         if self.is_known:
             return [*_comment("Names in row filters are looked up by the login."), *usage]
         return [
-            *_comment("What the role reads: columns that it sees or hashes, and what its row filters read."),
+            *_comment("What is read: columns that are seen or hashed, and what row filters read."),
             *usage,
             *map(self._grant, self.needs.grants),
         ]
