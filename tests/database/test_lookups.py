@@ -26,7 +26,7 @@ from tests.database.shop import Shop, rows_of
 DDL = """
 create table item (id integer primary key, name text, body text);
 insert into item values (1, 'one', 'short'), (2, 'two', cast(x'ff41' as text));
-insert into item values (3, 'three', zeroblob(2000000));
+insert into item values (3, 'three', zeroblob(2000000)), (4, 'four', zeroblob(101));
 """
 ONE = [1, "one", "short"]
 
@@ -83,7 +83,6 @@ def test_rows_are_as_they_are_by_way_of_a_thread(shop: Shop, looked: Looked) -> 
     listed = rows_of(shop.call("list_item", {"where": [{"column": "id", "value": "1"}]}).structured)
 
     assert looked.row(1) == listed[0] == ONE
-    assert looked.row(2) == [2, "two", "\udcffA"]
 
 
 def test_comment_reaches_the_database(looked: Looked) -> None:
@@ -97,7 +96,7 @@ def test_comment_reaches_the_database(looked: Looked) -> None:
 
 def test_what_would_take_time_is_left(looked: Looked) -> None:
     assert LARGEST_VALUE < 2_000_000
-    assert looked.row(3) is None
+    assert [looked.row(id) for id in (2, 3, 4)] == [None] * 3
     assert looked.row(1) == ONE
 
 

@@ -33,7 +33,7 @@ class Job:
     def run(self, connection: sqlite3.Connection) -> Fetched:
         """Run the statement and return its rows, or raise Stopped or sqlite3.Error."""
         self.deadline = time.monotonic() + self.timeout
-        connection.set_progress_handler(self.is_over, OPERATIONS)
+        connection.set_progress_handler(self._expired, OPERATIONS)
         try:
             self._check()
             # What is read is of one moment, and so is the version of its schema.
@@ -70,7 +70,7 @@ class Job:
                 if len(rows) == self.limit or room < 0:
                     return Fetched(rows=tuple(rows), more=True)
                 cells = self._row(cursor, row)
-                room -= _length(cells)
+                room -= length(cells)
                 rows.append(cells)
         finally:
             cursor.close()
@@ -78,14 +78,13 @@ class Job:
 
     def _row(self, cursor: sqlite3.Cursor, row: Sequence[object]) -> tuple[object, ...]:
         # Few rows hold so much that a cell of theirs may have to be cut.
-        return tuple(map(cut, row, self.outputs)) if _length(row) > self.shortest else tuple(row)
+        return tuple(map(cut, row, self.outputs)) if length(row) > self.shortest else tuple(row)
 
     def _check(self) -> None:
-        if self.is_over():
+        if self._expired():
             raise Stopped
 
-    def is_over(self) -> bool:
-        """Return whether it has to stop, which it asks before each row and after so many OPERATIONS."""
+    def _expired(self) -> bool:
         return self.cancelled or time.monotonic() > self.deadline
 
 
@@ -93,7 +92,7 @@ def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
-def _length(row: Sequence[object]) -> int:
+def length(row: Sequence[object]) -> int:
     """Return how many characters and bytes *row* holds."""
     return sum([len(cell) for cell in row if isinstance(cell, str | bytes)])
 

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote
 
@@ -17,6 +18,11 @@ class Location:
 
     path: Path
     immutable: bool = False
+
+    @cached_property
+    def name(self) -> str:
+        """The path as a text, since each call asks the system for the file."""
+        return str(self.path)
 
     def uri(self) -> str:
         """Return the URI that opens the file for reading only (sqlite.org/uri.html)."""

@@ -3,33 +3,20 @@
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 
 from dbtools.dialects.driver import Fetched, Plan
 from dbtools.dialects.sqlite.guard import secure
-from dbtools.dialects.sqlite.job import Job, Stopped
+from dbtools.dialects.sqlite.job import length
 from dbtools.dialects.sqlite.location import Location
 from dbtools.dialects.sqlite.opened import open_file
 from dbtools.errors import SchemaChanged
 
 LARGEST_VALUE = 65_536  #: bytes of one cell
-MOST_LOOKS = 8  #: at its deadline that a statement may take here: about 30,000 operations
+OPERATIONS = 10_000  #: of SQLite's machine, of which a statement here takes less than three times as many
+MOST_LOOKS = 3
 LONG = 0.01  #: seconds after which a statement that has run here was one too long
 PAUSE = 60.0  #: seconds in which a statement that takes longer is not tried again
 MOST_LEFT = 1_000  #: statements that are known to take longer
-
-
-@dataclass(kw_only=True)
-class Lookup(Job):
-    """A job whose time is a number of operations: how busy the machine is says nothing of the statement."""
-
-    looks: int = 0
-
-    def is_over(self) -> bool:
-        """Return whether it takes too long to be run here."""
-        self.looks += 1
-        return self.looks > MOST_LOOKS
 
 
 class Lookups:
@@ -43,6 +30,7 @@ class Lookups:
         """Open the file *where* and look at it, which may take its time; or raise sqlite3.Error."""
         self._file = open_file(where)
         self._left: dict[str, float] = {}  #: statements that take longer, and until when they are left
+        self._looks = 0  #: of the statement that runs, so many OPERATIONS apart
         self.is_current = True  #: whether what is in the file has been seen since it was written
         self._connection = sqlite3.connect(
             where.uri(),
@@ -65,11 +53,13 @@ class Lookups:
 
         Raise ConnectionLost where this connection is of no use any more.
         """
+        self._connection.set_progress_handler(None, 0)
         self._connection.execute("begin")
         try:
             self._file.look(self._connection)
         finally:
             self._connection.rollback()
+        self._connection.set_progress_handler(self._is_over, OPERATIONS)
         self.is_current = True
 
     def fetch(
@@ -82,27 +72,37 @@ class Lookups:
         began = time.monotonic()
         if not (stamp and self.is_current) or self._left.get(plan.sql, 0.0) > began:
             return None
-        job = Lookup(
-            sql=f"{comment}{plan.sql}",
-            parameters=parameters,
-            outputs=plan.outputs,
-            shortest=plan.shortest,
-            limit=limit,
-            timeout=0.0,
-            confirm=partial(self._file.confirm_as_seen, stamp=stamp),
-        )
         try:
-            return job.run(self._connection)
+            rows = self._rows(f"{comment}{plan.sql}", parameters, stamp, limit)
         except SchemaChanged:
             self.is_current = False
-        except Stopped:
-            self._leave(plan.sql)
-        except (sqlite3.Error, ValueError, OverflowError):
-            pass
-        finally:
-            if time.monotonic() - began > LONG:
+            return None
+        except (sqlite3.Error, ValueError, OverflowError) as exc:
+            if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
                 self._leave(plan.sql)
-        return None
+            return None
+        if time.monotonic() - began > LONG:
+            self._leave(plan.sql)
+        if any(length(row) > plan.shortest for row in rows):
+            return None
+        return Fetched(rows=tuple(rows[:limit]), more=len(rows) > limit)
+
+    def _rows(
+        self, sql: str, parameters: Sequence[object], stamp: str, limit: int
+    ) -> list[tuple[object, ...]]:
+        connection, self._looks = self._connection, 0
+        # What is read is of one moment, and so is the version of its schema.
+        connection.execute("begin")
+        try:
+            self._file.confirm_as_seen(connection, stamp)
+            return connection.execute(sql, parameters).fetchmany(limit + 1)
+        finally:
+            connection.rollback()
+
+    def _is_over(self) -> bool:
+        """Return whether the statement takes too long: how busy the machine is says nothing of that."""
+        self._looks += 1
+        return self._looks > MOST_LOOKS
 
     def _leave(self, sql: str) -> None:
         if len(self._left) >= MOST_LEFT:

@@ -14,7 +14,7 @@ from dbtools.dialects.sqlite.location import Location
 def identity_of(location: Location) -> str:
     """Return which file is at *location* now, nothing where none is: another file has another one."""
     try:
-        found = os.stat(location.path)
+        found = os.stat(location.name)
     except OSError:
         return ""
     return f"{found.st_dev}.{found.st_ino}"
