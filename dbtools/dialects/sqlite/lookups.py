@@ -14,7 +14,7 @@ from dbtools.errors import SchemaChanged
 LARGEST_VALUE = 65_536  #: bytes of one cell
 OPERATIONS = 10_000  #: of SQLite's machine, of which a statement here takes less than three times as many
 MOST_LOOKS = 3
-LONG = 0.01  #: seconds after which a statement that has run here was one too long
+LONG = 0.01  #: seconds of CPU after which a statement that has run here was one too long
 PAUSE = 60.0  #: seconds in which a statement that takes longer is not tried again
 MOST_LEFT = 1_000  #: statements that are known to take longer
 
@@ -69,9 +69,9 @@ class Lookups:
 
         Raise ConnectionLost where this connection is of no use any more.
         """
-        began = time.monotonic()
-        if not (stamp and self.is_current) or self._left.get(plan.sql, 0.0) > began:
+        if not (stamp and self.is_current) or self._is_left(plan.sql):
             return None
+        began = time.thread_time()
         try:
             rows = self._rows(f"{comment}{plan.sql}", parameters, stamp, limit)
         except SchemaChanged:
@@ -81,7 +81,7 @@ class Lookups:
             if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
                 self._leave(plan.sql)
             return None
-        if time.monotonic() - began > LONG:
+        if time.thread_time() - began > LONG:
             self._leave(plan.sql)
         if any(length(row) > plan.shortest for row in rows):
             return None
@@ -103,6 +103,9 @@ class Lookups:
         """Return whether the statement takes too long: how busy the machine is says nothing of that."""
         self._looks += 1
         return self._looks > MOST_LOOKS
+
+    def _is_left(self, sql: str) -> bool:
+        return bool(self._left) and self._left.get(sql, 0.0) > time.monotonic()
 
     def _leave(self, sql: str) -> None:
         if len(self._left) >= MOST_LEFT:
