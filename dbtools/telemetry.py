@@ -7,6 +7,7 @@ has an id all the same, by which the log, the database and whoever made it can s
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from random import getrandbits
 
 from opentelemetry import metrics, trace
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
@@ -20,6 +21,11 @@ REQUEST: ContextVar[str] = ContextVar("dbtools.request", default="")  #: the id 
 REFUSED = METER.create_counter("dbtools.http.refused", "{request}", "How many requests are refused")
 NO_SPAN: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)  #: where nobody is told
 WAIT = METER.create_histogram("dbtools.pool.wait", "s", "How long statements wait for a connection")
+
+
+def new_request_id() -> str:
+    """Return an id for a request that nobody has given one, of letters and digits."""
+    return f"{getrandbits(64):016x}"
 
 
 def request_id() -> str:

@@ -16,7 +16,6 @@ PATIENCE = 20.0  #: seconds in which a client sends all of a body
 DEEPEST = 64  #: levels of JSON
 MOST_PARTS = 10_000  #: values of JSON, more or less: each takes much more memory than it has bytes
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-RETRY = {"retry-after": "1"}  #: seconds; the head of an answer to come again
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 SAYS: Mapping[int, str] = {
     400: f"The JSON is nested deeper than {DEEPEST} levels, has over {MOST_PARTS:,} values, or is none.",
@@ -96,7 +95,7 @@ def is_too_much(body: bytes) -> bool:
     return bool(brackets)
 
 
-def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+def error(status: int, message: str) -> Response:
     """Return an answer with an error of JSON-RPC that belongs to no request."""
     content = {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": message}}
-    return Response(orjson.dumps(content), status, dict(headers or {}), "application/json")
+    return Response(orjson.dumps(content), status, media_type="application/json")

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from random import getrandbits
 from typing import Any, TypeVar
 
 from dbtools import errors
@@ -13,7 +12,7 @@ from dbtools.policy import Caller, Limits
 from dbtools.results import Answer, Media
 from dbtools.server.quotas import Quotas
 from dbtools.snapshot import View
-from dbtools.telemetry import REQUEST, note_call, request_id
+from dbtools.telemetry import REQUEST, new_request_id, note_call, request_id
 from dbtools.toolbox import Toolbox
 from dbtools.tools.completion import Completed
 
@@ -23,8 +22,9 @@ OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.TimedOut: Outcome.TIMEOUT,
 }
 UNKNOWN = "unknown"  #: what anybody may call whatever they like
-T = TypeVar("T")
 INTERNAL = "internal"  #: the code of errors that are none of ours
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Request:
     arguments: Mapping[str, object]
     protocol: str | None = None  #: version
     client: str | None = None  #: name
-    id: str = field(default_factory=lambda: f"{getrandbits(64):016x}")  #: of letters, digits and `-_.:`
+    id: str = field(default_factory=new_request_id)  #: of letters, digits and `-_.:`
 
 
 @dataclass(kw_only=True)

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dbtools.column_types import quoted
 from dbtools.config import JwtSection, Served, Settings, role_names, typed_claims
 from dbtools.policy import Caller
-from dbtools.server.bodies import RETRY, error
+from dbtools.server.bodies import error
 from dbtools.server.headers import fields
 from dbtools.server.jwts import BadTokenError, claims_of, end_of, scopes_of
 from dbtools.server.keys import Keys, NoKeysError
@@ -223,8 +223,6 @@ class Identified:
         answer = error(refusal.status, refusal.description)
         if refusal.status in (401, 403):
             answer.headers["www-authenticate"] = self._identity.challenge(refusal)
-        else:
-            answer.headers.update(RETRY)
         return answer
 
 

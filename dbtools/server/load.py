@@ -8,7 +8,7 @@ import anyio
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dbtools.server.bodies import RETRY, error
+from dbtools.server.bodies import error
 from dbtools.server.headers import fields
 from dbtools.server.identity import CALLER, STILL
 
@@ -87,7 +87,7 @@ class Load:
         message = (
             "The server is ending. Try again." if ending else "The server has no room for more. Try again."
         )
-        await error(503, message, RETRY)(scope, receive, send)
+        await error(503, message)(scope, receive, send)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun, is_open = False, False

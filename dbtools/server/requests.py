@@ -6,14 +6,12 @@ Refusals are counted: who tries tokens or names is seen, and cannot fill the log
 import logging
 import re
 from collections import Counter
-from random import getrandbits
 
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dbtools.server.bodies import RETRY
 from dbtools.server.headers import fields
-from dbtools.telemetry import REFUSED, REQUEST
+from dbtools.telemetry import REFUSED, REQUEST, new_request_id
 
 ID = "dbtools.request"  #: the key of the scope that holds the id of a request
 REASON = "dbtools.reason"  #: that of why a request is refused, in words for the operator
@@ -21,6 +19,7 @@ FORM = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of an id that a proxy may give
 Refused = tuple[int, str]  #: status and reason
 MINUTE = 60.0  #: seconds
 STATUSES = {401, 403, 408, 413, 421, 503}  #: of our own refusals; others belong to the protocol
+RETRY = (b"retry-after", b"1")  #: seconds; whoever answers 503 wants the client to come again
 MOST_REASONS = 20  #: that are told apart within a minute
 logger = logging.getLogger("dbtools")
 
@@ -57,7 +56,8 @@ class Requests:
                 more = [(b"x-request-id", id.encode())]
                 if message["status"] in STATUSES:
                     self._note(message["status"], scope.get(REASON, ""))
-                    more += _retry(message)
+                if message["status"] == 503:
+                    more.append(RETRY)
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
@@ -65,13 +65,13 @@ class Requests:
 
     def _note(self, status: int, reason: str) -> None:
         REFUSED.add(1, {"http.response.status_code": status})
-        is_new = (status, reason) not in self._told
-        if is_new and len(self._told) >= MOST_REASONS:
-            reason = ""
-        self._counts[status, reason] += 1
-        if (status, reason) not in self._told:
-            self._told.add((status, reason))
-            self._tell((status, reason))
+        kind = (status, reason)
+        if kind not in self._told and len(self._told) >= MOST_REASONS:
+            kind = (status, "")
+        self._counts[kind] += 1
+        if kind not in self._told:
+            self._told.add(kind)
+            self._tell(kind)
         self._begun.set()
 
     def _tell(self, *kinds: Refused) -> None:
@@ -88,11 +88,4 @@ class Requests:
 def _id(scope: Scope) -> str:
     """Return the id that a proxy has given the request, or a new one."""
     given = fields(scope, b"x-request-id")
-    return given[0] if given and FORM.fullmatch(given[0]) else f"{getrandbits(64):016x}"
-
-
-def _retry(message: Message) -> list[tuple[bytes, bytes]]:
-    """Return what a refusal for want of room tells of coming again, where whoever refuses has not."""
-    told = {name.lower() for name, _ in message.get("headers", ())}
-    retry = [(name.encode(), value.encode()) for name, value in RETRY.items()]
-    return [] if message["status"] != 503 or b"retry-after" in told else retry
+    return given[0] if given and FORM.fullmatch(given[0]) else new_request_id()

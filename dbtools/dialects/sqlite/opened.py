@@ -35,10 +35,8 @@ class Opened:
         version, _, digest = stamp.partition(" ")
         if version_of(connection, self.identity) != version:
             raise SchemaChanged
-        known = self.digest if version == self.version else ""
         self._look(connection, version)
-        if self.digest != digest or known not in ("", self.digest):
-            # SQLite knows another schema by the same count, and keeps what it has read of it.
+        if self.digest != digest:
             raise ConnectionLost
 
     def confirm_as_seen(self, connection: sqlite3.Connection, stamp: str) -> None:
@@ -56,16 +54,18 @@ class Opened:
     def look(self, connection: sqlite3.Connection) -> None:
         """See what *connection*, in a transaction, has before it; or raise ConnectionLost."""
         self._check()
-        version, before = version_of(connection, self.identity), (self.version, self.digest)
-        self._look(connection, version)
-        if before[0] == version and before != (self.version, self.digest):
-            raise ConnectionLost
+        self._look(connection, version_of(connection, self.identity))
 
     def _look(self, connection: sqlite3.Connection, version: str) -> None:
         # Who fills the file with another database writes to it, and may leave the count as it was.
         written = data_version_of(connection)
-        if (version, written) != (self.version, self.written):
-            self.version, self.written, self.digest = version, written, digest_of(connection)
+        if (version, written) == (self.version, self.written):
+            return
+        known = self.digest if version == self.version else ""
+        self.version, self.written, self.digest = version, written, digest_of(connection)
+        if known not in ("", self.digest):
+            # SQLite knows another schema by the same count, and keeps what it has read of it.
+            raise ConnectionLost
 
     def _check(self) -> None:
         # No file at all may be one that is being replaced: what is open can still be read.
