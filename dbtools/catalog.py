@@ -38,6 +38,8 @@ class Column:
     nullable: bool = True
     default: str | None = None  #: the SQL expression, for people to read
     generated: bool = False  #: computed, or an identity that the database fills
+    #: the columns of its table that it may be computed from
+    sources: frozenset[str] = field(default=frozenset(), compare=False)
     comment: str = ""
     choices: tuple[str, ...] = ()  #: the only values that a CHECK constraint allows
     minimum: str | None = None  #: the least value that a CHECK constraint allows; "> 0" where 0 itself is not
@@ -81,6 +83,17 @@ class RowFilter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reads:
+    """What a view, or another relation over others, reads beneath its own name."""
+
+    #: schema, table and column, without a column where only rows are read
+    columns: frozenset[tuple[str, str, str]] = frozenset()
+    #: the same of tables whose rows these are as well: the parents of a table that inherits
+    parents: frozenset[tuple[str, str, str]] = frozenset()
+    others: tuple[str, ...] = ()  #: in words for the operator: functions, and what the database does not tell
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """A table, a view, or another relation that can be selected from."""
 
@@ -95,6 +108,8 @@ class Table:
     row_identifier: str | None = None  #: a name that is no column and yet orders the rows uniquely
     filter: RowFilter | None = None  #: which rows may be seen; None: all
     aggregated: bool = True  #: whether rows may be counted and summed up
+    reads: Reads | None = field(default=None, compare=False)  #: None: nothing but itself
+    computed: bool = field(default=False, compare=False)  #: whether reading a cell may raise an error
     #: what tells this state of its name and columns from others; nothing where that is not told of one table
     version: str = field(default="", compare=False)
 
@@ -159,6 +174,25 @@ class Catalog:
         """Return the table *name* of *schema*, if there is one."""
         return self._by_name.get((schema, name))
 
+    def reads_of(self, table: Table) -> Reads:
+        """Return all that *table* reads: directly, and beneath what it reads."""
+        columns: set[tuple[str, str, str]] = set()
+        parents: set[tuple[str, str, str]] = set()
+        others: dict[str, None] = {}
+        waiting, seen = [table], {(table.schema, table.name)}
+        while waiting:
+            reads = waiting.pop().reads or Reads()
+            columns |= reads.columns
+            parents |= reads.parents
+            others |= dict.fromkeys(reads.others)
+            beneath = {place[:2] for place in reads.columns} - seen
+            seen |= beneath
+            waiting += [found for place in sorted(beneath) if (found := self.table(*place)) is not None]
+        own = (table.schema, table.name)
+        return Reads(
+            columns=frozenset(place for place in columns | parents if place[:2] != own), others=tuple(others)
+        )
+
     def references(self, table: Table) -> tuple[tuple[Table, ForeignKey], ...]:
         """Return the foreign keys that point to *table*, each with the table that has it."""
         return tuple(self._references.get((table.schema, table.name), ()))
@@ -178,6 +212,19 @@ class Catalog:
     def qualified(self, table: Table) -> str:
         """Return *table*'s name with its schema in front."""
         return f"{table.schema}.{table.name}" if table.schema else table.name
+
+    def names_of(self, table: Table) -> tuple[str, ...]:
+        """Return the names by which a rule refers to *table*; other tables may have the same.
+
+        Tables that the login cannot read count, so that a name means the same to every login.
+        """
+        return (self.whole.label(table), self.qualified(table), table.name)
+
+    def unique_name(self, table: Table) -> str:
+        """Return a name by which a rule refers to *table* alone."""
+        known = Counter(name for each in self.tables for name in set(self.names_of(each)))
+        names = (self.label(table), self.qualified(table))
+        return next((name for name in names if known[name] == 1), names[0])
 
     def label(self, table: Table) -> str:
         """Return the shortest name that means only *table*: bare in the default schema or if unique."""

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Key, RowFilter, Table
+from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Key, Reads, RowFilter, Table
 from dbtools.cells import visible
-from dbtools.column_types import ColumnType, Family, Mask, quoted
-from dbtools.errors import listing, nearest
+from dbtools.column_types import ColumnType, Family, Mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +76,16 @@ class Grant:
     filter: RowFilter | None = None
     masks: Mapping[str, Mask] = field(default_factory=dict)  #: by column
     aggregate: bool = True
+    accept_reads: bool = False  #: whether a view may show what it reads and the role does not see
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it hides anything of a table."""
+        return replace(self, accept_reads=False) != Grant()
+
+    def names(self, column: str) -> bool:
+        """Return whether *column* is granted by its own name."""
+        return self.columns is not None and column in self.columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,19 +97,18 @@ class Rule:
     source: Source = field(default_factory=Source)
 
     def precision(self, catalog: Catalog, table: Table) -> int | None:
-        """Return how precisely the pattern means *table*, None where it does not."""
-        names = (table.name, catalog.qualified(table))
-        meant = names[1] if "." in self.pattern else names[0]
-        # A label means one table; a name that is none may mean several. What cannot be read counts, so
-        # that a name means the same whichever login reads the catalog.
-        whole = catalog.whole
-        if self.pattern in (*names, whole.label(table)) and any(
-            (each.schema, each.name) == (table.schema, table.name) for each in whole.named(self.pattern)
-        ):
+        """Return how precisely the rule refers to *table*, None where it does not."""
+        if self.pattern in catalog.names_of(table):
             return MOST_PRECISE
+        meant = catalog.qualified(table) if "." in self.pattern else table.name
         if self.is_pattern and fnmatchcase(meant, self.pattern):
             return len(WILDCARD.sub("", self.pattern))
         return None
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it denies its tables, or hides anything of them."""
+        return self.grant is None or self.grant.narrows
 
     @property
     def is_pattern(self) -> bool:
@@ -108,8 +116,8 @@ class Rule:
         return bool(set("*?[") & set(self.pattern))
 
 
-UNKNOWN_TABLE = "unknown_table"
 WILDCARD = re.compile(r"[*?]|\[[^\]]*\]")
+Place = tuple[str, str]  #: of a table: its schema and its name
 MOST_PRECISE = 1_000_000  #: of a name that is no pattern
 #: What is shown of such a column is the same for all cells, and so no cell is read.
 BLANK = (Mask.NULL, Mask.REDACT)
@@ -167,102 +175,77 @@ class Role:
         return best[1] if best else None
 
 
-def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
-    """Return *role* without the rules that cannot be meant, and what is wrong with them.
-
-    A table whose rule names what there is not is withheld: it may be the name of a column to be hidden. Where
-    a rule that denies or narrows means no table, those that patterns grant are withheld: one may be meant.
-    """
-    findings: list[Finding] = []
-    rules: list[Rule] = []
-    misses = False
-    for rule in role.rules or ():
-        problems = list(_problems(catalog, role, rule))
-        findings += problems or _unread(catalog, role, rule)
-        misses |= rule.grant != Grant() and any(each.code == UNKNOWN_TABLE for each in problems)
-        rules.append(replace(rule, grant=None) if problems else rule)
-    if misses:
-        rules = [replace(rule, grant=None) if rule.is_pattern else rule for rule in rules]
-    return (role if role.rules is None else replace(role, rules=tuple(rules))), tuple(findings)
-
-
-def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
-    """Yield what is wrong with *rule*: it means no table, or names columns that its tables do not have."""
-    whole = catalog.whole
-    tables = [table for table in whole.tables if rule.precision(catalog, table) is not None]
-    where = f"role {role.name}, tables.{rule.pattern}"
-    if not tables and rule.pattern != "*":
-        labels = map(whole.label, whole.tables)
-        message = f"{where}: there is no such table. {nearest(rule.pattern, labels)}"
-        yield Finding(code=UNKNOWN_TABLE, message=message.rstrip(), source=rule.source)
-    if len(tables) > 1 and not rule.is_pattern:
-        message = f"{where}: this is the name of {listing(map(whole.label, tables))}. Write one of them."
-        yield Finding(code="ambiguous_table", message=message, source=rule.source)
-    if rule.grant is None:
-        return
-    named = (*(rule.grant.columns or ()), *rule.grant.exclude, *rule.grant.masks)
-    yield from _twins(whole, tables, named, where, rule.source)
-    for name in dict.fromkeys(named) if tables else ():
-        # Of a pattern's tables not every one need have it.
-        if not any(name in table.column_by_name for table in tables):
-            known = list(dict.fromkeys(each for table in tables for each in table.column_by_name))
-            one = len(tables) == 1
-            has = f"{whole.label(tables[0])} has no column" if one else "no table that it means has a column"
-            message = f"{where}: {has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
-            yield Finding(code="unknown_column", message=message, source=rule.source)
-
-
-def _twins(
-    catalog: Catalog, tables: Sequence[Table], named: Sequence[str], where: str, source: Source
-) -> Iterator[Finding]:
-    """Yield columns that differ from a name only in the case of letters, which may well be meant."""
-    folded = {name.lower(): name for name in named}
-    for table in tables:
-        for column in table.column_by_name:
-            name = folded.get(column.lower(), column)
-            if name != column and name not in table.column_by_name and len(tables) > 1:
-                message = f"{where}: {quoted(name)} is written {quoted(column)} in {catalog.label(table)}."
-                yield Finding(code="unknown_column", message=message, source=source)
-
-
-def _unread(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
-    """Yield what *rule* grants by name and the login may not select: a pattern grants what can be read."""
-    where = f"role {role.name}, tables.{rule.pattern}: the login may not select"
-    for table in catalog.whole.tables:
-        hidden = catalog.unreadable.get((table.schema, table.name), ())
-        if not hidden or rule.grant is None or role.rule_of(catalog, table) != rule:
-            continue
-        label = catalog.whole.label(table)
-        if catalog.table(table.schema, table.name) is None:
-            message = "" if rule.is_pattern else f"{where} from {label}."
-        else:
-            names = [name for name in hidden if _means_to_show(rule, name)]
-            message = f"{where} {listing(names)} of {label}." if names else ""
-        if message:
-            yield Finding(code="unreadable", message=message, level="warning", source=rule.source)
-
-
-def _means_to_show(rule: Rule, column: str) -> bool:
-    """Return whether *rule* grants cells of *column* by its name, or by that of the table alone."""
-    grant = rule.grant or Grant()
-    granted = not rule.is_pattern if grant.columns is None else column in grant.columns
-    return granted and column not in grant.exclude and grant.masks.get(column) not in BLANK
-
-
 def restrict(catalog: Catalog, role: Role) -> Catalog:
     """Return the part of *catalog* that *role* has been granted."""
     bare = replace(catalog, warnings=(), posture=(), unreadable={})
     if role.rules is None:
         return bare
+    granted = granted_tables(catalog, role)
+    withheld = {place for place, *_ in withheld_views(catalog, granted)}
+    seen = {place: table for place, (table, _) in granted.items() if place not in withheld}
+    tables = (replace(table, foreign_keys=tuple(_followed(table, seen))) for table in seen.values())
+    return replace(bare, tables=tuple(tables))
+
+
+def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Place, Table]) -> Iterator[str]:
+    """Yield what *reads* holds and a role that is granted *seen* does not see as it is, in words."""
+    yield from reads.others
+    places: dict[tuple[str, str], list[str]] = {}
+    for schema, name, column in sorted(reads.columns):
+        places.setdefault((schema, name), []).append(column)
+    for place, columns in places.items():
+        label = label_of(whole, place)
+        table = seen.get(place)
+        if table is None:
+            yield f"{label}, which the role does not see"
+            continue
+        known = table.column_by_name
+        hidden = [each for each in columns if each and each not in known]
+        masked = [each for each in columns if each in known and known[each].type.mask is not None]
+        if hidden:
+            yield f"{', '.join(hidden)} of {label}, which the role does not see"
+        if masked:
+            yield f"{', '.join(masked)} of {label}, masked for the role"
+        if table.filter is not None:
+            yield f"{label}, of which the role sees some rows"
+
+
+def label_of(whole: Catalog, place: Place) -> str:
+    """Return how *whole* calls the table at *place*, which it may not have."""
+    table = whole.table(*place)
+    return whole.label(table) if table is not None else ".".join(filter(None, place))
+
+
+def series(parts: Sequence[str]) -> str:
+    """Return *parts*, which have commas in them, one after the other."""
+    *first, last = parts
+    return f"{'; '.join(first)}; and {last}" if first else last
+
+
+def granted_tables(catalog: Catalog, role: Role) -> Mapping[Place, tuple[Table, Rule]]:
+    """Return what the rules of *role* leave of each table, whatever views read, and the rule that decides."""
     whole = catalog.whole
-    seen = {
-        (table.schema, table.name): _narrowed(whole.table(table.schema, table.name) or table, rule.grant)
+    granted = {
+        (table.schema, table.name): (
+            _narrowed(whole.table(table.schema, table.name) or table, rule.grant),
+            rule,
+        )
         for table in catalog.tables
         if (rule := role.rule_of(catalog, table)) is not None and rule.grant is not None
     }
-    seen = {place: table for place, table in seen.items() if table.columns}
-    tables = (replace(table, foreign_keys=tuple(_followed(table, seen))) for table in seen.values())
-    return replace(bare, tables=tuple(tables))
+    return {place: (table, rule) for place, (table, rule) in granted.items() if table.columns}
+
+
+def withheld_views(
+    catalog: Catalog, granted: Mapping[Place, tuple[Table, Rule]]
+) -> Iterator[tuple[Place, Rule, Sequence[str]]]:
+    """Yield the views among *granted* that show what is not, each with the rule that grants it and why."""
+    seen = {place: table for place, (table, _) in granted.items()}
+    for place, (table, rule) in granted.items():
+        if table.reads is None or rule.grant is None or rule.grant.accept_reads:
+            continue
+        if reasons := list(uncovered(catalog.whole.reads_of(table), catalog.whole, seen)):
+            yield place, rule, reasons
 
 
 def _narrowed(table: Table, grant: Grant) -> Table:
@@ -270,13 +253,9 @@ def _narrowed(table: Table, grant: Grant) -> Table:
 
     Of the columns that cannot be read only those are left of which the role has asked for no cell.
     """
-    columns = tuple(
-        _masked(column, grant.masks.get(column.name))
-        for column in table.columns
-        if (grant.columns is None or column.name in grant.columns)
-        and column.name not in grant.exclude
-        and (column.type is not UNREADABLE or grant.masks.get(column.name) in BLANK)
-    )
+    columns = tuple(_shown(table, grant))
+    revealing = set(revealing_columns(table, grant))
+    columns = tuple(column for column in columns if column.name not in revealing)
     plain = {column.name for column in columns if column.type.mask is None}
     whole = len(plain) == len(table.columns) and grant.filter is None
     if not whole:
@@ -292,6 +271,31 @@ def _narrowed(table: Table, grant: Grant) -> Table:
         filter=grant.filter,
         aggregated=grant.aggregate,
     )
+
+
+def _shown(table: Table, grant: Grant) -> Iterator[Column]:
+    """Yield the columns of *table* that *grant* shows, masked as it says."""
+    for column in table.columns:
+        granted = grant.columns is None or column.name in grant.columns
+        readable = column.type is not UNREADABLE or grant.masks.get(column.name) in BLANK
+        if granted and readable and column.name not in grant.exclude:
+            yield _masked(column, grant.masks.get(column.name))
+
+
+def revealing_columns(table: Table, grant: Grant) -> Iterator[str]:
+    """Yield the generated columns that are computed from what *grant* hides or masks, and not named by it."""
+    if grant.accept_reads or not any(column.sources for column in table.columns):
+        return
+    shown = {column.name: column for column in _shown(table, grant)}
+    plain = {name for name, column in shown.items() if column.type.mask is None}
+    while True:
+        found = [
+            name for name in plain if not (table.column_by_name[name].sources <= plain or grant.names(name))
+        ]
+        if not found:
+            return
+        yield from sorted(found)
+        plain.difference_update(found)
 
 
 def _masked(column: Column, mask: Mask | None) -> Column:

@@ -27,7 +27,7 @@ FLOORS = (
     {"errors", "dates", "durations", "positions"},
     {"column_types", "parameters"},
     {"catalog", "cells", "masks"},
-    {"policy", "queries", "links", "paths"},
+    {"policy", "vetting", "queries", "links", "paths"},
     {"aggregates"},
     {"results", "statement", "paging"},
     {"tools", "dialects"},

@@ -7,7 +7,8 @@ from dbtools.catalog import Catalog, Column, Table
 from dbtools.column_types import quoted
 from dbtools.config.sections import Settings, TableSection
 from dbtools.errors import listing, nearest
-from dbtools.policy import UNKNOWN_TABLE, Finding, Source
+from dbtools.policy import Finding, Source
+from dbtools.vetting import UNKNOWN_TABLE
 
 
 def described(catalog: Catalog, settings: Settings) -> Catalog:

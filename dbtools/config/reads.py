@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
-from dbtools.catalog import Catalog
+from dbtools.catalog import Catalog, Reads
 from dbtools.column_types import quoted
 from dbtools.config.roles import Held
 from dbtools.config.sections import Settings
 from dbtools.errors import nearest
-from dbtools.policy import Finding, restrict
+from dbtools.policy import Finding, label_of, restrict, series, uncovered
 from dbtools.queries.permitted import Permitted
 
 UNTOLD = "what the database does not tell"
@@ -24,55 +24,27 @@ def role_findings(
             message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
             hint = f"{nearest(grant.pattern, known)}{unread}"
             yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
-    seen = restrict(held.catalog, held.served)
+    seen = {(table.schema, table.name): table for table in restrict(held.catalog, held.served).tables}
     for permitted in queries if role.rules is not None else ():
         grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
         if not grants or any(grant.accept_reads for grant in grants):
             continue
-        shown = list(uncovered(permitted, held.catalog, seen))
+        shown = list(uncovered(_beneath(permitted), held.catalog, seen))
         if shown:
             meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
             message = (
-                f"role {role.name}, queries: {permitted.name} reads {_series(shown)}. "
+                f"role {role.name}, queries: {permitted.name} reads {series(shown)}. "
                 f"Where that is meant: {meant}."
             )
             source = grants[0].source
             yield Finding(code="reads_hidden", message=message, level="warning", source=source)
 
 
-def _series(parts: Sequence[str]) -> str:
-    """Return *parts*, which have commas in them, one after the other."""
-    *first, last = parts
-    return f"{'; '.join(first)}; and {last}" if first else last
-
-
-def uncovered(permitted: Permitted, whole: Catalog, seen: Catalog) -> Iterator[str]:
-    """Yield what *permitted* reads and the role, which sees only *seen*, does not see as it is."""
+def _beneath(permitted: Permitted) -> Reads:
+    """Return what *permitted* reads, functions and what is not known of it as others."""
     if permitted.reads is None:
-        yield UNTOLD
-        return
-    yield from _read_by_functions(permitted)
-    places: dict[tuple[str, str], list[str]] = {}
-    for schema, name, column in sorted(permitted.reads):
-        places.setdefault((schema, name), []).append(column)
-    for place, columns in places.items():
-        table = seen.table(*place)
-        label = _label(whole, place)
-        if table is None:
-            yield f"{label}, which the role does not see"
-            continue
-        hidden = [each for each in columns if each and each not in table.column_by_name]
-        masked = [
-            each
-            for each in columns
-            if each in table.column_by_name and table.column_by_name[each].type.mask is not None
-        ]
-        if hidden:
-            yield f"{', '.join(hidden)} of {label}, which the role does not see"
-        if masked:
-            yield f"{', '.join(masked)} of {label}, masked for the role"
-        if table.filter is not None:
-            yield f"{label}, of which the role sees some rows"
+        return Reads(others=(UNTOLD,))
+    return Reads(columns=frozenset(permitted.reads), others=tuple(_read_by_functions(permitted)))
 
 
 def left_out(permitted: Permitted, catalog: Catalog) -> Iterator[str]:
@@ -82,7 +54,7 @@ def left_out(permitted: Permitted, catalog: Catalog) -> Iterator[str]:
         return
     yield from _read_by_functions(permitted)
     places = sorted({place[:2] for place in permitted.reads})
-    yield from (_label(catalog, place) for place in places if catalog.whole.table(*place) is None)
+    yield from (label_of(catalog, place) for place in places if catalog.whole.table(*place) is None)
 
 
 def reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
@@ -90,15 +62,10 @@ def reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
     if permitted.reads is None:
         return (UNTOLD,)
     places = sorted(permitted.reads)
-    labels = {place: _label(catalog, place) for place in {each[:2] for each in places}}
+    labels = {place: label_of(catalog, place) for place in {each[:2] for each in places}}
     named = (".".join(filter(None, (labels[schema, table], column))) for schema, table, column in places)
     return (*named, *_read_by_functions(permitted))
 
 
 def _read_by_functions(permitted: Permitted) -> Iterator[str]:
     yield from (f"what the function {name} reads" for name in permitted.functions)
-
-
-def _label(catalog: Catalog, place: tuple[str, str]) -> str:
-    table = catalog.whole.table(*place)
-    return catalog.whole.label(table) if table is not None else ".".join(filter(None, place))

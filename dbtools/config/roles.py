@@ -25,8 +25,8 @@ from dbtools.policy import (
     Rule,
     SessionSetting,
     Source,
-    vetted,
 )
+from dbtools.vetting import vetted, withheld_findings
 
 CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
@@ -157,6 +157,7 @@ def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source)
         filter=None if wanted.where is None else _filter(settings, wanted.where, f"{where}.where", source),
         masks=wanted.mask,
         aggregate=wanted.aggregate,
+        accept_reads=wanted.accept_reads,
     )
 
 
@@ -235,6 +236,7 @@ async def held(settings: Settings, role: Role, catalog: Catalog, database: Datab
         findings += found
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
+    findings += tuple(withheld_findings(seen, served))
     return Held(written=role, served=served, catalog=seen, findings=findings)
 
 

@@ -133,6 +133,9 @@ class GrantSection(Section):
     )
     mask: dict[str, Mask] = Field(default={}, description="how cells of a column are shown instead")
     aggregate: bool = Field(default=True, description="whether rows may be counted and summed up")
+    accept_reads: StrictBool = Field(
+        default=False, description="whether a view may show what it reads and the role does not see"
+    )
 
 
 class QueryGrantSection(Section):

@@ -364,7 +364,7 @@ def test_view_that_asks_what_its_reader_may_do_needs_what_it_reads(shop: Shop) -
         create view outer_orders with (security_invoker) as select id from inner_orders;
         """
     )
-    roles = "[roles.support]\ntables.outer_orders = true\n"
+    roles = "[roles.support]\ntables.outer_orders = { accept_reads = true }\n"
     shop.execute(shop.script(roles))
     result = run(
         "call", shop.configured(roles, shop.own_url), "list_outer_orders", "--role", "support", "--json"

@@ -11,9 +11,10 @@ from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, RowFilter, Table
 from dbtools.column_types import ColumnType, Family, Mask
 from dbtools.parameters import Fragment, Parameter
-from dbtools.policy import Grant, Role, Rule, Source, restrict, vetted
+from dbtools.policy import Grant, Role, Rule, Source, restrict
 from dbtools.results import ResultSet
 from dbtools.tools import Setting, Toolset, define, tool_content
+from dbtools.vetting import vetted
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SHOP, column, select_of, table
 
 OURS = Catalog(
@@ -651,12 +652,13 @@ def test_name_that_is_nowhere_is_unknown_still() -> None:
 
 
 def test_name_means_the_same_whatever_the_login_may_select() -> None:
-    """The bare name is that of a table which cannot be read, not of its namesake in another schema."""
-    granted = restrict(NARROW, _role(Rule(pattern="staff", grant=Grant())))
-    qualified = restrict(NARROW, _role(Rule(pattern="old.staff", grant=Grant())))
+    """The bare name is also that of a table which cannot be read."""
+    bare, findings = vetted(NARROW, _role(Rule(pattern="staff", grant=Grant())))
+    qualified, _ = vetted(NARROW, _role(Rule(pattern="old.staff", grant=Grant())))
 
-    assert granted.tables == ()
-    assert [each.name for each in qualified.tables] == ["staff"]
+    assert [each.code for each in findings] == ["ambiguous_table"]
+    assert restrict(NARROW, bare).tables == ()
+    assert [each.name for each in restrict(NARROW, qualified).tables] == ["staff"]
 
 
 @pytest.mark.parametrize("rules", [None, (Rule(pattern="*", grant=Grant()),)])

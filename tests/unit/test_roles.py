@@ -14,7 +14,8 @@ from dbtools.config import LimitsSection, Settings, load, roles_of
 from dbtools.config.sections import RoleLimitsSection, RoleSection
 from dbtools.errors import ConfigurationError
 from dbtools.parameters import Fragment, Parameter
-from dbtools.policy import Finding, Grant, Limits, Role, Rule, Source, vetted
+from dbtools.policy import Finding, Grant, Limits, Role, Rule, Source, restrict
+from dbtools.vetting import vetted
 from tests.unit.shop import ID, PRODUCT, SALE, column, table
 
 HEAD = '[database]\nurl = "shop.db"\n'  #: two lines
@@ -417,16 +418,79 @@ def test_star_means_no_table_of_an_empty_database_without_complaint(roles: Roles
     assert vetted(Catalog(), role) == (role, ())
 
 
-def test_name_of_a_table_in_the_default_schema_means_that_one(roles: Roles) -> None:
-    """As its label and everywhere else: the other is written with its schema."""
-    catalog = Catalog(
-        tables=(table(ID, name="orders", schema="main"), table(ID, name="orders", schema="old")),
-        default_schema="main",
-    )
-    role = roles("[roles.r]\ntables.orders = true\n")["r"]
+TWO_SCHEMAS = Catalog(
+    tables=(
+        table(ID, name="orders", schema="main"),
+        table(ID, name="hr.orders", schema="main"),
+        table(ID, name="orders", schema="hr"),
+    ),
+    default_schema="main",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "unique"),
+    [
+        pytest.param("orders", 'main.orders, hr."orders"', id="bare name"),
+        pytest.param("hr.orders", 'main.hr.orders, hr."orders"', id="qualified name"),
+    ],
+)
+@pytest.mark.parametrize("grant", ["true", "false", "{ exclude = ['id'] }", "{ where = 'id > 1' }"])
+def test_name_of_more_than_one_table_withholds_them_all(
+    name: str, unique: str, grant: str, roles: Roles
+) -> None:
+    role = roles(f"[roles.r]\ntables.'*' = true\ntables.'{name}' = {grant}\n")["r"]
+
+    served, findings = vetted(TWO_SCHEMAS, role)
+
+    named = [each for each in TWO_SCHEMAS.tables if name in TWO_SCHEMAS.names_of(each)]
+    assert [(each.code, each.level, each.source.line) for each in findings] == [
+        ("ambiguous_table", "error", 5)
+    ]
+    assert unique in findings[0].message
+    assert len(named) == 2
+    assert not {each.schema + each.name for each in named} & {
+        each.schema + each.name for each in restrict(TWO_SCHEMAS, served).tables
+    }
+
+
+@pytest.mark.parametrize("name", ["main.orders", "main.hr.orders", 'hr."orders"'])
+def test_unique_name_refers_to_one_table(name: str, roles: Roles) -> None:
+    role = roles(f"[roles.r]\ntables.'{name}' = true\n")["r"]
+
+    assert vetted(TWO_SCHEMAS, role) == (role, ())
+    assert len(restrict(TWO_SCHEMAS, role).tables) == 1
+
+
+@pytest.mark.parametrize(("first", "second"), [("true", "false"), ("false", "true"), ("true", "true")])
+def test_two_names_for_one_table_withhold_it(first: str, second: str, roles: Roles) -> None:
+    catalog = Catalog(tables=(table(ID, name="customer", schema="sales"),), default_schema="main")
+    text = f"[roles.r]\ntables.'*' = true\ntables.customer = {first}\ntables.'sales.customer' = {second}\n"
+
+    served, findings = vetted(catalog, roles(text)["r"])
+
+    assert [(each.code, each.source.line) for each in findings] == [
+        ("ambiguous_table", 5),
+        ("ambiguous_table", 6),
+    ]
+    assert restrict(catalog, served).tables == ()
+
+
+@pytest.mark.parametrize("narrow", ["false", "{ where = 'id > 1' }", "{ exclude = ['id'] }"])
+def test_denial_that_a_longer_pattern_overrides_is_told(narrow: str, roles: Roles) -> None:
+    catalog = Catalog(tables=(table(ID, name="hr_pay"), table(ID, name="orders")))
+    text = f"[roles.r]\ntables.'*' = false\ntables.'hr_*' = {narrow}\ntables.'*r_pay' = true\n"
+
+    _, findings = vetted(catalog, roles(text)["r"])
+
+    assert [(each.code, each.level, each.source.line) for each in findings] == [("overridden", "warning", 5)]
+
+
+def test_denial_that_a_name_overrides_is_meant(roles: Roles) -> None:
+    catalog = Catalog(tables=(table(ID, name="hr_pay"), table(ID, name="hr_staff")))
+    role = roles("[roles.r]\ntables.'hr_*' = false\ntables.hr_pay = true\n")["r"]
 
     assert vetted(catalog, role) == (role, ())
-    assert [role.rule_of(catalog, each) is not None for each in catalog.tables] == [True, False]
 
 
 def test_finding_without_a_file_is_its_message() -> None:

@@ -41,7 +41,13 @@ select
         select
         from pg_catalog.pg_inherits as i
         where i.inhparent = c.oid
-    ) as inherited
+    ) as inherited,
+    exists (
+        select
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = c.oid
+            and a.attgenerated = 'v'
+    ) as computed
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 left join pg_catalog.pg_description as d
@@ -80,6 +86,14 @@ select
         when a.attgenerated = ''
         then pg_catalog.pg_get_expr(e.adbin, 0)
     end as expression,
+    array(
+        select s.attname::text
+        from pg_catalog.regexp_matches(e.adbin::pg_catalog.text, ':varattno (\\d+)', 'g') as v (numbers)
+        join pg_catalog.pg_attribute as s
+            on s.attrelid = a.attrelid
+            and s.attnum = (v.numbers)[1]::pg_catalog.int2
+        where a.attgenerated <> ''
+    ) as sources,
     coalesce(d.description, '') as comment
 from pg_catalog.pg_attribute as a
 left join pg_catalog.pg_attrdef as e

@@ -29,16 +29,14 @@ from dbtools.dialects.inspected import (
 )
 from dbtools.dialects.lists import ListForms, with_lists
 from dbtools.dialects.postgresql.acting import is_acting
+from dbtools.dialects.postgresql.dependencies import called_in
 from dbtools.dialects.postgresql.kept_queries import (
     CALLED,
-    CHECKS,
     KEPT,
     READ_COLUMNS,
     WHOLE_ROW,
-    functions_of,
     origins_of,
     reads_of,
-    types_made_in,
 )
 from dbtools.dialects.postgresql.location import connect
 from dbtools.dialects.postgresql.pooled import keep_setting
@@ -259,24 +257,14 @@ class _Inspection:
 
     async def _functions(self, tree: str) -> tuple[str, ...]:
         """Return the functions that the query calls and that are not the system's, or raise Refused."""
-        rows = await self.connection.fetch(CALLED, sorted(await self._called(tree)))
+        types = [type.oid for type in self.prepared.types.values()]
+        rows = await self.connection.fetch(CALLED, sorted(await called_in(self.connection, tree, types)))
         for row in rows:
             if row["known"] and is_acting(row["name"]):
                 places = [word.offset for word in self._calls() if _name(word) == row["name"]]
                 raise _acts(row["name"], places[0] if places else None)
         names = (f"{row['schema']}.{row['name']}" for row in rows if row["reads"])
         return tuple(dict.fromkeys(names))
-
-    async def _called(self, tree: str) -> set[int]:
-        """Return the functions that the query of *tree* calls, those of the domains that it makes too."""
-        called = functions_of(tree)
-        made, seen = types_made_in(tree) | {type.oid for type in self.prepared.types.values()}, set[int]()
-        while made:
-            trees = [row["tree"] for row in await self.connection.fetch(CHECKS, sorted(made))]
-            called = called.union(*map(functions_of, trees))
-            seen |= made
-            made = set[int]().union(*map(types_made_in, trees)) - seen
-        return called
 
     def _calls(self) -> Iterator[Token]:
         """Yield the words of the query that a parenthesis follows, placed in the operator's text."""

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -12,16 +12,17 @@ import asyncpg
 from asyncpg import Record
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
+from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
 from dbtools.column_types import Family
 from dbtools.dialects.checks import Check, read_checks
 from dbtools.dialects.postgresql import catalog_queries
+from dbtools.dialects.postgresql.dependencies import read_dependencies
 from dbtools.dialects.postgresql.fingerprint import fingerprint
 from dbtools.dialects.postgresql.joins import Joins, read_joins
 from dbtools.dialects.postgresql.posture import read_posture
 from dbtools.dialects.postgresql.type_queries import TYPES
 from dbtools.dialects.postgresql.types import DeclaredType, DeclaredTypes
-from dbtools.dialects.postgresql.versions import versions_of
+from dbtools.dialects.postgresql.versions import together, versions_of
 
 OLDEST = 13  #: the first version that is supported
 
@@ -32,6 +33,7 @@ KINDS: Mapping[str, TableKind] = {
     "m": TableKind.MATERIALIZED_VIEW,
     "f": TableKind.FOREIGN,
 }
+COMPUTED = ("v", "f")  #: reading a row of these may raise an error
 DERIVED = ("v", "m")  #: an outer join in these leaves nulls that a domain forbids
 
 Columns = Mapping[int, Mapping[int, Column]]  #: by the number of the table and their own
@@ -63,9 +65,9 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
         unreadable = await _read_unreadable(connection, relations)
         posture = await read_posture(connection)
         stamp = await fingerprint(connection)
-    tables = _tables(facts)
+    tables = sorted(_tables(facts), key=lambda table: _place(table, default_schema))
     return Catalog(
-        tables=tuple(sorted(tables, key=lambda table: _place(table, default_schema))),
+        tables=tuple(_with_versions_beneath(tables)),
         default_schema=default_schema,
         search_path=tuple(search_path),
         warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
@@ -99,6 +101,7 @@ class _Facts:
     partitions: Sequence[Record]
     foreign_keys: Sequence[Record]
     joins: Joins
+    reads: Mapping[int, Reads]
     versions: Mapping[int, str]
 
 
@@ -124,6 +127,9 @@ async def _read_facts(connection: "asyncpg.Connection[Record]", relations: Seque
         partitions=await connection.fetch(catalog_queries.PARTITIONS, partitioned),
         foreign_keys=foreign_keys,
         joins=await read_joins(connection, foreign_keys, columns, keys),
+        reads=await read_dependencies(
+            connection, [row["number"] for row in relations if row["kind"] in DERIVED]
+        ),
         versions=await versions_of(connection, numbers),
     )
 
@@ -154,11 +160,23 @@ def _tables(facts: _Facts) -> list[Table]:
             foreign_keys=foreign_keys[row["number"]],
             comment=row["comment"],
             row_estimate=_rounded(rows.get(row["number"])),
+            reads=facts.reads.get(row["number"]),
+            computed=row["kind"] in COMPUTED or row["computed"],
             version=facts.versions[row["number"]],
         )
         for row in facts.relations
         if row["number"] in columns
     ]
+
+
+def _with_versions_beneath(tables: Sequence[Table]) -> Iterator[Table]:
+    """Yield *tables*, the views among them with the versions of the views beneath them as well."""
+    catalog = Catalog(tables=tuple(tables))
+    for table in tables:
+        places = {place[:2] for place in catalog.reads_of(table).columns} if table.reads else set()
+        beneath = [catalog.table(*place) for place in sorted(places)]
+        views = [each.version for each in beneath if each and each.kind is TableKind.VIEW]
+        yield replace(table, version=together((table.version, *views))) if views else table
 
 
 def _rounded(rows: float | None) -> int | None:
@@ -191,6 +209,7 @@ def _column(row: Record, declared: DeclaredType, *, nullable: bool, checks: Sequ
         nullable=nullable,
         default=row["expression"],
         generated=row["generated"],
+        sources=frozenset(row["sources"]),
         comment=row["comment"],
     )
     return _checked(column, checks) if checks else column

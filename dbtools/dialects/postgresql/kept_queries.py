@@ -90,6 +90,7 @@ where c.oid = any($1::pg_catalog.oid[])
 #: The functions $1, whether they came with the system or with an extension, and whether they may read tables.
 CALLED = """
 select
+    f.oid as number,
     n.nspname::text as schema,
     f.proname::text as name,
     n.nspname not in ('pg_catalog', 'information_schema')

@@ -7,7 +7,8 @@ when the tools were made, its rows are of these tables and types, whatever has b
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-#: A number of the relation c in the schema n: of its names, and of the transactions that wrote its columns.
+#: A number of the relation c in the schema n: of its names, and of the transactions that wrote its columns
+#: and the query of a view.
 NUMBER = """
 pg_catalog.hashtextextended(pg_catalog.concat_ws('.', n.nspname, c.relname), '0')::pg_catalog.numeric
 + (
@@ -16,7 +17,17 @@ pg_catalog.hashtextextended(pg_catalog.concat_ws('.', n.nspname, c.relname), '0'
     where a.attrelid = c.oid
         and a.attnum > 0
 )
++ coalesce(
+    (
+        select pg_catalog.sum(r.xmin::pg_catalog.text::pg_catalog.int8)
+        from pg_catalog.pg_rewrite as r
+        where r.ev_class = c.oid
+            and r.ev_type = '1'
+    ),
+    '0'
+)
 """
+SEPARATOR = ", "
 TABLES = """
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
@@ -51,9 +62,15 @@ async def versions_locked(connection: Any) -> tuple[str, ...]:
     return tuple(row["version"] for row in await connection.fetch(LOCKED))
 
 
+def together(versions: Iterable[str]) -> str:
+    """Return the version of a view: its own among *versions*, and those of the views beneath it."""
+    return SEPARATOR.join(versions)
+
+
 def confirmation(versions: Iterable[str]) -> str:
     """Return a statement that divides by zero unless each table is still as of *versions*."""
-    numbers = [version.split() for version in versions]
+    single = dict.fromkeys(each for version in versions for each in version.split(SEPARATOR))
+    numbers = [each.split() for each in single]
     terms = (
         f"(select {NUMBER} {TABLES} where c.oid = '{int(oid)}') is not distinct from '{int(number)}'"
         for oid, number in numbers

@@ -90,7 +90,7 @@ def read_definition(sql: str) -> Definition:
         return Definition()
     tokens = list(TOKEN.finditer(sql))
     is_view = BEGINNING_OF_VIEW.match(sql) is not None
-    opening = _opening(tokens, is_view)
+    opening = _opening(tokens, is_view=is_view)
     head = [token for token in tokens[:opening] if token.lastgroup in COMMENTS]
     if is_view:
         head += _comments_after_as(sql, tokens)
@@ -102,6 +102,24 @@ def read_definition(sql: str) -> Definition:
         checks=tuple(check for part in parts for check in _checks(sql, part)) if "check" in folded else (),
         collations=_collations(parts) if "collate" in folded else {},
     )
+
+
+def generation(sql: str) -> Mapping[str, frozenset[str]]:
+    """Return the words in the definition of each column of the CREATE TABLE statement *sql*, all folded.
+
+    What a generated column is computed from is among its words.
+    """
+    tokens = list(TOKEN.finditer(sql))
+    parts = _parts(tokens[_opening(tokens, is_view=False) :])
+    return {part.name: frozenset(_names(part)) for part in parts if part.name is not None}
+
+
+def _names(part: _Part) -> Iterator[str]:
+    for token in part.code:
+        if token.lastgroup == "quoted":
+            yield fold(_unquoted(token[0]))
+        else:
+            yield from (fold(word) for word in re.findall(r"[^\W\d][\w$]*", token[0]))
 
 
 def fold(name: str) -> str:
@@ -116,7 +134,7 @@ def module_of(sql: str) -> str:
     return words[words.index("using") + 1] if "using" in words[:-1] else ""
 
 
-def _opening(tokens: Sequence[_Token], is_view: bool) -> int:
+def _opening(tokens: Sequence[_Token], *, is_view: bool) -> int:
     """Return where the list of columns opens or, in a view without one, where its AS is."""
     for index, token in enumerate(tokens):
         if token["mark"] == "(" or (is_view and token["words"] and AS.search(token[0])):

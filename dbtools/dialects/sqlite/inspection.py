@@ -33,6 +33,7 @@ from dbtools.dialects.sqlite.syntax import lexis
 from dbtools.dialects.sqlite.types import column_type
 from dbtools.dialects.sqlite.written_queries import (
     NULL,
+    SILENT_JOINS,
     Piece,
     WrittenQuery,
     code_in,
@@ -52,8 +53,6 @@ NO_COLUMNS = {"", "ROWID"}  #: names that stand for the row
 NAMES: Mapping[str, str] = {"number": "real"}  #: of declared types, where they differ
 PRAGMAS = "pragma_"  #: what the names of pragmas begin with that are read as tables
 SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
-#: Tables that are joined so are read without a word to the authorizer (3.40).
-SILENT_JOINS = {"using", "natural"}
 COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
 COMPARING = {"=", "<", ">"}

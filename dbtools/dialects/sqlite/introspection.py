@@ -15,12 +15,13 @@ from itertools import groupby
 from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind
 from dbtools.column_types import quoted
 from dbtools.dialects.checks import Check, read_checks
-from dbtools.dialects.sqlite.ddl import Definition, fold, module_of, read_definition
+from dbtools.dialects.sqlite.ddl import Definition, fold, generation, module_of, read_definition
+from dbtools.dialects.sqlite.dependencies import read_dependencies
 from dbtools.dialects.sqlite.estimates import row_estimates
 from dbtools.dialects.sqlite.foreign_keys import read_foreign_keys
 from dbtools.dialects.sqlite.limits import Limits, column_limits
 from dbtools.dialects.sqlite.stamps import stamp_of
-from dbtools.dialects.sqlite.structure import ColumnRow, Index, Relation, Structure
+from dbtools.dialects.sqlite.structure import HIDDEN, STORED, VIRTUAL, ColumnRow, Index, Relation, Structure
 from dbtools.dialects.sqlite.types import column_type
 
 #: The tables of migrations and of the registry.
@@ -29,7 +30,6 @@ KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": TableKind.
 #: The modules of virtual tables whose rows are known to keep a rowid.
 MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})
 ROWIDS = ("rowid", "_rowid_", "oid")
-GENERATED = (2, 3)  #: kinds of a hidden column: virtual and stored
 #: What is wrong with one relation; all else, such as a lock or an interrupt, is wrong with the whole reading.
 LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
 NO_LIMITS = Limits()
@@ -118,18 +118,25 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
     structures = {
         name: Structure(
             relation=relations[name],
-            rows=rows,
+            rows=columns[name],
             indexes=indexes.get(name, ()),
             definition=read_definition(relations[name].sql),
         )
-        for name, rows in columns.items()
+        for name in relations
+        if name not in problems
     }
     tables = {name: _table(structure) for name, structure in structures.items()}
     foreign_keys = read_foreign_keys(connection, tables, structures)
     estimates = row_estimates(connection, tables.values())
+    reads = read_dependencies(structures, columns)
     return Catalog(
         tables=tuple(
-            replace(table, foreign_keys=foreign_keys.get(name, ()), row_estimate=estimates.get(name))
+            replace(
+                table,
+                foreign_keys=foreign_keys.get(name, ()),
+                row_estimate=estimates.get(name),
+                reads=reads.get(name),
+            )
             for name, table in tables.items()
         ),
         warnings=(
@@ -164,15 +171,17 @@ def _is_internal(folded: str) -> bool:
 def _columns(
     connection: sqlite3.Connection, relations: Mapping[str, Relation]
 ) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
-    """Return the columns of each of *relations* that can be read, and what is wrong with the others."""
+    """Return the columns of all that can be read, and what is wrong with those of *relations* that cannot."""
     found, problems = _columns_of_all(connection, relations)
     for name in relations.keys() - problems.keys():
         if not _is_text(name + "".join(row.name for row in found[name])):
             problems[name] = "its name or that of a column is no valid text"
-        elif all(row.hidden == 1 for row in found[name]):
+        elif all(row.hidden == HIDDEN for row in found[name]):
             problems[name] = "it has no columns"
-    columns = {name: found[name] for name in relations if name not in problems}
-    return columns, {name: problems[name] for name in relations if name in problems}
+    readable = {
+        name: rows for name, rows in found.items() if _is_text(name + "".join(row.name for row in rows))
+    }
+    return readable, {name: problems[name] for name in relations if name in problems}
 
 
 def _columns_of_all(
@@ -236,8 +245,10 @@ def _table(structure: Structure) -> Table:
     columns = tuple(
         _column(row, definition, checks, strict=relation.strict, rowid=row.name == rowid)
         for row in structure.rows
-        if row.hidden != 1
+        if row.hidden != HIDDEN
     )
+    if any(column.generated for column in columns):
+        columns = tuple(_with_sources(columns, generation(relation.sql)))
     return Table(
         name=relation.name,
         kind=relation.kind,
@@ -245,7 +256,16 @@ def _table(structure: Structure) -> Table:
         keys=_keys(structure, columns),
         comment=definition.comment,
         row_identifier=_row_identifier(relation, structure.rows),
+        computed=relation.kind is not TableKind.TABLE or any(row.hidden == VIRTUAL for row in structure.rows),
     )
+
+
+def _with_sources(columns: Sequence[Column], words: Mapping[str, frozenset[str]]) -> Iterator[Column]:
+    """Yield *columns*, the generated ones with those that they may be computed from."""
+    for column in columns:
+        named = words.get(fold(column.name), frozenset())
+        sources = frozenset(each.name for each in columns if fold(each.name) in named and each != column)
+        yield replace(column, sources=sources) if column.generated else column
 
 
 def _checks(definition: Definition) -> dict[str, list[Check]]:
@@ -275,7 +295,7 @@ def _column(
         type=type,
         nullable=not (row.not_null or rowid),
         default=row.default and _shown(row.default),
-        generated=row.hidden in GENERATED,
+        generated=row.hidden in (VIRTUAL, STORED),
         comment=definition.comments.get(folded, ""),
         choices=limits.choices,
         minimum=limits.minimum,

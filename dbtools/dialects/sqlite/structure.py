@@ -8,6 +8,9 @@ from typing import NamedTuple
 from dbtools.catalog import TableKind
 from dbtools.dialects.sqlite.ddl import BINARY, Definition, fold
 
+#: Kinds of a column that `hidden` tells: of a virtual table, and generated when read or when written.
+HIDDEN, VIRTUAL, STORED = 1, 2, 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
@@ -29,7 +32,7 @@ class ColumnRow(NamedTuple):
     not_null: int
     default: str | None
     primary: int  #: its place in the primary key, from 1
-    hidden: int  #: 1 hidden, 2 and 3 generated
+    hidden: int  #: HIDDEN, VIRTUAL, STORED, or 0
 
 
 @dataclass(frozen=True, kw_only=True)

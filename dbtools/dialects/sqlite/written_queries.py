@@ -19,6 +19,8 @@ NAMED = re.compile(
     r"|(?:wrong number of arguments to|misuse of aggregate) function (?P<function>.+)\(\)"
 )
 INCOMPLETE = "incomplete input"
+#: Tables that are joined so are read without a word to the authorizer (3.40).
+SILENT_JOINS = frozenset({"using", "natural"})
 
 Piece = str | Parameter
 
@@ -66,7 +68,7 @@ class WrittenQuery:
             elif token.text.lower() == "as" and following.text.lower() in ("(", "not", "materialized"):
                 named.add(before)
             else:
-                before = fold(_bare(token))
+                before = fold(bare(token))
         return frozenset(named)
 
     def offset_of(self, message: str) -> int | None:
@@ -86,7 +88,7 @@ class WrittenQuery:
     def places_of(self, word: str) -> list[int]:
         """Return where *word* stands, in quotes or not."""
         tokens = tokenize(self.text, lexis)
-        return [token.offset for token in tokens if fold(_bare(token)) == fold(word)]
+        return [token.offset for token in tokens if fold(bare(token)) == fold(word)]
 
     def place_of(self, name: str) -> int | None:
         """Return where the parameter *name* stands, None where it stands in several places."""
@@ -122,10 +124,10 @@ def code_in(sql: str) -> list[Token]:
 def names_in(sql: str) -> frozenset[str]:
     """Return the words of *sql* and whatever is in quotes, all folded."""
     quotes = (each for each in tokenize(sql, lexis) if each.kind is Kind.QUOTED)
-    return words_in(sql) | {fold(_bare(each)) for each in quotes}
+    return words_in(sql) | {fold(bare(each)) for each in quotes}
 
 
-def _bare(token: Token) -> str:
+def bare(token: Token) -> str:
     """Return the text of *token* without its quotes, if it has any."""
     text, mark = token.text, token.text[-1]
     if token.kind is not Kind.QUOTED:

@@ -1,0 +1,166 @@
+"""Check the rules of a role. A catalog and a role in; findings, and the role without what is wrong, out."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from dbtools.catalog import Catalog, Table
+from dbtools.column_types import quoted
+from dbtools.errors import listing, nearest
+from dbtools.policy import (
+    BLANK,
+    Finding,
+    Grant,
+    Role,
+    Rule,
+    Source,
+    granted_tables,
+    label_of,
+    revealing_columns,
+    series,
+    withheld_views,
+)
+
+UNKNOWN_TABLE = "unknown_table"
+
+
+def withheld_findings(catalog: Catalog, role: Role) -> Iterator[Finding]:
+    """Yield the views and generated columns that are withheld from *role*, with the reason."""
+    if role.rules is None:
+        return
+    granted, whole = granted_tables(catalog, role), catalog.whole
+    for place, rule, reasons in withheld_views(catalog, granted):
+        message = (
+            f"role {role.name}, tables.{rule.pattern}: {label_of(whole, place)} is withheld, since it reads "
+            f"{series(reasons)}. If that is intended: accept_reads = true."
+        )
+        level = "warning" if rule.is_pattern else "error"
+        yield Finding(code="reads_hidden", message=message, level=level, source=rule.source)
+    for place, (_, rule) in granted.items():
+        table = whole.table(*place)
+        for name in revealing_columns(table, rule.grant) if table and rule.grant else ():
+            message = (
+                f"role {role.name}, tables.{rule.pattern}: the generated column {name} of "
+                f"{label_of(whole, place)} is withheld, since it is computed from a column that the role "
+                "does not see as it is. If that is intended, name it in columns."
+            )
+            yield Finding(code="reads_hidden", message=message, level="warning", source=rule.source)
+
+
+def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
+    """Return *role* without the rules that cannot be meant, and what is wrong with them.
+
+    A table whose rule names what does not exist is withheld: it may be the name of a column to be hidden. So
+    is a table whose rule is ambiguous. Where a rule that denies or narrows refers to no table, those that
+    patterns grant are withheld: one of them may be meant.
+    """
+    findings: list[Finding] = []
+    rules: list[Rule] = []
+    misses = False
+    rivals = _rivals(catalog, role)
+    for rule in role.rules or ():
+        problems = [*_problems(catalog, role, rule), *rivals.get(rule.pattern, ())]
+        findings += problems or [*_unread(catalog, role, rule), *_overridden(catalog, role, rule)]
+        misses |= rule.narrows and any(each.code == UNKNOWN_TABLE for each in problems)
+        rules.append(replace(rule, grant=None) if problems else rule)
+    if misses:
+        rules = [replace(rule, grant=None) if rule.is_pattern else rule for rule in rules]
+    return (role if role.rules is None else replace(role, rules=tuple(rules))), tuple(findings)
+
+
+def _rivals(catalog: Catalog, role: Role) -> Mapping[str, Sequence[Finding]]:
+    """Return the rules that name a table which another rule of *role* names differently, by pattern."""
+    whole = catalog.whole
+    findings: defaultdict[str, list[Finding]] = defaultdict(list)
+    named = {rule.pattern: rule for rule in reversed(role.rules or ()) if not rule.is_pattern}
+    for table in whole.tables:
+        rules = [named[name] for name in dict.fromkeys(whole.names_of(table)) if name in named]
+        for rule in rules if len(rules) > 1 else ():
+            others = listing(f"tables.{each.pattern}" for each in rules if each is not rule)
+            message = f"role {role.name}, tables.{rule.pattern}: {others} names the same table. Keep one."
+            findings[rule.pattern].append(
+                Finding(code="ambiguous_table", message=message, source=rule.source)
+            )
+    return findings
+
+
+def _overridden(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
+    """Yield the tables that *rule*, a pattern, denies or narrows and that a longer pattern decides on."""
+    if not rule.is_pattern or not rule.narrows or rule.pattern == "*":
+        return
+    for table in catalog.whole.tables:
+        if rule.precision(catalog, table) is None:
+            continue
+        decides = role.rule_of(catalog, table)
+        if decides is None or decides == rule or not decides.is_pattern:
+            continue
+        label = catalog.whole.label(table)
+        message = (
+            f"role {role.name}, tables.{rule.pattern}: the longer pattern tables.{decides.pattern} "
+            f"decides on {label}."
+        )
+        yield Finding(code="overridden", message=message, level="warning", source=rule.source)
+
+
+def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
+    """Yield what is wrong with *rule*: it means no table, or names columns that its tables do not have."""
+    whole = catalog.whole
+    tables = [table for table in whole.tables if rule.precision(catalog, table) is not None]
+    where = f"role {role.name}, tables.{rule.pattern}"
+    if not tables and rule.pattern != "*":
+        labels = map(whole.label, whole.tables)
+        message = f"{where}: there is no such table. {nearest(rule.pattern, labels)}"
+        yield Finding(code=UNKNOWN_TABLE, message=message.rstrip(), source=rule.source)
+    if len(tables) > 1 and not rule.is_pattern:
+        unique = listing(map(whole.unique_name, tables))
+        message = f"{where}: more than one table has this name. Write one of {unique}."
+        yield Finding(code="ambiguous_table", message=message, source=rule.source)
+    if rule.grant is None:
+        return
+    named = (*(rule.grant.columns or ()), *rule.grant.exclude, *rule.grant.masks)
+    yield from _twins(whole, tables, named, where, rule.source)
+    for name in dict.fromkeys(named) if tables else ():
+        # Of a pattern's tables not every one need have it.
+        if not any(name in table.column_by_name for table in tables):
+            known = list(dict.fromkeys(each for table in tables for each in table.column_by_name))
+            one = len(tables) == 1
+            has = f"{whole.label(tables[0])} has no column" if one else "no table that it means has a column"
+            message = f"{where}: {has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
+            yield Finding(code="unknown_column", message=message, source=rule.source)
+
+
+def _twins(
+    catalog: Catalog, tables: Sequence[Table], named: Sequence[str], where: str, source: Source
+) -> Iterator[Finding]:
+    """Yield columns that differ from a name only in the case of letters, which may well be meant."""
+    folded = {name.lower(): name for name in named}
+    for table in tables:
+        for column in table.column_by_name:
+            name = folded.get(column.lower(), column)
+            if name != column and name not in table.column_by_name and len(tables) > 1:
+                message = f"{where}: {quoted(name)} is written {quoted(column)} in {catalog.label(table)}."
+                yield Finding(code="unknown_column", message=message, source=source)
+
+
+def _unread(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
+    """Yield what *rule* grants by name and the login may not select: a pattern grants what can be read."""
+    where = f"role {role.name}, tables.{rule.pattern}: the login may not select"
+    for table in catalog.whole.tables:
+        hidden = catalog.unreadable.get((table.schema, table.name), ())
+        if not hidden or rule.grant is None or role.rule_of(catalog, table) != rule:
+            continue
+        label = catalog.whole.label(table)
+        if catalog.table(table.schema, table.name) is None:
+            message = "" if rule.is_pattern else f"{where} from {label}."
+        else:
+            names = [name for name in hidden if _means_to_show(rule, name)]
+            message = f"{where} {listing(names)} of {label}." if names else ""
+        if message:
+            yield Finding(code="unreadable", message=message, level="warning", source=rule.source)
+
+
+def _means_to_show(rule: Rule, column: str) -> bool:
+    """Return whether *rule* grants cells of *column* by its name, or by that of the table alone."""
+    grant = rule.grant or Grant()
+    granted = not rule.is_pattern if grant.columns is None else column in grant.columns
+    return granted and column not in grant.exclude and grant.masks.get(column) not in BLANK

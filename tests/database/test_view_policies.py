@@ -1,0 +1,319 @@
+"""A view shows no role what the role may not read in the tables beneath it."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from dbtools.column_types import Mask
+from dbtools.config.sections import GrantSection
+from tests.database.conftest import Serve, Shops, open_shops
+from tests.database.shop import Shop
+from tests.database.test_policies import NORTH, UNCHECKED, Caller, Grants, calling, calling_as
+
+TABLES = """
+    create table regions (region text primary key, title text);
+    insert into regions values ('north', 'North'), ('south', 'South');
+    create table customers (id integer primary key, name text, email text, region text);
+    insert into customers values
+        (1, 'Ann', 'ann@example.org', 'north'), (2, 'Bob', 'bob@example.org', 'south');
+    create table orders (id integer primary key, customer_id integer, total integer);
+    insert into orders values (1, 1, 10), (2, 2, 20);
+"""
+#: By name: views that read rows or columns of customers.
+VIEWS: Mapping[str, str] = {
+    "plain": "select id, name, email from customers",
+    "counted": "select count(*) as n from customers",
+    "nested": "select name from plain",
+    "nested_deeply": "select name from nested",
+    "joined": "select o.id, c.name from orders o left join customers c on c.id = o.customer_id",
+    "joined_using": "select g.title, c.id from regions g join customers c using (region)",
+    "joined_naturally": "select title from regions natural join customers",
+    "within": "select id from orders where customer_id in (select c.id from customers c)",
+    "existing": "select id from orders o where exists (select 1 from customers c where c.id = o.customer_id)",
+    "in_the_list": "select id, (select max(email) from customers) as best from orders",
+    "united": "select title from regions union all select name from customers",
+    "common": "with regions as (select name from customers) select name from regions",
+    "named_alike": "with orders as (select email as total from customers) select total from orders",
+    "windowed": "select id, row_number() over (order by email) as place from customers",
+}
+#: Views that read nothing of customers.
+SAFE: Mapping[str, str] = {
+    "totals": "select sum(total) as total from orders",
+    "titles": "select region, title from regions",
+    "own_name": "with customers as (select id from orders) select id from customers",
+    "alone": "select 1 as one",
+    "nested_totals": "select total from totals",
+}
+OF_SQLITE: Mapping[str, str] = {
+    "by_rowid": "select rowid as number from customers",
+    "of_the_schema": "select sql from sqlite_schema",
+    "of_a_pragma": "select name from pragma_table_info('customers')",
+    "found_text": "select name from found where found match 'ann'",
+}
+OF_POSTGRESQL: Mapping[str, str] = {
+    "whole_row": "select c from customers as c",
+    "by_system_column": "select ctid::text as place from customers",
+    "of_any_sql": "select query_to_xml('select email from customers', true, false, '')::text as answer",
+    "by_a_function": "select email_of(1) as email",
+    "by_an_operator": "select id from orders where id ==> 1",
+    "by_a_domain": "select id::text::guarded as id from orders",
+    "of_the_catalog": "select relname::text from pg_catalog.pg_class",
+}
+VIRTUAL = """
+    create virtual table found using fts5(name, email, content='customers', content_rowid='id');
+    insert into found(found) values ('rebuild');
+    create virtual table found_words using fts5vocab('found', 'row');
+    create virtual table found_older using fts4(name, content="customers");
+    create virtual table notes using fts5(body);
+"""
+OTHERS = """
+    create function email_of(integer) returns text language sql stable
+        as 'select email from customers where id = $1';
+    create function sees(integer, integer) returns boolean language sql stable
+        as 'select exists (select from customers where id = $1)';
+    create operator ==> (leftarg = integer, rightarg = integer, function = sees);
+    create function is_mail(text) returns boolean language sql stable
+        as 'select not exists (select from customers where email = $1)';
+    create domain guarded as text check (is_mail(value));
+    create materialized view copied as select name from customers;
+    create materialized view copied_totals as select total from orders;
+    create table parts (region text, value integer) partition by list (region);
+    create table parts_north partition of parts for values in ('north');
+    insert into parts values ('north', 1);
+"""
+#: Relations that show customers, beside the views.
+ALSO: Mapping[str, tuple[str, ...]] = {
+    "sqlite": ("found", "found_words", "found_older"),
+    "postgresql": ("copied",),
+}
+ALSO_SAFE: Mapping[str, tuple[str, ...]] = {
+    "sqlite": ("notes",),
+    "postgresql": ("copied_totals", "of_a_partition"),
+}
+OWN: Mapping[str, Mapping[str, str]] = {
+    "sqlite": OF_SQLITE,
+    "postgresql": OF_POSTGRESQL,
+}
+FILTERED = GrantSection(where="region = :claims.region")
+MASKED = GrantSection(mask={"email": Mask.PARTIAL})
+EXCLUDED = GrantSection(exclude=("email",))
+
+
+def _ddl(dialect: str) -> str:
+    views = "".join(
+        f"create view {name} as {sql};" for name, sql in {**VIEWS, **SAFE, **OWN[dialect]}.items()
+    )
+    if dialect == "sqlite":
+        return f"{TABLES}{VIRTUAL}{views}"
+    return f"{TABLES}{OTHERS}{views}create view of_a_partition as select value from parts_north;"
+
+
+@pytest.fixture(scope="module")
+def shops(serve: Serve) -> Iterator[Shops]:
+    """Give databases with views of every sort."""
+    with open_shops(serve, {dialect: _ddl(dialect) for dialect in UNCHECKED}) as shops:
+        yield shops
+
+
+def seen_by(caller: Caller) -> set[str]:
+    """Return the names of all that *caller* sees."""
+    found = caller.call("describe_tables", detail="names")["tables"]
+    assert isinstance(found, list)
+    return {each["name"] for each in found}
+
+
+def _revealing(dialect: str) -> set[str]:
+    return {*VIEWS, *OWN[dialect], *ALSO[dialect]}
+
+
+#: What no column beneath is needed for: they show rows, or other columns.
+WITHOUT_EMAIL = {
+    *(
+        "counted",
+        "joined",
+        "joined_using",
+        "within",
+        "existing",
+        "nested",
+        "nested_deeply",
+        "united",
+        "common",
+    ),
+    *("by_rowid", "by_system_column", "copied", "found_older"),
+}
+
+
+@pytest.mark.parametrize(
+    ("grant", "spared"),
+    [
+        pytest.param(FILTERED, set(), id="filtered"),
+        pytest.param(False, set(), id="denied"),
+        pytest.param(MASKED, WITHOUT_EMAIL - {"nested", "nested_deeply"}, id="masked"),
+        pytest.param(EXCLUDED, WITHOUT_EMAIL - {"nested", "nested_deeply"}, id="excluded"),
+    ],
+)
+def test_view_is_withheld_unless_all_that_it_reads_is_seen(
+    grant: bool | GrantSection, spared: set[str], dialect: str, shop: Shop
+) -> None:
+    with calling_as(shop, {"*": True, "customers": grant}, NORTH) as caller:
+        seen, problems = seen_by(caller), caller.problems()
+
+    # SQLite does not tell which columns a natural join compares.
+    spared = spared | {"joined_naturally"} if spared and dialect == "postgresql" else spared
+    withheld = _revealing(dialect) - spared
+    assert seen & withheld == set()
+    assert seen >= {"orders", "regions", *SAFE, *ALSO_SAFE[dialect], *(_revealing(dialect) & spared)}
+    told = {each.split(": ")[2].split(" is withheld")[0] for each in problems if " is withheld" in each}
+    assert told == withheld
+
+
+def test_withheld_view_is_as_one_that_is_not_there(dialect: str, shop: Shop) -> None:
+    with calling_as(shop, {"*": True, "customers": FILTERED}, NORTH) as caller:
+        answers = {
+            name: caller.outcome(calling("list_rows", table=name))[0]
+            for name in [*_revealing(dialect), "none"]
+        }
+        tools = caller.tools()
+
+    assert set(answers.values()) == {answers["none"]}
+    assert not {f"{verb}_{name}" for name in _revealing(dialect) for verb in ("list", "get")} & set(tools)
+
+
+def test_view_whose_rule_accepts_its_reads_is_served(shop: Shop) -> None:
+    grants: Grants = {
+        "*": False,
+        "plain": GrantSection(accept_reads=True, where="id > 1"),
+        "counted": True,
+        "orders": True,
+    }
+    with calling_as(shop, grants, NORTH) as caller:
+        seen, rows, problems = seen_by(caller), caller.rows("list_plain"), caller.problems()
+
+    assert (seen, rows) == ({"plain", "orders"}, [[2, "Bob", "bob@example.org"]])
+    assert problems == (
+        "error: role reader, tables.counted: counted is withheld, since it reads customers, which the role "
+        "does not see. If that is intended: accept_reads = true.",
+    )
+
+
+def test_role_that_sees_all_sees_all_views_but_those_of_which_nobody_knows_what_they_read(
+    dialect: str, shop: Shop
+) -> None:
+    unknown = {
+        "sqlite": {"of_the_schema", "of_a_pragma"},
+        "postgresql": {"of_any_sql", "by_a_function", "by_an_operator", "by_a_domain", "of_the_catalog"},
+    }
+    with calling_as(shop, {"*": True}) as caller:
+        seen = seen_by(caller)
+
+    assert seen >= _revealing(dialect) - unknown[dialect]
+    assert seen & unknown[dialect] == set()
+
+
+def test_without_roles_every_view_is_served(dialect: str, shop: Shop) -> None:
+    found = shop.call("describe_tables", {"detail": "names"}).structured["tables"]
+    assert isinstance(found, list)
+    assert {each["name"] for each in found} >= {*_revealing(dialect), *SAFE, *ALSO_SAFE[dialect]}
+
+
+INHERITING = """
+    create table notes (id integer primary key, body text, region text);
+    create table northern (place text) inherits (notes);
+    create table southern (place text) inherits (notes);
+    insert into notes values (1, 'general', 'west');
+    insert into northern values (2, 'cold', 'north', 'a');
+    insert into southern values (3, 'warm', 'south', 'b');
+    create view all_notes as select id from notes;
+"""
+
+
+@pytest.mark.parametrize(
+    ("grants", "seen"),
+    [
+        pytest.param({"*": True}, {"notes", "northern", "southern", "all_notes"}, id="all"),
+        pytest.param({"*": True, "notes": FILTERED}, {"notes"}, id="filtered parent"),
+        pytest.param({"*": True, "notes": False}, set(), id="denied parent"),
+        pytest.param({"*": True, "northern": False}, {"southern"}, id="denied child"),
+        pytest.param({"*": True, "northern": FILTERED}, {"northern", "southern"}, id="filtered child"),
+        pytest.param(
+            {"*": True, "northern": GrantSection(exclude=("place",))},
+            {"notes", "northern", "southern", "all_notes"},
+            id="column that only the child has",
+        ),
+    ],
+)
+def test_rows_that_tables_inherit_are_read_under_no_other_name(
+    grants: Grants, seen: set[str], serve: Serve
+) -> None:
+    with (
+        serve("postgresql", INHERITING) as shop,
+        calling_as(shop, grants, NORTH) as caller,
+    ):
+        assert seen_by(caller) == seen
+
+
+GENERATED = """
+    create table people (
+        id integer primary key, first text, last text, email text,
+        folded text generated always as (lower(email)) stored,
+        full_name text generated always as (first || ' ' || last) stored
+    );
+    insert into people (id, first, last, email) values (1, 'Ann', 'Lee', 'Ann@example.org');
+"""
+
+
+@pytest.mark.parametrize(
+    ("grant", "columns"),
+    [
+        pytest.param(GrantSection(exclude=("email",)), ["id", "first", "last", "full_name"], id="excluded"),
+        pytest.param(
+            GrantSection(mask={"email": Mask.NULL, "last": Mask.NULL}),
+            ["id", "first", "last", "email"],
+            id="masked",
+        ),
+        pytest.param(GrantSection(columns=("id", "folded")), ["id", "folded"], id="named"),
+        pytest.param(
+            GrantSection(exclude=("email",), accept_reads=True),
+            ["id", "first", "last", "folded", "full_name"],
+            id="accepted",
+        ),
+        pytest.param(
+            GrantSection(exclude=("email",), mask={"folded": Mask.PARTIAL}),
+            ["id", "first", "last", "folded", "full_name"],
+            id="masked itself",
+        ),
+    ],
+)
+def test_generated_column_shows_no_column_that_is_hidden(
+    grant: GrantSection, columns: list[str], dialect: str, serve: Serve
+) -> None:
+    with serve(dialect, GENERATED) as shop, calling_as(shop, {"people": grant}) as caller:
+        found = caller.call("list_people")
+
+    assert found["columns"] == columns
+
+
+def test_view_that_is_replaced_shows_nothing_before_its_new_reads_are_known(
+    dialect: str, serve: Serve
+) -> None:
+    """The server looks for changes, and yet no call between two looks is answered by the old rules."""
+    old = """
+        create table titles (id integer, title text);
+        insert into titles values (1, 'one');
+        create view shown as select id, title as name from titles;
+        create view over_it as select name from shown;
+    """
+    replaced = {
+        "sqlite": "drop view shown; create view shown as select id, name from customers",
+        "postgresql": "create or replace view shown as select id, name from customers",
+    }
+    with (
+        serve(dialect, TABLES + old) as shop,
+        calling_as(shop, {"*": True, "customers": FILTERED}, NORTH) as caller,
+    ):
+        before = caller.rows("list_over_it"), caller.rows("list_shown")
+        shop.bare.execute(replaced[dialect])
+        after = [caller.outcome(calling(f"list_{each}")) for each in ("over_it", "shown")]
+
+    assert before == ([["one"]], [[1, "one"]])
+    assert ["Bob" in str(each) or "Ann" in str(each) for each in after] == [False, False]
