@@ -76,6 +76,7 @@ class RowFilter:
 
     condition: Fragment
     casts: tuple[str, ...] = ()  #: the types of its parameters, where the database wants them
+    total: bool = True  #: whether it raises no error, whatever a row holds
 
     def __hash__(self) -> int:
         """Hash by the condition, so that a statement's shape is found again quickly."""
@@ -116,6 +117,11 @@ class Table:
     def __hash__(self) -> int:
         """Hash by name, so that a statement's shape is found again quickly."""
         return hash((self.schema, self.name))
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a caller's conditions are asked only of the rows that its filter shows."""
+        return self.filter is not None and (self.computed or not self.filter.total)
 
     @cached_property
     def column_by_name(self) -> Mapping[str, Column]:

@@ -31,6 +31,11 @@ class SqlError(ValueError):
         super().__init__(f"{problem}, at line {self.line}, column {self.column}")
 
 
+def words(text: str) -> frozenset[str]:
+    """Return the words of *text*, which blanks are between."""
+    return frozenset(text.split())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lexis:
     """How a database tells the words of SQL from what is quoted and what is commented out."""
@@ -42,6 +47,8 @@ class Lexis:
     backticks: bool  #: whether `name` is a quoted name, not an operator
     line_ends: str  #: the characters of which each ends a comment of one line
     native_marks: str  #: the characters with which the database's own parameters begin
+    lenient: bool  #: whether arithmetic, and a subquery with more than one row as a value, raise no error
+    total_functions: frozenset[str]  #: that raise no error, whatever they are given
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ FLOORS = (
     {"__init__"},
     {"errors", "dates", "durations", "positions"},
     {"column_types", "parameters"},
-    {"catalog", "cells", "masks"},
+    {"catalog", "cells", "masks", "totality"},
     {"policy", "vetting", "queries", "links", "paths"},
     {"aggregates"},
     {"results", "statement", "paging"},

@@ -26,6 +26,7 @@ from dbtools.policy import (
     SessionSetting,
     Source,
 )
+from dbtools.totality import is_total
 from dbtools.vetting import vetted, withheld_findings
 
 CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
@@ -290,7 +291,9 @@ async def _with_filter(
                 Finding(code="untyped_claim", message=message, source=rule.source),
             )
         known = declared_casts(settings, condition)
-    filter = replace(grant.filter, casts=known)
+    computed = {table.name.lower() for table in catalog.whole.tables if table.computed}
+    total = is_total(grant.filter.condition, dialect_of(settings.database.url).lexis, computed)
+    filter = replace(grant.filter, casts=known, total=total)
     return replace(rule, grant=replace(grant, filter=filter)), ()
 
 

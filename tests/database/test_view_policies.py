@@ -317,3 +317,124 @@ def test_view_that_is_replaced_shows_nothing_before_its_new_reads_are_known(
 
     assert before == ([["one"]], [[1, "one"]])
     assert ["Bob" in str(each) or "Ann" in str(each) for each in after] == [False, False]
+
+
+COLUMNS = "id integer primary key, name text, region text"
+PERMITS = "create table permits (region text); insert into permits values ('north');"
+#: A filter that a planner puts behind a caller's conditions, since it costs more.
+PERMITTED = "exists (select 1 from permits p where p.region = region_of)"
+#: By sort: what makes readings, of which reading some cells raises an error.
+RAISING: Mapping[str, Mapping[str, str]] = {
+    "sqlite": {
+        "view": f"""
+            create table raws ({COLUMNS}, raw text);
+            insert into raws values {{rows}};
+            create view readings as
+                select id, name, region as region_of, json_extract(raw, '$.a') as level from raws;
+        """,
+        "generated column": f"""
+            create table readings ({COLUMNS.replace("region", "region_of")}, raw text);
+            insert into readings values {{rows}};
+            alter table readings add column level as (json_extract(raw, '$.a'));
+        """,
+    },
+    "postgresql": {
+        "view": f"""
+            create table raws ({COLUMNS}, raw text);
+            insert into raws values {{rows}};
+            create view readings as select id, name, region as region_of, raw::int as level from raws;
+        """,
+    },
+}
+#: A cell that raises no error, and one that does.
+CELLS = {"sqlite": ("'{\"a\": 1}'", "'odd'"), "postgresql": ("'1'", "'odd'")}
+SORTS = [(dialect, sort) for dialect, sorts in RAISING.items() for sort in sorts]
+COUNT = [{"function": "count", "name": "n"}]
+
+
+def _questions(path: str = "") -> Iterator[Mapping[str, object]]:
+    """Yield conditions that only the hidden row may meet."""
+    level = f"{path}level"
+    for where in (
+        [{"column": level, "op": "is_null", "value": "false"}],
+        [{"column": level, "value": "1"}],
+        [{"column": level, "op": "ne", "value": "7"}],
+        [{"column": f"{path}name", "value": "hidden"}, {"column": level, "op": "ne", "value": "7"}],
+        [{"column": f"{path}id", "value": "2"}, {"column": level, "op": "gt", "value": "0"}],
+    ):
+        yield {"where": where}
+        yield {"where": where, "match": "any"}
+
+
+@pytest.mark.parametrize(("dialect", "sort"), SORTS)
+def test_error_of_a_hidden_row_tells_nothing_of_it(dialect: str, sort: str, serve: Serve) -> None:
+    ordinary, odd = CELLS[dialect]
+    owners = "create table owners (id integer primary key, reading_id integer"
+    owners += ");" if sort == "view" else " references readings);"
+    found: list[list[object]] = []
+    for cell in (ordinary, odd):
+        rows = f"(1, 'seen', 'north', {ordinary}), (2, 'hidden', 'south', {cell})"
+        ddl = f"{PERMITS} {RAISING[dialect][sort].format(rows=rows)} {owners}"
+        grants: Grants = {
+            "readings": GrantSection(
+                where=PERMITTED, accept_reads=True, columns=("id", "name", "region_of", "level")
+            ),
+            "owners": True,
+        }
+        with (
+            serve(dialect, f"{ddl} insert into owners values (1, 1), (2, 2);") as shop,
+            calling_as(shop, grants, NORTH) as caller,
+        ):
+            tables = [("readings", "")] + ([("owners", "reading.")] if sort != "view" else [])
+            asked = [
+                ask
+                for table, path in tables
+                for each in _questions(path)
+                for ask in (
+                    calling("list_rows", table=table, **each),
+                    calling("aggregate_rows", table=table, measures=COUNT, **each),
+                )
+            ]
+            asked.append(calling("list_rows", table="readings", order_by=["level"]))
+            found.append([caller.outcome(each) for each in asked])
+
+    assert found[0] == found[1]
+    assert "answer" in str(found[0][0])
+
+
+def test_error_of_a_filter_does_not_depend_on_a_callers_conditions(dialect: str, serve: Serve) -> None:
+    ordinary, odd = CELLS[dialect]
+    ddl = f"""
+        create table readings ({COLUMNS}, level text);
+        insert into readings values (1, 'seen', 'north', {ordinary}), (2, 'hidden', 'south', {odd});
+    """
+    where = {"sqlite": "json_extract(level, '$.a') > 0", "postgresql": "level::int > 0"}
+    with (
+        serve(dialect, ddl) as shop,
+        calling_as(shop, {"readings": GrantSection(where=where[dialect])}) as caller,
+    ):
+        found = {
+            caller.outcome(calling("list_rows", table="readings", where=[{"column": "name", "value": name}]))
+            for name in ("hidden", "seen", "nobody")
+        }
+
+    assert len(found) == 1
+    assert {code for code, _ in found} != {"answer"}
+
+
+@pytest.mark.parametrize(
+    ("where", "guarded"),
+    [("region = :claims.region", False), ("lower(region) = :claims.region", False), ("abs(id) > 0", True)],
+)
+def test_only_what_may_raise_an_error_is_read_behind_a_barrier(
+    where: str, guarded: bool, dialect: str, shop: Shop
+) -> None:
+    grants = {
+        "customers": GrantSection(where=where),
+        "plain": GrantSection(where="id > 0", accept_reads=True),
+    }
+    with calling_as(shop, grants, NORTH) as caller:
+        view = shop.portal.call(caller.toolbox.view, caller.role)
+        seen = {table.name: table.guarded for table in view.catalog.tables}
+
+    assert seen == {"customers": guarded, "plain": True}

@@ -1,6 +1,6 @@
 """How PostgreSQL tells the words of SQL from what is quoted and what is commented out."""
 
-from dbtools.parameters import Lexis
+from dbtools.parameters import Lexis, words
 
 lexis = Lexis(
     nested_comments=True,
@@ -10,4 +10,9 @@ lexis = Lexis(
     backticks=False,
     line_ends="\n\r",
     native_marks="$",
+    lenient=False,
+    total_functions=words(
+        "btrim char_length coalesce count current_setting greatest least left length lower ltrim max min now "
+        "nullif right rtrim starts_with strpos upper"
+    ),
 )

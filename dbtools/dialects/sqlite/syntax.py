@@ -1,6 +1,6 @@
 """How SQLite tells the words of SQL from what is quoted and what is commented out."""
 
-from dbtools.parameters import Lexis
+from dbtools.parameters import Lexis, words
 
 lexis = Lexis(
     nested_comments=False,
@@ -10,4 +10,10 @@ lexis = Lexis(
     backticks=True,
     line_ends="\n",
     native_marks="?@$#:",
+    lenient=True,
+    total_functions=words(
+        "cast coalesce count date datetime ifnull iif instr julianday length likelihood likely lower ltrim "
+        "max min nullif round rtrim sign strftime substr substring time trim typeof unicode unixepoch "
+        "unlikely upper"
+    ),
 )

@@ -1,0 +1,77 @@
+"""A row filter that can raise an error is known by its text."""
+
+import pytest
+
+from dbtools.dialects.postgresql.syntax import lexis as postgresql
+from dbtools.dialects.sqlite.syntax import lexis as sqlite
+from dbtools.parameters import Lexis, scan
+from dbtools.totality import is_total
+
+BOTH = (sqlite, postgresql)
+
+
+@pytest.mark.parametrize("lexis", BOTH, ids=["sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "region = :claims.region",
+        "(a < 1 or not b >= -2.5) and c is not null -- as agreed",
+        "exists (select 1 from customers c where c.id = t.customer_id and c.region = :claims.region)",
+        "exists (select * from customers where active)",
+        "id in (select customer_id from permits) and kind not in ('a', 'b')",
+        "lower(name) like 'a%' and coalesce(length(note), 0) between 1 and 3",
+        "name like :claims.pattern escape '!'",
+        '"odd name" <> \'x\' and "t"."y" = 1',
+        "case when kind = 'a' then level else 0 end > 1",
+    ],
+)
+def test_comparisons_are_total(condition: str, lexis: Lexis) -> None:
+    assert is_total(scan(condition, lexis), lexis)
+
+
+@pytest.mark.parametrize("lexis", BOTH, ids=["sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "json_extract(raw, '$.a') = 1",
+        "abs(x) > 1",
+        "raw -> 'a' = '1'",
+        "name like pattern",
+        "own_function(x)",
+        '"own_function"(x)',
+        "name || 'x' = 'y'",
+        "exists (select 1 from odd_view where odd_view.id = id)",
+        'id in (select id from "Odd_View")',
+    ],
+)
+def test_what_may_raise_an_error_is_not_total(condition: str, lexis: Lexis) -> None:
+    assert not is_total(scan(condition, lexis), lexis, {"odd_view"})
+
+
+@pytest.mark.parametrize(
+    ("condition", "on_sqlite", "on_postgresql"),
+    [
+        pytest.param("x * 2 > 1", True, False, id="arithmetic"),
+        pytest.param("(select level from levels) > 1", True, False, id="subquery as a value"),
+        pytest.param("cast(raw as integer) = 1", True, False, id="cast"),
+    ],
+)
+def test_what_may_raise_an_error_depends_on_the_database(
+    condition: str, on_sqlite: bool, on_postgresql: bool
+) -> None:
+    found = [is_total(scan(condition, lexis), lexis) for lexis in BOTH]
+
+    assert found == [on_sqlite, on_postgresql]
+
+
+@pytest.mark.parametrize(
+    ("condition", "total"),
+    [
+        ("level = :claims.level::int", True),
+        ("day > '2024-01-01'::date", True),
+        ("raw::int = 1", False),
+        ("(raw)::int = 1", False),
+    ],
+)
+def test_cast_of_a_constant_is_total(condition: str, total: bool) -> None:
+    assert is_total(scan(condition, postgresql), postgresql) == total
