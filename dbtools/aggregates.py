@@ -7,7 +7,7 @@ from enum import StrEnum
 from dbtools import errors
 from dbtools.column_types import MOMENTS, NUMERIC, ColumnType, Family, quoted
 from dbtools.errors import listing, nearest
-from dbtools.paths import Distant, Names, Place, folded, parts_of
+from dbtools.paths import Names, Place, folded, parts_of
 
 
 class Bucket(StrEnum):
@@ -141,8 +141,6 @@ def find_measure(names: Names, function: Function, column: str, argument: str) -
             raise errors.BadArgument(f"{argument}.column is missing: {function} needs one.")
         return Measure(function=function)
     place = names.find(column, f"{argument}.column")
-    if isinstance(place, Distant) and not all(step.target.aggregated for step in place.path):
-        raise errors.Denied(f"{argument}.column: {place.name} may not be aggregated.")
     if place.type.mask is not None:
         raise errors.BadOperator(f"{argument}: {place.name} is masked: it can be shown, and nothing else.")
     offered = list(functions_of(place.type))

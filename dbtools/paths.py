@@ -150,6 +150,7 @@ class Names:
     table: Table
     paths: Paths
     near: bool = False  #: whether only `listed` may be named
+    aggregating: bool = False  #: whether what is named takes part in counts and sums
 
     @cached_property
     def listed(self) -> Mapping[str, Place]:
@@ -176,7 +177,17 @@ class Names:
                 f"{argument}: this tool does not take the path {quoted(text)}.",
                 hint="list_rows, get_row and aggregate_rows take every path, listed or not.",
             )
+        if self.aggregating and isinstance(found, Distant):
+            # Where a row has one other row at most, counting one counts the other.
+            self._check_aggregated(found, argument)
         return found
+
+    def _check_aggregated(self, place: Distant, argument: str) -> None:
+        for step in place.path:
+            if not step.target.aggregated:
+                raise errors.Denied(
+                    f"{argument}: {place.name} may not be aggregated.", hint="list_rows reads such rows."
+                )
 
     def _along(self, text: str, argument: str) -> Place:
         found = parts_of(text)

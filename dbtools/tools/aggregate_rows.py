@@ -1,7 +1,7 @@
 """The tool `aggregate_rows`: counts, sums and averages of rows, by groups."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -111,7 +111,7 @@ class AggregateRows:
         table = table_of(self.setting.catalog, asked.table, "table")
         if not table.aggregated:
             raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
-        names = self.setting.names(table)
+        names = replace(self.setting.names(table), aggregating=True)
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)
         where = comparisons(asked.where, "where")

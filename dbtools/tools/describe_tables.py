@@ -16,7 +16,7 @@ from dbtools.results import Answer, ResultSet, write
 from dbtools.tools.arguments import Arguments, Array, narrowed_schema, read, schema_of
 from dbtools.tools.definition import Setting, Settled, ToolDefinition
 from dbtools.tools.tables import MOST_NAMES, name_schema, table_of
-from dbtools.tools.wording import cleaned, column_parts, relation_targets
+from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default
 
 LONGEST_COMMENT = 500
 MOST_TABLES = 200  #: that are named in one call
@@ -178,7 +178,7 @@ def _full(column: Column) -> dict[str, object]:
         "values": list(column.choices or column.type.labels),
         "minimum": column.minimum,
         "maximum": column.maximum,
-        "default": cleaned(column.default or "", 100),
+        "default": shown_default(column.default),
         "generated": column.generated,
         "comment": cleaned(column.comment, LONGEST_COMMENT),
     }

@@ -43,7 +43,7 @@ from dbtools.tools.definition import ROW_SCHEMA, Setting, Settled, ToolDefinitio
 from dbtools.tools.list_rows import find_columns, link_type
 from dbtools.tools.naming import argument_names
 from dbtools.tools.tables import table_of, table_schema
-from dbtools.tools.wording import cleaned
+from dbtools.tools.wording import LONGEST_LABEL, cleaned, quotation, table_name
 
 LARGEST_MEDIA = 1_000_000  #: bytes of the pictures and sounds that go along with a row
 LARGEST_OTHER = 100_000  #: bytes of the other blobs that do
@@ -369,10 +369,10 @@ def define_for_any(setting: Setting) -> Iterator[GetRowOfAny]:
 
 
 def _definition(setting: Setting, table: Table, keys: Mapping[str, Column], name: str) -> ToolDefinition:
-    label = cleaned(setting.catalog.label(table), 140)
+    label = cleaned(setting.catalog.label(table), LONGEST_LABEL)
     pictures = any(column.type.family is Family.BYTES for column in table.columns)
     parts = [
-        f"Get one row of {table.kind} {label} by its key, long texts whole.",
+        f"Get one row of {table_name(setting.catalog, table)} by its key, long texts whole.",
         "Pictures and sound come as such." if pictures else "",
     ]
     return ToolDefinition(
@@ -393,7 +393,7 @@ def _argument(name: str, column: Column) -> dict[str, object]:
     schema = column.type.schema() or {"type": "string"}
     if column.choices and "enum" not in schema:
         schema["enum"] = list(column.choices)
-    comment = cleaned(column.comment, 80)
+    comment = quotation(column.comment, 80)
     if name != column.name:
         comment = " ".join(filter(None, [f"Column {cleaned(column.name, 63)}.", comment]))
     return schema | ({"description": comment} if comment else {})

@@ -40,10 +40,12 @@ from dbtools.tools.moments import note_of_days
 from dbtools.tools.nearest_values import Doubts, doubts, explain
 from dbtools.tools.tables import limited_schema, table_of, table_schema
 from dbtools.tools.wording import (
+    LONGEST_LABEL,
     LONGEST_TABLE_COMMENT,
     cleaned,
     columns_line,
-    sentence,
+    quotation,
+    table_name,
 )
 
 UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
@@ -293,17 +295,16 @@ def define_for_any(setting: Setting) -> Iterator[ListRowsOfAny]:
 
 def _definition(setting: Setting, names: Names, name: str) -> ToolDefinition:
     table = names.table
-    label = cleaned(setting.catalog.label(table), 140)
-    comment = sentence(cleaned(table.comment, LONGEST_TABLE_COMMENT))
+    label = cleaned(setting.catalog.label(table), LONGEST_LABEL)
+    comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
     parts = [
-        f"List rows of {table.kind} {label}.",
-        comment,
+        f"List rows of {table_name(setting.catalog, table)}{comment and f' {comment}'}.",
         f"Columns: {columns_line(setting.catalog, table)}.",
     ]
     return ToolDefinition(
         name=name,
         title=f"List {label}",
-        description=" ".join(filter(None, parts)),
+        description=" ".join(parts),
         input_schema=input_schema(setting, names),
         output_schema=ROWS_SCHEMA,
     )

@@ -10,7 +10,7 @@ from dbtools.links import SCHEMA, schema_uri
 from dbtools.results import Media, ResultSet
 from dbtools.tools.definition import Setting
 from dbtools.tools.describe_tables import DescribeCall, DescribeTables, Detail
-from dbtools.tools.wording import cleaned
+from dbtools.tools.wording import quotation
 
 LONGEST_DESCRIPTION = 200  #: characters
 
@@ -47,7 +47,7 @@ def define_resources(setting: Setting) -> Iterator[Resource]:
             uri=schema_uri(label),
             name=label,
             title=f"Schema of {label}",
-            description=cleaned(table.comment, LONGEST_DESCRIPTION),
+            description=quotation(table.comment, LONGEST_DESCRIPTION),
         )
 
 

@@ -4,14 +4,27 @@ import re
 from bisect import bisect_right
 from itertools import accumulate
 
-from dbtools.catalog import Catalog, Column, Table
+from dbtools.catalog import Catalog, Column, Table, TableKind
 from dbtools.cells import INVISIBLE
+from dbtools.parameters import words
 
 LONGEST_TABLE_COMMENT = 200
 LONGEST_COLUMN_COMMENT = 80
+LONGEST_DEFAULT = 100
+LONGEST_LABEL = 140
 LONGEST_COLUMNS = 3_000  #: characters of the list of columns in one description
 MOST_CHOICES = 12
 CONTROLS = re.compile(r"[\x00-\x1f]")
+STRING = re.compile(r"'(?:[^']|'')*'")
+WORD = re.compile(r"[^\W\d]\w*")
+CAST_CONSTANT = re.compile(rf"(?P<value>{STRING.pattern})::(?P<type>.*)", re.DOTALL)
+#: Words of defaults that name no object of a user's.
+COMMON_WORDS = words(
+    "null true false now current_date current_time current_timestamp localtime localtimestamp at zone date "
+    "time timestamp timestamptz datetime julianday strftime unixepoch interval with without gen_random_uuid "
+    "uuidv4 uuidv7 random randomblob lower upper hex array cast as text character varying bpchar name "
+    "integer int bigint smallint real double precision numeric decimal boolean uuid json jsonb bytea x"
+)
 SHORT_TYPES = (
     ("timestamp with time zone", "timestamptz"),
     ("timestamp without time zone", "timestamp"),
@@ -29,9 +42,28 @@ def cleaned(comment: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def sentence(text: str) -> str:
-    """Return *text* with a full stop at its end."""
-    return text if not text or text.endswith((".", "!", "?", "…")) else text + "."
+def quotation(comment: str, most: int) -> str:
+    """Return *comment*, which anybody may have written, in quotes that it cannot end, or nothing."""
+    text = cleaned(comment, most).rstrip(".;").replace("'", "’")
+    return f"'{text}'" if text else ""
+
+
+def table_name(catalog: Catalog, table: Table) -> str:
+    """Return the name of *table*, and its kind if that is not the usual one."""
+    label = cleaned(catalog.label(table), LONGEST_LABEL)
+    return label if table.kind is TableKind.TABLE else f"{table.kind} {label}"
+
+
+def shown_default(default: str | None) -> str:
+    """Return *default* if it names nothing but what is the database's own: the rest may be hidden."""
+    text = default or ""
+    if constant := CAST_CONSTANT.fullmatch(text):
+        text = text if _is_common(constant["type"]) else constant["value"]
+    return cleaned(text, LONGEST_DEFAULT) if _is_common(STRING.sub("", text)) else ""
+
+
+def _is_common(sql: str) -> bool:
+    return '"' not in sql and all(word.lower() in COMMON_WORDS for word in WORD.findall(sql))
 
 
 def column_parts(catalog: Catalog, table: Table) -> list[str]:
@@ -51,13 +83,12 @@ def columns_line(catalog: Catalog, table: Table) -> str:
 
 def _column(table: Table, column: Column, target: str | None) -> str:
     key = table.primary_key
-    words = [cleaned(column.name, 63), type_name(column)]
+    parts = [cleaned(column.name, 63), type_name(column)]
     if key and column.name in key.columns:
-        words.append("key")
+        parts.append("key")
     if target:
-        words.append(f"→ {target}")
-    comment = cleaned(column.comment, LONGEST_COLUMN_COMMENT)
-    return " ".join(words) + (f": {comment.rstrip('.;')}" if comment else "")
+        parts.append(f"→ {target}")
+    return " ".join(filter(None, [*parts, quotation(column.comment, LONGEST_COLUMN_COMMENT)]))
 
 
 def type_name(column: Column) -> str:

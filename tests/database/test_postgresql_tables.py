@@ -197,6 +197,23 @@ async def test_estimate_is_of_the_last_analysis(postgresql_url: str) -> None:
     ]
 
 
+async def test_estimate_counts_no_row_that_row_level_security_hides(postgresql_url: str, reader: str) -> None:
+    ddl = """
+    create table kept as select * from generate_series(1, 12) as id;
+    create table secured (id integer, tenant text) partition by list (tenant);
+    create table secured_a partition of secured for values in ('a');
+    insert into secured select id, 'a' from generate_series(1, 12) as id;
+    alter table secured enable row level security;
+    create policy one on secured using (id = 1);
+    analyze;
+    """
+    owned = await catalog_of(postgresql_url, ddl)
+    seen = await _catalog_of_role(postgresql_url, reader, f"grant select on kept, secured to {reader}")
+
+    assert [(each.name, each.row_estimate) for each in owned.tables] == [("kept", 12), ("secured", 12)]
+    assert [(each.name, each.row_estimate) for each in seen.tables] == [("kept", 12), ("secured", None)]
+
+
 PARTITIONED = """
 create table customer (id integer primary key);
 create table product (id integer primary key);

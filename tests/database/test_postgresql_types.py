@@ -166,6 +166,7 @@ TYPES: dict[str, ColumnType] = {
     "polygon": incomparable(_other("polygon", large=True)),
     "oid": _other("oid"),
     "regclass": replace(_other("regclass"), equatable=False, ordered=False),
+    "aclitem": replace(_other("aclitem"), equatable=False, ordered=False),
     "pg_lsn": _other("pg_lsn"),
     "xid": replace(_other("xid"), ordered=False),
     '"char"': replace(_other('"char"', "char"), ordered=False),

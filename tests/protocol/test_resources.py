@@ -31,7 +31,7 @@ async def test_schema_is_listed_and_no_row(client: Client) -> None:
         "uri": "dbtools://schema/person",
         "name": "person",
         "title": "Schema of person",
-        "description": "Somebody.",
+        "description": "'Somebody'",
         "mimeType": "application/json",
     }
 

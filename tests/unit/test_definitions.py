@@ -148,7 +148,7 @@ def test_keys_are_advertised_with_their_types() -> None:
         "type": "object",
         "properties": {
             "id": {"type": "integer"},
-            "gr__e": {"type": "string", "enum": ["s", "l"], "description": "Column Größe. of the shirt"},
+            "gr__e": {"type": "string", "enum": ["s", "l"], "description": "Column Größe. 'of the shirt'"},
         },
         "required": ["id", "gr__e"],
         "additionalProperties": False,
@@ -164,7 +164,7 @@ def test_key_that_cannot_be_compared_makes_no_tool() -> None:
 
 def test_description_says_what_the_table_is() -> None:
     assert TOOLS["list_product"].definition.description.startswith(
-        "List rows of table product. What the shop sells. Columns: id bigint key; name text"
+        "List rows of product 'What the shop sells'. Columns: id bigint key; name text"
     )
     assert "product.id" in TOOLS["list_order_line"].definition.description
     assert "product" in TOOLS["get_product"].definition.description

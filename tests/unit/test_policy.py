@@ -424,6 +424,24 @@ def test_table_that_may_not_be_aggregated_is_not_along_a_path_either(function: s
         tool.bind({"table": "order line", "measures": measures})
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"group_by": [PRICE]}, id="group"),
+        pytest.param({"group_by": [f"{PRICE}:month"]}, id="bucket"),
+        pytest.param({"where": [{"column": PRICE, "value": "1"}]}, id="condition"),
+        pytest.param({"where": [{"column": PRICE, "op": "is_null", "value": "false"}]}, id="null"),
+    ],
+)
+def test_rows_that_may_not_be_aggregated_are_not_counted_along_a_path(arguments: dict[str, object]) -> None:
+    """Where each order line has one product, and each product one line, they would be counted."""
+    catalog = _granted(SHOP, **{"order line": Grant(), "product": Grant(aggregate=False)})
+    tool = define(Setting(catalog=catalog))["aggregate_rows"]
+
+    with pytest.raises(errors.Denied):
+        tool.bind({"table": "order line", "measures": [{"function": "count"}], **arguments})
+
+
 TABLE_NAMES = ("item", "Item", "order line", "order_line", "person", "x.y")
 SCHEMAS = ("main", "old")
 COLUMN_NAMES = ("id", "name", "item", "item_id", "personId", "person", "size", "a:b")

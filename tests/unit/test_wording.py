@@ -10,8 +10,9 @@ from dbtools.tools.wording import (
     LONGEST_COLUMNS,
     cleaned,
     columns_line,
+    quotation,
     relation_targets,
-    sentence,
+    shown_default,
     type_name,
 )
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, table
@@ -45,10 +46,31 @@ def test_cleaned_comment_is_short_and_visible(comment: str, most: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"), [("", ""), ("One", "One."), ("One.", "One."), ("One?", "One?"), ("One…", "One…")]
+    ("comment", "shown"),
+    [("", ""), ("One.", "'One'"), ("it's 'so'", "'it’s ’so’'"), ("two\n\nlines;", "'two lines'")],
 )
-def test_sentence_ends(text: str, shown: str) -> None:
-    assert sentence(text) == shown
+def test_comment_is_quoted_and_cannot_end_its_quotes(comment: str, shown: str) -> None:
+    assert quotation(comment, 80) == shown
+
+
+@pytest.mark.parametrize(
+    ("default", "shown"),
+    [
+        (None, ""),
+        ("0", "0"),
+        ("'new'::text", "'new'::text"),
+        ("'it''s (hr.secret)'", "'it''s (hr.secret)'"),
+        ("'new'::hr.secret_mood", "'new'"),
+        ("now()", "now()"),
+        ("CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP"),
+        ("nextval('hr.secret_accounts_id_seq'::regclass)", ""),
+        ("hr.secret_function()", ""),
+        ('"secret"()', ""),
+        ("('a'::text || hr.secret())", ""),
+    ],
+)
+def test_default_names_no_object_of_a_user(default: str | None, shown: str) -> None:
+    assert shown_default(default) == shown
 
 
 @pytest.mark.parametrize(
@@ -74,7 +96,7 @@ def test_columns_are_listed_with_type_key_relation_and_comment() -> None:
         "order_id bigint key; product_id bigint key → product.id; quantity bigint"
     )
     assert columns_line(SHOP, PRODUCT).startswith(
-        "id bigint key; name text: as printed on the label; price numeric(10,2); color red|green; size small|"
+        "id bigint key; name text 'as printed on the label'; price numeric(10,2); color red|green; size small|"
     )
     assert columns_line(SHOP, SALE) == "day date; total numeric(10,2)"
 

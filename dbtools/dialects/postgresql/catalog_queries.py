@@ -34,6 +34,7 @@ select
     c.relname::text as name,
     c.relkind::text as kind,
     {ROWS}::pg_catalog.float8 as rows,
+    c.relrowsecurity and pg_catalog.row_security_active(c.oid) as secured,
     coalesce(d.description, '') as comment,
     pg_catalog.has_schema_privilege(n.oid, 'usage') as reachable,
     pg_catalog.has_table_privilege(c.oid, 'select') as readable,

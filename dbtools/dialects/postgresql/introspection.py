@@ -159,7 +159,8 @@ def _tables(facts: _Facts) -> list[Table]:
             keys=keys[row["number"]],
             foreign_keys=foreign_keys[row["number"]],
             comment=row["comment"],
-            row_estimate=_rounded(rows.get(row["number"])),
+            # The estimate counts rows that row-level security hides.
+            row_estimate=None if row["secured"] else _rounded(rows.get(row["number"])),
             reads=facts.reads.get(row["number"]),
             computed=row["kind"] in COMPUTED or row["computed"],
             version=facts.versions[row["number"]],

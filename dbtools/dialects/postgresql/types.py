@@ -186,9 +186,10 @@ def _enum(row: Record) -> ColumnType:
 
 
 def _scalar(row: Record) -> ColumnType:
-    # A name of an object that there is not fails, and tells so what there is beside the tables that are seen;
-    # comparing single bytes fails where the planner has statistics of them.
+    # Reading the name of an object or a role that does not exist fails, and so tells which ones do; comparing
+    # single bytes fails where the planner has statistics of them.
     name = row["own_name"] if row["native"] else ""
+    names_objects = name.startswith("reg") or name == "aclitem"
     families = NATIVE if row["native"] else EXTENSIONS
     family = families.get(row["own_name"], Family.OTHER)
     minimum, maximum = _bounds(row, family)
@@ -199,8 +200,8 @@ def _scalar(row: Record) -> ColumnType:
         minimum=minimum,
         maximum=maximum,
         infinite=family in INFINITE,
-        equatable=row["equatable"] and not name.startswith("reg"),
-        ordered=row["ordered"] and name != "char" and not name.startswith("reg"),
+        equatable=row["equatable"] and not names_objects,
+        ordered=row["ordered"] and name != "char" and not names_objects,
         large=_is_large(row),
     )
 
