@@ -96,7 +96,7 @@ def test_columns_are_listed_with_type_key_relation_and_comment() -> None:
         "order_id bigint key; product_id bigint key → product.id; quantity bigint"
     )
     assert columns_line(SHOP, PRODUCT).startswith(
-        "id bigint key; name text 'as printed on the label'; price numeric(10,2); color red|green; size small|"
+        "id bigint key; name text 'as printed on the label'; price numeric(10,2); color red|green; size sm"
     )
     assert columns_line(SHOP, SALE) == "day date; total numeric(10,2)"
 
