@@ -40,14 +40,19 @@ def _compile_rows(element: Rows, compiler: Any, **options: Any) -> str:
 def compile_query(shape: QueryShape, grammar: Grammar, lexis: Lexis, forms: ListForms) -> Plan:
     """Return the SQL of *shape* in *grammar*, lists in the *forms* of the database."""
     arrays = {name for name, type in shape.types.items() if type.family is Family.ARRAY}
-    pieces = with_lists(shape.pieces, arrays.__contains__, lexis, forms)
+    listed = with_lists(shape.pieces, arrays.__contains__, lexis, forms)
+    pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
     claims = {f"claim{at}": each for at, each in enumerate(_claims(pieces))}
     names = {f":{parameter}": name for name, parameter in claims.items()}
     rows = Rows([_written(each, shape, grammar, names) for each in pieces]).alias("q")
     cells = [grammar.cell(column_named(rows, output.term.name), output) for output in shape.outputs]
     # Values first, so that a row is a slice of what is read; behind them what is told of the values.
     read = [value for value, *_ in cells] + [told for _, *rest in cells for told in rest]
-    select = sa.select(*(cell.label(f"c{at}") for at, cell in enumerate(read))).select_from(rows)
+    shown: Sequence[Element] = [cell.label(f"c{at}") for at, cell in enumerate(read)]
+    if tuple(pieces) != listed:
+        # A column without an alias is called by its text, which is another here than in its output.
+        shown = [sa.literal_column("*")]
+    select = sa.select(*shown).select_from(rows)
     compiled = select.limit(sa.bindparam("limit", type_=sa.BigInteger)).compile(dialect=grammar.dialect)
     constants = {name: value for name, value in compiled.params.items() if value is not None}
     types = {argument(name): _item(type) for name, type in shape.types.items()}

@@ -12,7 +12,7 @@ from dbtools.aggregates import Bucket, Bucketed, Function, Measure
 from dbtools.catalog import Column, Table
 from dbtools.column_types import ORDER, TEXTUAL, ColumnType, Family, Operator
 from dbtools.dialects.driver import Plan
-from dbtools.dialects.sources import SEEN, Element, Filtering, column_named, column_of, source, unveiled
+from dbtools.dialects.sources import Element, Filtering, column_named, column_of, seen_in, source, unveiled
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
 from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Term
@@ -68,7 +68,7 @@ class Terms:
     def __init__(self, table: Table, grammar: Grammar) -> None:
         self._grammar = grammar
         self.claims: dict[str, str] = {}  #: by the parameters of row filters
-        self._filter = table.filter
+        self._own = table
         self._table = self._source(table, "t")
         self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
         self.clause: sa.FromClause = self._table  #: once every term has been asked for
@@ -87,14 +87,14 @@ class Terms:
 
     def asked(self, conditions: Sequence[Truth], match: Match) -> Truth:
         """Return whether all or any of *conditions* hold, which hidden rows are not asked at a barrier."""
-        if self._filter is None or not self._grammar.barrier:
+        if self._own.filter is None or not self._grammar.barrier:
             return sa.and_(*conditions) if match is Match.ALL else sa.or_(*conditions)
         # One after the other: as a value, "and" and "or" are computed with both their sides.
         *others, lazy = conditions
         for each in reversed(others):
             lazy = sa.case((each, lazy)) if match is Match.ALL else sa.case((each, sa.true()), else_=lazy)
         # Of a table at the end of a path only the rows that its filter shows are joined at all.
-        return sa.case((column_named(self._table, SEEN), lazy))
+        return sa.case((column_named(self._table, seen_in(self._own)), lazy))
 
     def _measure(self, measure: Measure) -> Element:
         if measure.place is None:

@@ -3,18 +3,22 @@
 import re
 import secrets
 from collections.abc import Iterable, Iterator
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
+from sqlalchemy.sql.compiler import IdentifierPreparer
 
 from dbtools.catalog import Column, RowFilter, Table
+from dbtools.dialects.identifiers import identifier
 from dbtools.policy import BLANK
 
 Element = sa.ColumnElement[Any]
-SEEN = quoted_name("dbtools seen", quote=True)  #: the column that says whether the filter shows a row
+SEEN = (
+    "dbtools seen"  #: the column that says whether the filter shows a row, unless a table has one so called
+)
 
 
 class Filtering(Protocol):
@@ -27,6 +31,9 @@ class Filtering(Protocol):
         Operators are total, so that no order tells of hidden rows. This is for what is beyond them: a hidden
         cell that is too large to be loaded. It costs the indexes of the caller's conditions.
         """
+
+    def written(self, sql: str) -> str:
+        """Return *sql*, a piece of what an operator wrote, as this database is to read it."""
 
     def array(self, name: str, cast: str) -> Element:
         """Return the parameter *name*, a list, as the array or the text that lists of this database are."""
@@ -46,13 +53,20 @@ def source(table: Table, alias: str, grammar: Filtering, claims: dict[str, str])
         return whole.alias(alias)
     select = sa.select(*(_visible(whole, column) for column in table.columns)).select_from(whole)
     if table.filter is not None and grammar.barrier:
-        select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(SEEN))
+        select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(seen_in(table)))
     if table.filter is not None:
         select = select.where(Written(_pieces(table.filter, grammar, claims)))
     if table.guarded:
         # No planner moves a condition beneath an offset.
         select = select.offset(sa.literal_column("0"))
     return select.subquery(alias)
+
+
+def seen_in(table: Table) -> quoted_name:
+    """Return the name, which is no column's, of what says whether the filter of *table* shows a row."""
+    taken = {column.name.lower() for column in table.columns}
+    names = (f"{SEEN}{'.' * dots}" for dots in count())
+    return quoted_name(next(name for name in names if name not in taken), quote=True)
 
 
 def _visible(table: sa.FromClause, column: Column) -> Element:
@@ -66,7 +80,7 @@ def _pieces(filter: RowFilter, grammar: Filtering, claims: dict[str, str]) -> It
     casts = iter(filter.casts or repeat(""))
     for piece in filter.condition.pieces:
         if isinstance(piece, str):
-            yield piece
+            yield grammar.written(piece)
         else:
             name = f"claim{len(claims)}"
             claims[name] = str(piece.claim)
@@ -82,8 +96,8 @@ class Written(sa.ColumnElement[bool]):
         self.pieces = tuple(pieces)
 
 
-#: What stands for a piece of text while SQLAlchemy looks for marks of its own: the text's bytes in hex. The
-#: names of tables and columns are anybody's: none can know the mark.
+#: What stands for a piece of text or a name while SQLAlchemy looks for marks of its own: its bytes in hex.
+#: The names of tables and columns are anybody's: none can know the mark.
 MARK = secrets.token_hex(16)
 STAND_IN = re.compile(f"<{MARK}([0-9a-f]*)>")
 
@@ -94,8 +108,22 @@ def veiled(text: str) -> str:
 
 
 def unveiled(sql: str) -> str:
-    """Return *sql* with the pieces of conditions that stand-ins mean."""
+    """Return *sql* with the pieces of conditions and the names that stand-ins mean."""
     return STAND_IN.sub(lambda match: bytes.fromhex(match[1]).decode(), sql)
+
+
+class _Veiling(IdentifierPreparer):
+    """Veils names, in which SQLAlchemy would find parameters, such as %(limit)s."""
+
+    def quote_identifier(self, value: str) -> str:
+        """Return what stands for the name *value* until the statement is compiled."""
+        return veiled(identifier(value))
+
+
+def veiling(dialect: sa.Dialect) -> sa.Dialect:
+    """Return *dialect*, whose statements are to be `unveiled` from now on."""
+    dialect.identifier_preparer = _Veiling(dialect)
+    return dialect
 
 
 @compiles(Written)

@@ -37,11 +37,13 @@ CALLS = 8  #: in one example at the most
 CANARY = re.compile("canary|424242|1942|Q0FOQVJZ|NBTkFSW|DQU5BUl|43414e415259", re.IGNORECASE)
 SEEN_PEOPLE = """
     id integer primary key, name text not null, region text not null, amount integer, born date,
-    blank text, redacted text, mail text, tag text,
+    blank text, redacted text, mail text, tag text, "%(limit)s" text default 'plain',
     boss_id integer references people(id), team_id integer references teams(id), vault_id integer,
     team_code integer
 """
 SEEN_TEAMS = "id integer primary key, title text not null, region text not null, founded date, code integer"
+#: Called as parameters are where a statement is compiled: a visible column is called as one is before.
+ODD_COLUMNS = ", ".join(f"\"{name}\" text default 'CANARY'" for name in ("$1", "$2", "$3", "$4", "?"))
 VISIBLE_PEOPLE: Sequence[tuple[str, str]] = (
     ("1, 'Ann', 'north', 10, '2001-02-03'", "null, 1, 3, 5"),
     ("2, 'Bea', 'north', 20, '2002-03-04'", "1, 1, 4, 6"),
@@ -77,7 +79,7 @@ RICH = {
     create table people (
         {SEEN_PEOPLE} references teams(code), "CANARY_word" text, canary_number integer, canary_date date,
         canary_id integer references "CANARY_vault"(id), canary_blob blob,
-        canary_computed text generated always as ('CANARY' || name)
+        canary_computed text generated always as ('CANARY' || name), {ODD_COLUMNS}
     );
     {VIEWS}
     create virtual table canary_text using fts5(name, mail, content='people', content_rowid='id');
@@ -100,7 +102,7 @@ RICH = {
         {SEEN_PEOPLE}, "CANARY_word" text, canary_number integer, canary_date date,
         canary_id integer references "CANARY_vault"(id), canary_blob bytea,
         canary_computed text generated always as ('CANARY' || name) stored,
-        "CANARY_mood" canary_mood default 'CANARY_mood', canary_list text[]
+        "CANARY_mood" canary_mood default 'CANARY_mood', canary_list text[], {ODD_COLUMNS}
     );
     comment on column people."CANARY_word" is 'CANARY_word comment';
     {VIEWS}
@@ -121,7 +123,7 @@ HIDDEN_PEOPLE = ", ".join(
 HIDDEN_TEAMS = "(7, 'CANARY team', 'CANARY south', '1942-04-24', 8, 'CANARY_check')"
 COLUMNS = "id, name, region, amount, born, blank, redacted, mail, tag, boss_id, team_id, vault_id, team_code"
 PEOPLE = GrantSection(
-    columns=tuple(COLUMNS.split(", ")),
+    columns=(*COLUMNS.split(", "), "%(limit)s"),
     where="region = :claims.region",
     mask={"blank": Mask.NULL, "redacted": Mask.REDACT, "mail": Mask.PARTIAL, "tag": Mask.HASH},
 )
@@ -240,7 +242,7 @@ TABLES = (
     "t",
 )
 SEEN = (
-    *("id", "name", "region", "amount", "born", "boss_id", "team_id", "vault_id", "team_code"),
+    *("id", "name", "region", "amount", "born", "boss_id", "team_id", "vault_id", "team_code", "%(limit)s"),
     *("team.title", "team.id", "team.region", "team.founded", "boss.name", "boss.born", "boss.team.title"),
 )
 MASKS = ("blank", "redacted", "mail", "tag", "boss.mail", "boss.tag")
@@ -257,7 +259,17 @@ ODD = (
         "",
     ),
     *("CANARY_word", "canary_number", "canary_date", "canary_id", "canary.CANARY_secret", "canary_blob"),
-    *("canary_computed", "CANARY_mood", "canary_list", "code", "team.code", "team.CANARY_motto", "word"),
+    *(
+        "canary_computed",
+        "CANARY_mood",
+        "canary_list",
+        "$1",
+        "?",
+        "code",
+        "team.code",
+        "team.CANARY_motto",
+        "word",
+    ),
     *("boss.CANARY_word", "vault.CANARY_secret", "vault.id", "vault_id.id", "teams_by_team_code.title"),
     *("team_code.title", "boss.canary.CANARY_secret", "CANARY_vault.id", "number", "rowid", "_rowid_"),
     *("ctid", "oid", "tableoid", "xmin"),

@@ -35,6 +35,7 @@ NAMES = (
     *("\u202eabc", "\u200b", "c0", "limit_1", "param_1", "cursor", "where", "columns", "row", "desc"),
     *("x desc", "'; drop table t; --", '"; drop table t; --', "<b>", "...", "_", "-", "TRUE", "\x01", "null"),
     *("#", "@x", "&", "com,ma"),
+    *("%(limit)s", "%(c0_0)s", "%(skip)s", "%%(limit)s", "__[POSTCOMPILE_limit]", "c0_0", "$2", "?1"),
 )
 #: SQLite does not tell these from others, or has no such limit.
 OWN_NAMES = {

@@ -36,6 +36,7 @@ WRONG = """
 tables.custmer = true
 tables.region = { columns = ["nam"] }
 tables.secret = { where = "no such thing" }
+tables.customer = { where = '"tenat" <> 8' }
 """
 
 
@@ -85,6 +86,7 @@ def test_check_tells_what_is_wrong_with_file_and_line(configured: Callable[[str]
         ("unknown_table", "policy.toml", 5, "error"),
         ("unknown_column", "policy.toml", 6, "error"),
         ("bad_filter", "policy.toml", 7, "error"),
+        ("bad_filter", "policy.toml", 8, "error"),
         ("sees_nothing", "policy.toml", 4, "warning"),
     ]
     assert result.stdout.startswith("policy.toml:5: error: role a, tables.custmer: there is no such table.")

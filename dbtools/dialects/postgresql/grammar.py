@@ -14,7 +14,7 @@ from sqlalchemy.types import UserDefinedType
 from dbtools.aggregates import Bucket, Function
 from dbtools.column_types import ColumnType, Family
 from dbtools.dialects.selects import ESCAPE, Truth
-from dbtools.dialects.sources import Element
+from dbtools.dialects.sources import Element, veiled, veiling
 from dbtools.statement import Output
 
 #: An address that is cast to a text has a mask even where it is that of one host.
@@ -60,15 +60,15 @@ class Named(UserDefinedType[Any]):
         self.name = name
 
     def get_col_spec(self, **_: object) -> str:
-        """Return the name, as it is written in SQL."""
-        return self.name
+        """Return what stands for the name, as it is written in SQL, until the statement is compiled."""
+        return veiled(self.name)
 
 
 class PostgresqlGrammar:
     """The Grammar of PostgreSQL."""
 
     barrier = False
-    dialect: sa.Dialect = asyncpg_dialect()  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = veiling(asyncpg_dialect())  # type: ignore[no-untyped-call]
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter as a text that is cast to *type*."""
@@ -98,6 +98,10 @@ class PostgresqlGrammar:
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Compare the value with each item."""
         return self.value(name, type).op("=", is_comparison=True)(sa.func.any(column))
+
+    def written(self, sql: str) -> str:
+        """Return *sql* as it is."""
+        return sql
 
     def array(self, name: str, cast: str) -> Element:
         """Return the parameter as an array of texts that is cast to what the server takes it for."""

@@ -15,8 +15,8 @@ from dbtools.column_types import quoted
 from dbtools.dialects.identifiers import identifier
 from dbtools.dialects.sqlite.ddl import fold, module_of
 from dbtools.dialects.sqlite.structure import HIDDEN, ColumnRow, Structure
-from dbtools.dialects.sqlite.syntax import lexis
-from dbtools.dialects.sqlite.written_queries import SILENT_JOINS, bare, code_in, names_in, words_in
+from dbtools.dialects.sqlite.syntax import bare, lexis
+from dbtools.dialects.sqlite.written_queries import SILENT_JOINS, code_in, names_in, words_in
 from dbtools.parameters import Kind, SqlError, tokenize
 
 #: Modules of virtual tables that keep their own rows, unless an argument names another table.

@@ -1,6 +1,7 @@
 """Statements on SQLite: one hop to the connection's thread a call, stopped there when nobody waits."""
 
 import asyncio
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,13 +20,13 @@ from dbtools.dialects.queries import compile_query
 from dbtools.dialects.selects import compile_select, driver_values
 from dbtools.dialects.sqlite.giant import GiantJob, filtering_plan, giant_plan
 from dbtools.dialects.sqlite.grammar import SqliteGrammar, list_parameter, parameter
-from dbtools.dialects.sqlite.guard import secure
+from dbtools.dialects.sqlite.guard import read_quotes_as_names, secure
 from dbtools.dialects.sqlite.inspection import LIST_FORMS
 from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
 from dbtools.dialects.sqlite.opened import ConnectionLost, Opened, open_file
 from dbtools.dialects.sqlite.pooled import SqlitePool
-from dbtools.dialects.sqlite.syntax import lexis
+from dbtools.dialects.sqlite.syntax import explained, lexis, with_names
 from dbtools.dialects.sqlite.threads import on_thread
 from dbtools.errors import (
     Busy,
@@ -71,16 +72,22 @@ class SqliteDriver:
     ) -> tuple[str, ...]:
         """Return nothing, once SQLite has understood *condition*."""
         name = identifier(table.name)
-        written = condition.written(lambda _: "?")
+        pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
+        written = "".join(pieces)
         nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
 
         def explain(bare: sqlite3.Connection) -> None:
-            bare.execute(f"explain select 1 from {name} where ({written}\n)", nulls).close()
+            # To explain is not to look at the file: what is known of its schema may be of before a migration,
+            # and so may a statement that is kept.
+            bare.execute("select 1 from main.sqlite_schema").close()
+            read_quotes_as_names(bare)
+            sql = f"explain select 1 from {name} where ({written}\n) /* {secrets.token_hex(8)} */"
+            bare.execute(sql, nulls).close()
 
         try:
             await on_thread(connection, explain)
         except sqlite3.Error as exc:
-            raise Refused(f"{exc}.") from exc
+            raise Refused(explained(str(exc), condition.text)) from exc
         return ()
 
     def compile(self, shape: Shape) -> Plan:

@@ -17,7 +17,7 @@ from dbtools.catalog import Column, Table
 from dbtools.column_types import ColumnType, Family
 from dbtools.dialects.driver import Plan
 from dbtools.dialects.selects import compile_select
-from dbtools.dialects.sources import Element, source
+from dbtools.dialects.sources import Element, source, unveiled
 from dbtools.dialects.sqlite.grammar import SqliteGrammar
 from dbtools.dialects.sqlite.job import Job, cut
 from dbtools.results import Cut
@@ -125,4 +125,4 @@ def _statement_of_cell(table: Table, name: str) -> str:
     column: Element = sa.column(quoted_name(name, quote=True), _selectable=rows)
     number: Element = sa.column(quoted_name(str(table.row_identifier), quote=True), _selectable=rows)
     statement = sa.select(column).select_from(rows).where(number == sa.bindparam("number"))
-    return str(statement.compile(dialect=SqliteGrammar.dialect))
+    return unveiled(str(statement.compile(dialect=SqliteGrammar.dialect)))

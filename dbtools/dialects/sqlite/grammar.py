@@ -13,8 +13,9 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 from dbtools.aggregates import Bucket, Function
 from dbtools.column_types import MOMENTS, NUMERIC, ColumnType, Family
 from dbtools.dialects.selects import CLAIM, ESCAPE, Truth
-from dbtools.dialects.sources import Element
+from dbtools.dialects.sources import Element, veiling
 from dbtools.dialects.sqlite.guard import UNHEX
+from dbtools.dialects.sqlite.syntax import with_names
 from dbtools.dialects.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
 
@@ -42,7 +43,7 @@ CLAIM_CASTS: Mapping[str, Any] = {
 class SqliteGrammar:
     """The Grammar of SQLite."""
 
-    dialect: sa.Dialect = aiosqlite_dialect()
+    dialect: sa.Dialect = veiling(aiosqlite_dialect())
     barrier = False
 
     def value(self, name: str, type: ColumnType) -> Element:
@@ -75,6 +76,10 @@ class SqliteGrammar:
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Refuse: SQLite has no arrays, so no column has the operator."""
         raise AssertionError(name)
+
+    def written(self, sql: str) -> str:
+        """Write names in backticks: in double quotes they might be texts."""
+        return with_names(sql)
 
     def array(self, name: str, cast: str) -> Element:
         """Return the bare parameter: a list is the text of a JSON array."""

@@ -1,6 +1,7 @@
 """What a SQLite connection that serves calls may do: read, and nothing else."""
 
 import sqlite3
+import sys
 from contextlib import suppress
 
 from dbtools.dialects.identifiers import identifier
@@ -16,6 +17,9 @@ ALLOWED = {
     sqlite3.SQLITE_RECURSIVE,
     sqlite3.SQLITE_TRANSACTION,
 }
+VIEWS_WITH_QUOTES = """
+select exists (select 1 from main.sqlite_schema where type = 'view' and instr(sql, '"'))
+"""
 
 
 def authorize(
@@ -37,12 +41,25 @@ def secure(connection: sqlite3.Connection, *, patience: float = PATIENCE) -> Non
     It waits *patience* seconds for the lock of somebody who writes.
     """
     connection.execute("pragma query_only = on")
+    read_quotes_as_names(connection)
     connection.execute(f"pragma busy_timeout = {patience * 1000:.0f}")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.create_function(UNHEX, 1, bytes.fromhex, deterministic=True)
     _warm(connection)
     connection.set_authorizer(authorize)
+
+
+def read_quotes_as_names(connection: sqlite3.Connection) -> None:
+    """Have *connection* take nothing in double quotes for a text, unless a view may hold such a text.
+
+    Operators' SQL has none (`with_names`); this is a wall behind it, where Python can build one (3.12). Views
+    are the database's own, and come and go: it is to be done again when the schema has changed.
+    """
+    if sys.version_info >= (3, 12):
+        (texts,) = connection.execute(VIEWS_WITH_QUOTES).fetchone()
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DDL, False)
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, bool(texts))
 
 
 def _warm(connection: sqlite3.Connection) -> None:

@@ -29,7 +29,7 @@ from dbtools.dialects.lists import ListForms, with_lists
 from dbtools.dialects.sqlite.ddl import fold
 from dbtools.dialects.sqlite.guard import authorize, secure
 from dbtools.dialects.sqlite.location import NO_SESSION, Location, connect, location_of
-from dbtools.dialects.sqlite.syntax import lexis
+from dbtools.dialects.sqlite.syntax import explained, lexis
 from dbtools.dialects.sqlite.types import column_type
 from dbtools.dialects.sqlite.written_queries import (
     NULL,
@@ -191,7 +191,8 @@ def _refused(connection: sqlite3.Connection, query: WrittenQuery, error: Excepti
         connection.execute(f"explain {query.alone()}", [None] * len(query.numbers)).close()
     except (sqlite3.Error, sqlite3.Warning) as exc:
         message = str(exc).rstrip(".")
-        return refusal(NOT_READING if _is_denied(exc) else f"{message}.", offset=query.offset_of(message))
+        problem = NOT_READING if _is_denied(exc) else explained(message, query.text)
+        return refusal(problem, offset=query.offset_of(message))
     return refusal(NOT_READING)
 
 

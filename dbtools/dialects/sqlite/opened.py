@@ -3,6 +3,7 @@
 import sqlite3
 from dataclasses import dataclass
 
+from dbtools.dialects.sqlite.guard import read_quotes_as_names
 from dbtools.dialects.sqlite.location import Location
 from dbtools.dialects.sqlite.stamps import data_version_of, digest_of, identity_of, stamp_of, version_of
 from dbtools.errors import SchemaChanged
@@ -61,8 +62,10 @@ class Opened:
         written = data_version_of(connection)
         if (version, written) == (self.version, self.written):
             return
-        known = self.digest if version == self.version else ""
+        known, seen = self.digest if version == self.version else "", self.digest
         self.version, self.written, self.digest = version, written, digest_of(connection)
+        if self.digest != seen:
+            read_quotes_as_names(connection)
         if known not in ("", self.digest):
             # SQLite knows another schema by the same count, and keeps what it has read of it.
             raise ConnectionLost

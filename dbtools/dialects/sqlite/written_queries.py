@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from dbtools.dialects.sqlite.ddl import fold
-from dbtools.dialects.sqlite.syntax import lexis
+from dbtools.dialects.sqlite.syntax import bare, lexis, misnamed, with_names
 from dbtools.parameters import Kind, Parameter, Token, tokenize
 
 NULL = re.compile(r"\(null/\*:([^*]+)\*/\)")  #: what stands for a parameter in the view
@@ -78,6 +78,8 @@ class WrittenQuery:
         """
         if message == INCOMPLETE:
             return len(self.text)
+        if name := misnamed(message, self.text):
+            return name.offset
         named = NAMED.fullmatch(message)
         if named is None:
             return None
@@ -96,19 +98,19 @@ class WrittenQuery:
         return places[0] if len(places) == 1 else None
 
     def alone(self) -> str:
-        """Return the query with numbered parameters."""
-        return self._written(lambda name: f"?{self.numbers[name]}")
+        """Return the query with numbered parameters, as a call runs it."""
+        return self._written(lambda name: f"?{self.numbers[name]}", with_names)
 
     def shown(self) -> str:
         """Return a statement that can only be a SELECT, with numbered parameters."""
         return f"select * from ({self.alone()}\n)"
 
     def with_nulls(self) -> str:
-        """Return the same statement with nulls for parameters."""
-        return f"select * from ({self._written(lambda name: f'(null/*:{name}*/)')}\n)"
+        """Return the statement with nulls for parameters, as written: a column may be called by its text."""
+        return f"select * from ({self._written(lambda name: f'(null/*:{name}*/)', str)}\n)"
 
-    def _written(self, place: Callable[[str], str]) -> str:
-        return "".join(each if isinstance(each, str) else place(each.name) for each in self.pieces)
+    def _written(self, place: Callable[[str], str], text: Callable[[str], str]) -> str:
+        return "".join(text(each) if isinstance(each, str) else place(each.name) for each in self.pieces)
 
 
 def words_in(sql: str) -> frozenset[str]:
@@ -125,11 +127,3 @@ def names_in(sql: str) -> frozenset[str]:
     """Return the words of *sql* and whatever is in quotes, all folded."""
     quotes = (each for each in tokenize(sql, lexis) if each.kind is Kind.QUOTED)
     return words_in(sql) | {fold(bare(each)) for each in quotes}
-
-
-def bare(token: Token) -> str:
-    """Return the text of *token* without its quotes, if it has any."""
-    text, mark = token.text, token.text[-1]
-    if token.kind is not Kind.QUOTED:
-        return text
-    return text[1:-1] if mark == "]" else text[1:-1].replace(mark * 2, mark)
