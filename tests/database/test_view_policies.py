@@ -34,6 +34,10 @@ VIEWS: Mapping[str, str] = {
     "united": "select title from regions union all select name from customers",
     "common": "with regions as (select name from customers) select name from regions",
     "named_alike": "with orders as (select email as total from customers) select total from orders",
+    "recursively": (
+        "with recursive n (i, e) as (select 1, 'a' union all select i + 1, c.email from n join customers c "
+        "on c.id = i) select count(*) as total from n"
+    ),
     "windowed": "select id, row_number() over (order by email) as place from customers",
 }
 #: Views that read nothing of customers.
@@ -43,6 +47,11 @@ SAFE: Mapping[str, str] = {
     "own_name": "with customers as (select id from orders) select id from customers",
     "alone": "select 1 as one",
     "nested_totals": "select total from totals",
+    "common_count": "with n as (select id from orders) select count(*) as total from n",
+    "recursive": (
+        "with recursive n (i) as (select 1 union all select i + 1 from n where i < 9) "
+        "select count(*) as total from n"
+    ),
 }
 OF_SQLITE: Mapping[str, str] = {
     "by_rowid": "select rowid as number from customers",

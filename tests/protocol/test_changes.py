@@ -355,7 +355,7 @@ async def test_configuration_is_watched_and_a_broken_one_breaks_nothing(
         log = _log(client.client)
 
     assert [name for name in with_query if name not in before] == ["calm"]
-    assert "Who buys." in described["list_customers"]["description"]
+    assert "Who buys" in described["list_customers"]["description"]
     assert [name for name in broken if name not in described] == ["more"]
     assert broken["list_customers"] == described["list_customers"]
     assert log.count("What was there before stays in force.") == 1

@@ -6,7 +6,7 @@ explained by itself, however deeply views are nested, and no row is read.
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import dropwhile
 
@@ -26,6 +26,8 @@ INDEX_READERS = frozenset({"fts4aux", "fts5vocab"})  #: modules that show the wo
 PURE = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree", "generate_series"})
 UNTOLD = Reads(others=("what the database does not tell",))
 ROWID = "ROWID"  #: what the authorizer calls a rowid
+SYSTEM = ("sqlite_", "pragma_")  #: what the names of SQLite's own tables begin with
+MODULES = "select name from pragma_module_list"
 WARMING = "select 1 from json_each('[1]'), json_tree('[1]')"
 
 Columns = Mapping[str, Sequence[ColumnRow]]  #: by table
@@ -83,7 +85,8 @@ def _of_view(
     # To look for the words anywhere first costs next to nothing.
     if any(word in sql.lower() for word in SILENT_JOINS) and SILENT_JOINS & words_in(sql):
         seen |= set(_shared(sql, {table for table, _ in seen}, columns))
-    return Reads(columns=frozenset(_places(seen, columns)))
+    modules = {fold(name) for (name,) in connection.execute(MODULES)}
+    return Reads(columns=frozenset(_places(seen, columns, modules)))
 
 
 def _select_of(sql: str) -> str:
@@ -105,12 +108,16 @@ def _shared(sql: str, tables: Iterable[str], columns: Columns) -> Iterator[tuple
                 yield table, row.name
 
 
-def _places(seen: Iterable[tuple[str, str]], columns: Columns) -> Iterator[tuple[str, str, str]]:
-    """Yield the columns that are *seen*, of tables and in the terms of the catalog."""
+def _places(
+    seen: Iterable[tuple[str, str]], columns: Columns, modules: Container[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the columns that are *seen*, of tables and of *modules*, in the terms of the catalog."""
     for table, column in seen:
         rows = columns.get(table)
         if rows is None:
-            yield from () if fold(table) in PURE else [("", table, "")]
+            # What a query names itself is told of as well, such as a common table expression.
+            own = fold(table) not in modules and not fold(table).startswith(SYSTEM)
+            yield from () if own or fold(table) in PURE else [("", table, "")]
         elif column == ROWID:
             # Perhaps it is the primary key by another name.
             keys = [row.name for row in rows if row.primary and row.type.lower() == "integer"]
