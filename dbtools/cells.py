@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from operator import attrgetter
 from types import NoneType
@@ -32,6 +33,14 @@ class_of = attrgetter("__class__")
 TEXTS = {str, NoneType}
 INTEGERS = {int, NoneType}
 SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """The beginning of a cell that is too long to be read whole."""
+
+    start: str | bytes
+    length: int  #: of the whole cell, in characters, or in bytes of bytes
 
 
 def encoder(type: ColumnType) -> Encode:

@@ -3,9 +3,9 @@
 import hashlib
 import hmac
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from dbtools.cells import plain
+from dbtools.cells import Cut, plain
 from dbtools.column_types import ColumnType, Mask
 
 REDACTED = "***"
@@ -13,6 +13,8 @@ LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
 #: What is shown of it is a domain (RFC 1035, 2.3.1) or nothing.
 ADDRESS = re.compile(rf'(?:"[^"]{{1,64}}"|[^\s@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)')
 DIGITS = 16  #: hexadecimal, of a hashed cell
+#: Characters (or bytes, of bytes) that are read of a masked cell. No ADDRESS is longer than 320.
+LONGEST: Mapping[Mask, int] = {Mask.NULL: 1, Mask.REDACT: 1, Mask.PARTIAL: 320, Mask.HASH: 10_000}
 
 
 def masked_rows(
@@ -35,13 +37,20 @@ def masked_rows(
 
 
 def masked(cell: object, mask: Mask, key: bytes) -> str | None:
-    """Return what *mask* shows of *cell*; *key* is that of the hashes."""
+    """Return what *mask* shows of *cell*, which may be a Cut; *key* is that of the hashes."""
     if mask is Mask.REDACT:
         return REDACTED
     if mask is Mask.NULL or cell is None:
         return None
-    text = cell if isinstance(cell, str) else str(plain(cell))
+    if isinstance(cell, Cut):
+        # The hash of a beginning would equal that of another cell; a beginning is no address.
+        return f"{_text(cell.start)[:1]}…" if mask is Mask.PARTIAL else REDACTED
+    text = _text(cell)
     return _partial(text) if mask is Mask.PARTIAL else _hash(text, key)
+
+
+def _text(cell: object) -> str:
+    return cell if isinstance(cell, str) else str(plain(cell))
 
 
 def _partial(text: str) -> str:

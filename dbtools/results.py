@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dbtools import errors
-from dbtools.cells import Encode, class_of, dump, encode_column, encoder, size, valid, visible
+from dbtools.cells import Cut, Encode, class_of, dump, encode_column, encoder, size, valid, visible
 from dbtools.column_types import ColumnType
 from dbtools.policy import Limits
 from dbtools.statement import Output
@@ -35,14 +35,6 @@ class Style:
 
     rows: Rows = Rows.ARRAYS
     text: Text = Text.JSON
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """The beginning of a cell that is too long to be read whole."""
-
-    start: str | bytes
-    length: int  #: of the whole cell, in characters, or in bytes of bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from dbtools.aggregates import Bucketed, Group, Measure
 from dbtools.catalog import Column, Table
 from dbtools.column_types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 from dbtools.errors import listing, nearest
+from dbtools.masks import LONGEST
 from dbtools.parameters import Parameter
 from dbtools.paths import Distant
 from dbtools.policy import SessionSetting
@@ -60,6 +61,12 @@ class Output:
 
     term: Term
     cut: int | None = None  #: characters (or bytes, of bytes) that are read of a large cell
+
+    @property
+    def longest(self) -> int | None:
+        """How much is read of a large cell: of a masked one, what its mask needs."""
+        mask = self.term.type.mask
+        return self.cut if mask is None else LONGEST[mask]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ class Plan:
     @cached_property
     def shortest(self) -> int:
         """The characters or bytes up to which no cell is cut."""
-        return min((each.cut for each in self.outputs if each.cut is not None), default=0)
+        return min((each.longest for each in self.outputs if each.longest is not None), default=0)
 
     @cached_property
     def patterns(self) -> Mapping[str, Operator]:

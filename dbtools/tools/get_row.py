@@ -10,14 +10,13 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.cells import Encode, dump, encoder, size
+from dbtools.cells import Cut, Encode, dump, encoder, size
 from dbtools.column_types import Family, Operator, quoted
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE, cell_uri
 from dbtools.paths import Names, Place, folded
 from dbtools.results import (
     Answer,
-    Cut,
     Link,
     Media,
     ResultSet,

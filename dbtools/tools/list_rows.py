@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dbtools.catalog import Column, Table
-from dbtools.cells import class_of, size
+from dbtools.cells import Cut, class_of, size
 from dbtools.column_types import Family, Operator
 from dbtools.errors import BadArgument
 from dbtools.links import CELL_TEMPLATE, cell_uri
@@ -23,7 +23,6 @@ from dbtools.paging import (
 from dbtools.paths import Names, Place, label_of
 from dbtools.results import (
     Answer,
-    Cut,
     Link,
     ResultSet,
     Table as Encoded,

@@ -10,10 +10,10 @@ from heapq import nlargest
 from itertools import islice, pairwise
 
 from dbtools.catalog import Column, Table
-from dbtools.cells import encoder
+from dbtools.cells import Cut, encoder
 from dbtools.column_types import MOMENTS, NUMERIC, TEXTUAL, Family, Operator, quoted
 from dbtools.paths import Distant, Place
-from dbtools.results import Cut, ResultSet
+from dbtools.results import ResultSet
 from dbtools.statement import Comparison, Condition, Match, Order, Output, Select, Statement
 
 MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from dbtools import errors
 from dbtools.catalog import Column
-from dbtools.cells import dump, encoder
+from dbtools.cells import Cut, dump, encoder
 from dbtools.column_types import Family, quoted
 from dbtools.links import address_of, schema_of_uri
-from dbtools.results import Cut, Media, ResultSet, media_type
+from dbtools.results import Media, ResultSet, media_type
 from dbtools.statement import Output, Statement
 from dbtools.tools.definition import Setting
 from dbtools.tools.get_row import GetCall, bind_get, key_arguments, key_statement, reading_of

@@ -21,6 +21,7 @@ from dbtools.dialects.postgresql.grammar import (
 )
 from dbtools.dialects.selects import driver_values
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
+from dbtools.masks import REDACTED
 from dbtools.queries.values import ParameterType
 from dbtools.toolbox import Toolbox
 from tests.database.conftest import Serve, Shops, open_shops
@@ -840,6 +841,34 @@ def test_hash_mask_is_equal_for_equal_cells_alone_and_keyed(cells: Shops, dialec
     assert len(set(digests)) == len(digests)
     assert {len(each) for each in digests} == {16}
     assert not set(digests) & set(other.values())
+
+
+@pytest.fixture(scope="module")
+def long_cells(serve: Serve) -> Iterator[Shops]:
+    """Give texts that are as long as is read of a masked cell, and longer."""
+    address = "ann@example.org"
+    lengths = f"""
+    create table cells (id integer primary key, cell text, other text);
+    insert into cells values
+        (1, '{"é" * 10_000}', ''), (2, '{"é" * 10_000}a', ''), (3, '{"é" * 10_000}b', ''),
+        (4, '{address + "x" * 305}', ''), (5, '{address + "x" * 305}y', ''), (6, '{address + " " * 400}', '');
+    """
+    with open_shops(serve, dict.fromkeys(CELLS, lengths)) as shops:
+        yield shops
+
+
+def test_cell_that_is_too_long_to_be_hashed_is_redacted(long_cells: Shops, dialect: str) -> None:
+    """A hash of its beginning would be that of another cell."""
+    found = _masked(long_cells(dialect), Mask.HASH)
+
+    assert len(str(found[1])) == 16
+    assert [found[2], found[3]] == [REDACTED, REDACTED]
+
+
+def test_long_cell_shows_no_domain_of_its_beginning(long_cells: Shops, dialect: str) -> None:
+    found = _masked(long_cells(dialect), Mask.PARTIAL)
+
+    assert found == {1: "é…", 2: "é…", 3: "é…", 4: "a…", 5: "a…", 6: "a…"}
 
 
 def test_hash_without_a_key_withholds_its_table(shop: Shop) -> None:

@@ -8,11 +8,12 @@ from jsonschema import Draft202012Validator
 
 from dbtools.aggregates import Bucket, Bucketed, Function, Measure, buckets_of, functions_of
 from dbtools.catalog import Column, ForeignKey
+from dbtools.cells import Cut
 from dbtools.column_types import ColumnType, Family, Operator
 from dbtools.errors import CallError
 from dbtools.paths import Distant
 from dbtools.policy import Limits
-from dbtools.results import Answer, Cut, Rows, Style, Text
+from dbtools.results import Answer, Rows, Style, Text
 from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
 from dbtools.tools import Toolset
 from dbtools.tools.definition import ROWS_SCHEMA

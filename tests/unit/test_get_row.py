@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
+from dbtools.cells import Cut
 from dbtools.column_types import Family, Operator
 from dbtools.errors import CallError, NoRow
 from dbtools.policy import Limits
-from dbtools.results import Answer, Cut, Link, Media, Style, Text
+from dbtools.results import Answer, Link, Media, Style, Text
 from dbtools.statement import Condition, Output, Select, Statement
 from dbtools.tools.definition import ROW_SCHEMA
 from dbtools.tools.get_row import LARGEST_MEDIA

@@ -10,8 +10,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
+from dbtools.cells import Cut
 from dbtools.column_types import ColumnType, Family, Mask
-from dbtools.masks import DIGITS, REDACTED, masked, masked_rows
+from dbtools.masks import DIGITS, LONGEST, REDACTED, masked, masked_rows
 from tests.unit.shop import TYPES
 
 KEY = b"a key of hashes"
@@ -139,6 +140,29 @@ def test_null_stays_null(mask: Mask) -> None:
 
 def test_redacted_null_looks_like_any_other_cell() -> None:
     assert masked(None, Mask.REDACT, KEY) == masked("Ada", Mask.REDACT, KEY) == "***"
+
+
+LONGEST_ADDRESS = f'"{"a" * 64}"@{".".join(["b" * 63] * 3)}.{"c" * 61}'
+
+
+def test_longest_address_is_not_longer_than_what_is_read_of_it() -> None:
+    assert len(LONGEST_ADDRESS) == LONGEST[Mask.PARTIAL]
+    assert masked(LONGEST_ADDRESS, Mask.PARTIAL, KEY) == '"…' + LONGEST_ADDRESS[66:]
+    assert masked(LONGEST_ADDRESS + "c", Mask.PARTIAL, KEY) == '"…'
+
+
+@pytest.mark.parametrize(
+    ("start", "shown"),
+    [
+        pytest.param("ada@example.com", "a…", id="address at the beginning of a text"),
+        pytest.param(b"ada@example.com", "{…", id="bytes"),
+    ],
+)
+def test_beginning_of_a_cell_has_no_domain_and_no_hash(start: str | bytes, shown: str) -> None:
+    cut = Cut(start=start, length=1_000_000)
+
+    assert masked(cut, Mask.PARTIAL, KEY) == shown
+    assert masked(cut, Mask.HASH, KEY) == REDACTED
 
 
 def _type(mask: Mask) -> ColumnType:

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from dbtools.catalog import ForeignKey, Key
+from dbtools.cells import Cut
 from dbtools.column_types import Family
-from dbtools.results import Cut, ResultSet
+from dbtools.results import ResultSet
 from dbtools.statement import Order, Output, Select, Statement
 from dbtools.tools import Call, Toolset
 from dbtools.tools.nearest_values import MOST_ROWS

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from dbtools.cells import Cut
 from dbtools.column_types import Family
 from dbtools.errors import NoRow, UnknownResource
-from dbtools.results import Cut, Media, ResultSet
+from dbtools.results import Media, ResultSet
 from dbtools.statement import Output
 from dbtools.tools.read_resource import LARGEST_CELL, bind_resource
 from tests.unit.shop import ID, ORDER_LINE, column, select_of, setting, table

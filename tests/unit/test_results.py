@@ -7,12 +7,11 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.cells import size, visible
+from dbtools.cells import Cut, size, visible
 from dbtools.column_types import Family
 from dbtools.errors import BadArgument
 from dbtools.policy import Limits
 from dbtools.results import (
-    Cut,
     ResultSet,
     Rows,
     Style,

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dbtools.aggregates import Measure
 from dbtools.catalog import Table
+from dbtools.cells import Cut
 from dbtools.column_types import Family
 from dbtools.dialects.driver import CELLS_HELD, Fetched, Label, Plan
 from dbtools.dialects.identifiers import identifier
@@ -39,7 +40,6 @@ from dbtools.errors import (
     Unreadable,
 )
 from dbtools.parameters import Fragment
-from dbtools.results import Cut
 from dbtools.statement import Output, QueryShape, Shape
 
 CONNECTIONS = 8
@@ -47,8 +47,6 @@ BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 
 #: Statements of migrations take long on large tables only, which the registry's are not.
 MIGRATING = "'60s'"
-
-MASKED_BYTES = 2**16  #: that a masked cell, which is read whole, is taken to have
 
 
 class PostgresqlDriver:
@@ -220,11 +218,9 @@ def _most_bytes(outputs: Sequence[Output]) -> int:
 
 
 def _width(output: Output) -> int:
-    if output.term.type.mask is not None:
-        return MASKED_BYTES
-    if output.cut is None or not _is_cut(output):
+    if output.longest is None or not _is_cut(output):
         return 64
-    return output.cut * (1 if output.term.type.family is Family.BYTES else 4)
+    return output.longest * (1 if output.term.type.family is Family.BYTES else 4)
 
 
 def _rows(records: Sequence[asyncpg.Record], outputs: Sequence[Output]) -> tuple[tuple[object, ...], ...]:
@@ -251,14 +247,14 @@ def _with_integers(row: tuple[object, ...], sums: Collection[int]) -> tuple[obje
 def _is_cut(output: Output) -> bool:
     type = output.term.type
     is_large = type.large or type.family is Family.BYTES
-    return output.cut is not None and type.mask is None and is_large
+    return output.longest is not None and is_large
 
 
 def _cut(record: asyncpg.Record, outputs: Sequence[Output], places: Sequence[int]) -> tuple[object, ...]:
     cells = list(record[: len(outputs)])
     for at, length in zip(places, record[len(outputs) :], strict=True):
-        cut = outputs[at].cut
-        if cut is not None and length is not None and length > cut:
+        longest = outputs[at].longest
+        if longest is not None and length is not None and length > longest:
             cells[at] = Cut(start=cells[at], length=length)
     return tuple(cells)
 

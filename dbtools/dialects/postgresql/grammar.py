@@ -113,21 +113,22 @@ class PostgresqlGrammar:
 
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
         """Read the cell, or its beginning and its length where it is longer than its cut."""
-        type = output.term.type
-        if type.mask is not None:
-            return (sa.cast(column, sa.Text),)
+        type, longest = output.term.type, output.longest
         if type.family is Family.BYTES:
             length = sa.func.octet_length(column)
-            start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column(str(output.cut)))
-            return (column,) if output.cut is None else (start, _beyond(length, length, output.cut))
+            start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column(str(longest)))
+            return (column,) if longest is None else (start, _beyond(length, length, longest))
         cell = self._read(column, type)
-        if output.cut is None or not type.large:
+        if longest is None or not type.large:
             return (cell,)
         text = sa.cast(cell, sa.Text) if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT else cell
-        start = sa.func.left(text, sa.literal_column(str(output.cut)))
-        return (start, _beyond(sa.func.octet_length(text), sa.func.char_length(text), output.cut))
+        start = sa.func.left(text, sa.literal_column(str(longest)))
+        return (start, _beyond(sa.func.octet_length(text), sa.func.char_length(text), longest))
 
     def _read(self, column: Element, type: ColumnType) -> Element:
+        if type.mask is not None:
+            # Its own type is hidden: whatever it is, its text is masked.
+            return sa.cast(column, sa.Text)
         if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT or not type.cast:
             return column
         if type.family in (Family.ARRAY, Family.OBJECT):

@@ -14,13 +14,13 @@ import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from dbtools.catalog import Column, Table
+from dbtools.cells import Cut
 from dbtools.column_types import ColumnType, Family
 from dbtools.dialects.driver import Plan
 from dbtools.dialects.selects import compile_select
 from dbtools.dialects.sources import Element, source, unveiled
 from dbtools.dialects.sqlite.grammar import SqliteGrammar
 from dbtools.dialects.sqlite.job import Job, cut
-from dbtools.results import Cut
 from dbtools.statement import Output, Select
 
 PIECE = 2**20  #: bytes that are read at once
@@ -87,7 +87,7 @@ class GiantJob(Job):
             (cell,) = connection.execute(_statement_of_cell(self.table, name), (number,)).fetchone()
             return cut(cell, output)
         with blob:
-            most = len(blob) if output.cut is None else output.cut
+            most = len(blob) if output.longest is None else output.longest
             return _bytes(blob, most) if kind == "blob" else self._text(blob, most, connection)
 
     def _text(self, blob: sqlite3.Blob, most: int, connection: sqlite3.Connection) -> object:

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from dbtools.cells import Cut
 from dbtools.dialects.driver import CELLS_HELD, Fetched
-from dbtools.results import Cut
 from dbtools.statement import Output
 
 OPERATIONS = 5_000  #: of SQLite's machine between two looks at the deadline
@@ -99,8 +99,7 @@ def length(row: Sequence[object]) -> int:
 
 def cut(cell: object, output: Output) -> object:
     """Return *cell*, or its beginning where it is longer than *output* wants it."""
-    if output.term.type.mask is not None:
-        return cell
-    if isinstance(cell, str | bytes) and output.cut is not None and len(cell) > output.cut:
-        return Cut(start=cell[: output.cut], length=len(cell))
+    longest = output.longest
+    if isinstance(cell, str | bytes) and longest is not None and len(cell) > longest:
+        return Cut(start=cell[:longest], length=len(cell))
     return cell
