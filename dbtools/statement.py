@@ -21,6 +21,7 @@ from dbtools.paths import Distant
 from dbtools.policy import SessionSetting
 
 MOST_CONDITIONS = 50
+MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_VALUES = 1_000
 ORDER_FORM = 'Write "column" or "column desc".'
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
@@ -241,6 +242,11 @@ def bind_conditions(
     """
     if len(comparisons) > MOST_CONDITIONS:
         raise errors.BadArgument(f"where: at most {MOST_CONDITIONS} conditions, not {len(comparisons)}.")
+    searches = sum(comparison.operator in TEXTUAL for comparison in comparisons)
+    if searches > MOST_SEARCHES:
+        raise errors.BadArgument(
+            f"where: at most {MOST_SEARCHES} conditions with {' or '.join(TEXTUAL)}, not {searches}."
+        )
     conditions: list[Condition] = []
     values: dict[str, object] = {}
     for index, comparison in enumerate(comparisons):

@@ -66,8 +66,7 @@ class EnginePool:
 
     async def _take_back(self, pooled: Any, pool: Any) -> None:
         if not self._is_usable(pooled.driver_connection):
-            # Given up: it ends by itself, and to close it would be to wait for that.
-            pooled.detach()
+            self._leave(pooled)
             return
         if pool is not self._engine.pool:
             # Reopened meanwhile: what comes back to the old pool would never be closed.
@@ -75,6 +74,10 @@ class EnginePool:
                 await greenlet_spawn(pooled.invalidate)
         # Nothing is reset, so nothing waits: the connection goes back into its queue.
         pooled.close()
+
+    def _leave(self, pooled: Any) -> None:
+        """Let another connection take the place of one that ends by itself: to close it would be to wait."""
+        pooled.detach()
 
     async def reopen(self) -> None:
         """Close the connections that nobody uses; those in use are closed when they come back."""

@@ -22,6 +22,7 @@ Truth = sa.ColumnElement[bool]
 MOST_JOINS = 30  #: more take a planner too long, and one database takes no more than 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
 ESCAPE = "\\"
+LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
 
 
 class Grammar(Filtering, Protocol):
@@ -37,8 +38,12 @@ class Grammar(Filtering, Protocol):
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Return whether *column* is (not) one of the list that the parameter *name* holds."""
 
-    def like(self, column: Element, name: str) -> Truth:
-        """Return whether the text of *column* is like the pattern that the parameter *name* holds."""
+    def like(self, column: Element, name: str, operator: Operator) -> Truth:
+        """Return whether the text of *column* is like the pattern that the parameter *name* holds.
+
+        Where *operator* may meet it anywhere, long texts are searched in linear time, for the parameter
+        `sought(name)`.
+        """
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
         """Return *column* in the form in which decoded values of *type* are written."""
@@ -192,7 +197,7 @@ def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth
     if operator is Operator.CONTAINS and type.family is Family.ARRAY and type.element is not None:
         return grammar.array_contains(column, first, type.element)
     if operator in TEXTUAL:
-        return grammar.like(column, first)
+        return grammar.like(column, first, operator)
     values = [grammar.value(name, type) for name in condition.parameters]
     if type.family is Family.ANY and operator in ORDER:
         half = len(values) // 2
@@ -222,6 +227,11 @@ def _compared(operator: Operator, column: Element, values: list[Element]) -> Tru
             raise AssertionError(operator)
 
 
+def sought(name: str) -> str:
+    """Return the parameter that is the text itself of which the parameter *name* is the pattern."""
+    return f"{name}_text"
+
+
 def pattern(operator: Operator, text: str) -> str:
     """Return the LIKE pattern that finds *text* itself, whatever characters it has."""
     escaped = text.replace(ESCAPE, ESCAPE * 2).replace("%", ESCAPE + "%").replace("_", ESCAPE + "_")
@@ -243,6 +253,7 @@ def driver_values(
     """
     bound = {"limit": limit + 1, **plan.constants, **values}
     like = plan.patterns
+    bound |= {sought(name): bound[name] for name in like}
 
     def write(name: str) -> object:
         value = bound[name]

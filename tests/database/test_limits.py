@@ -1,20 +1,29 @@
 """No call takes more than its limits, and what stops one call leaves everything usable for the next."""
 
+import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, closing
+from pathlib import Path
 
+import aiosqlite
 import anyio
 import asyncpg
 import pytest
 
+from dbtools.column_types import Operator
 from dbtools.config import LimitsSection
 from dbtools.dialects.postgresql import driver as postgresql_driver
 from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.sqlite import driver as sqlite_driver
+from dbtools.dialects.sqlite.location import location_of
+from dbtools.dialects.sqlite.pooled import SqlitePool
+from dbtools.dialects.sqlite.searching import CONTAINS, Search
 from dbtools.errors import CallError, DbtoolsError
 from dbtools.parameters import scan
 from dbtools.policy import Caller
 from dbtools.results import Answer
+from dbtools.statement import LONGEST_PATTERN, MOST_SEARCHES
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, open_bare, rows_of
 
@@ -126,6 +135,67 @@ def test_cancelled_call_is_stopped_in_the_database_too(
 
         assert _active(patient) == 0
         assert len(patient.rows("t")) == 2
+
+
+@pytest.mark.parametrize("operator", [Operator.CONTAINS, Operator.ENDS_WITH])
+def test_searching_a_long_text_takes_no_longer_for_what_is_sought(
+    operator: Operator, dialect: str, serve: Serve
+) -> None:
+    """LIKE compares almost all that is sought at each character, and cannot be stopped meanwhile."""
+    text = {"sqlite": "replace(hex(zeroblob(1000000)), '0', 'a')", "postgresql": "repeat('a', 2000000)"}
+    ddl = f"create table t (id int not null primary key, v text); insert into t values (1, {text[dialect]});"
+    wanted = ["a" * (LONGEST_PATTERN - MOST_SEARCHES + number) + "b" for number in range(MOST_SEARCHES)]
+    where = [{"column": "v", "op": operator, "value": each} for each in wanted]
+    with serve(dialect, ddl, limits=LimitsSection(timeout=2)) as shop:
+        rows = shop.rows("t", columns=["id"], where=where, match="any")
+
+    assert rows == []
+
+
+def test_search_in_a_long_text_can_be_stopped() -> None:
+    class Over(Exception):
+        """The deadline has passed."""
+
+    def check() -> None:
+        raise Over
+
+    with closing(sqlite3.connect(":memory:")) as connection:
+        search = Search(connection)
+        search.check = check
+
+        with pytest.raises(sqlite3.OperationalError, match="user-defined function"):
+            connection.execute(f"select {CONTAINS}(cast('text' as blob), 'x')").fetchone()
+
+
+async def test_no_connection_is_opened_in_place_of_one_whose_statement_still_runs(
+    sqlite_database: Callable[[str], Path],
+) -> None:
+    where = location_of(f"sqlite:///{sqlite_database(DDL)}")
+    given_up: dict[aiosqlite.Connection, asyncio.Future[object]] = {}
+    ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    seen = []
+
+    async def connect() -> aiosqlite.Connection:
+        seen.append("opened")
+        return await aiosqlite.connect(where.uri(), uri=True, isolation_level=None)
+
+    async def borrow() -> None:
+        async with pool.connection():
+            seen.append("lent")
+
+    pool = SqlitePool(where, connect, size=1, given_up=given_up)
+    async with pool.connection() as first:
+        given_up[first] = ended
+    waiting = asyncio.create_task(borrow())
+    for _ in range(100):
+        await asyncio.sleep(0)  # one turn of the loop, in which another one would be opened
+    seen.append("ended")
+    ended.set_result(None)
+    await waiting
+    await pool.close()
+    await first.close()
+
+    assert seen == ["opened", "ended", "opened", "lent"]
 
 
 def test_other_calls_are_answered_while_one_takes_for_ever(dialect: str, serve: Serve) -> None:

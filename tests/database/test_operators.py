@@ -9,7 +9,9 @@ import asyncpg
 import pytest
 
 from dbtools.column_types import Operator
-from tests.database.conftest import Serve, Shops, open_shops
+from dbtools.dialects.selects import LONG
+from dbtools.dialects.sqlite.searching import PIECE
+from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.shop import Shop, literal
 
 MANY = (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
@@ -248,3 +250,76 @@ def test_texts_in_a_collation_that_ignores_case_can_be_searched(dialect: str, se
 
     assert outcomes == {Operator.CONTAINS: [1, 2], Operator.STARTS_WITH: [1, 2], Operator.ENDS_WITH: []}
     assert equal == [[1], [2]]
+
+
+AROUND_A_PIECE = "-" * (PIECE - 3) + "NEEDLE" + "-" * LONG
+LONG_TEXTS = (
+    AROUND_A_PIECE,
+    "needle" + "-" * LONG,
+    "-" * LONG + "50%_.*\\é",
+    "-" * LONG + "ne.edle",
+    "needle",
+    "-" * LONG + "nneedlE",
+)
+
+
+@pytest.fixture(scope="module")
+def long_texts(serve: Serve) -> Iterator[Shops]:
+    """Give texts in which a search has to be linear, and a short one."""
+    rows = ", ".join(f"({id}, {literal(text)})" for id, text in enumerate(LONG_TEXTS, 1))
+    ddl = f"create table t (id int not null primary key, v text); insert into t values {rows}, (7, null);"
+    with open_shops(serve, dict.fromkeys(DIALECTS, ddl)) as shops:
+        yield shops
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "found"),
+    [
+        pytest.param("contains", "nEEdle", [1, 2, 5, 6], id="any case"),
+        pytest.param("contains", "", [1, 2, 3, 4, 5, 6], id="nothing"),
+        pytest.param("contains", "needles", [], id="longer"),
+        pytest.param("contains", "%_.*\\é", [3], id="all signs"),
+        pytest.param("contains", "ne.", [4], id="sign of a regular expression"),
+        pytest.param("contains", "(", [], id="parenthesis"),
+        pytest.param("contains", "***=n", [], id="director"),
+        pytest.param("starts_with", "NEEDLE", [2, 5], id="at the beginning"),
+        pytest.param("ends_with", "NEEDLE", [5, 6], id="at the end"),
+        pytest.param("ends_with", "_.*\\é", [3], id="signs at the end"),
+        pytest.param("ends_with", "", [1, 2, 3, 4, 5, 6], id="nothing at the end"),
+        pytest.param("ends_with", "-", [1, 2], id="one character"),
+    ],
+)
+def test_long_texts_are_searched_as_short_ones(
+    operator: str, value: str, found: list[int], dialect: str, long_texts: Shops
+) -> None:
+    condition = {"column": "v", "op": operator, "value": value}
+
+    rows = long_texts(dialect).rows("t", columns=["id"], where=[condition])
+
+    assert [id for (id,) in rows] == found
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
+def test_long_texts_are_searched_in_any_encoding(encoding: str, serve: Serve) -> None:
+    long = f"replace(hex(zeroblob({LONG})), '0', '\u4100')"  # its bytes in UTF-16 are those of an A
+    ddl = f"""
+    pragma encoding = '{encoding}';
+    create table t (id integer primary key, v text);
+    insert into t values
+        (1, {long} || 'É owl'),
+        (2, {long} || char(0) || 'owl'),
+        (3, {long} || cast(x'ffd8' as text) || 'owl');
+    """
+    with serve("sqlite", ddl) as shop:
+        found = {
+            wanted: [
+                id
+                for (id,) in shop.rows(
+                    "t", columns=["id"], where=[{"column": "v", "op": "contains", "value": wanted}]
+                )
+            ]
+            for wanted in ("a", "É", "OWL", "\u4100")
+        }
+
+    # What follows a NUL is not found in short texts either.
+    assert found == {"a": [], "É": [1], "OWL": [1, 3], "\u4100": [1, 2, 3]}

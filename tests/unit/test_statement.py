@@ -8,11 +8,12 @@ import pytest
 from dbtools import errors
 from dbtools.aggregates import Function, Measure
 from dbtools.catalog import Table
-from dbtools.column_types import Family, Operator
+from dbtools.column_types import TEXTUAL, Family, Operator
 from dbtools.errors import CallError
 from dbtools.statement import (
     LONGEST_PATTERN,
     MOST_CONDITIONS,
+    MOST_SEARCHES,
     MOST_VALUES,
     Comparison,
     Condition,
@@ -292,6 +293,16 @@ def test_conditions_are_counted() -> None:
     assert len(bind_conditions(names(PRODUCT), [one] * MOST_CONDITIONS)[0]) == MOST_CONDITIONS
     with pytest.raises(errors.BadArgument):
         bind_conditions(names(PRODUCT), [one] * (MOST_CONDITIONS + 1))
+
+
+@pytest.mark.parametrize("operator", TEXTUAL)
+def test_conditions_that_search_texts_are_few(operator: Operator) -> None:
+    one = Comparison(column="name", operator=operator, value="x")
+    others = [Comparison(column="name", value="x")] * MOST_SEARCHES
+
+    assert len(bind_conditions(names(PRODUCT), [one] * MOST_SEARCHES + others)[0]) == 2 * MOST_SEARCHES
+    with pytest.raises(errors.BadArgument, match="contains or starts_with or ends_with"):
+        bind_conditions(names(PRODUCT), [one] * (MOST_SEARCHES + 1))
 
 
 ODD = table(

@@ -12,8 +12,8 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 from sqlalchemy.types import UserDefinedType
 
 from dbtools.aggregates import Bucket, Function
-from dbtools.column_types import ColumnType, Family
-from dbtools.dialects.selects import ESCAPE, Truth
+from dbtools.column_types import ColumnType, Family, Operator
+from dbtools.dialects.selects import ESCAPE, LONG, Truth, sought
 from dbtools.dialects.sources import Element, veiled, veiling
 from dbtools.statement import Output
 
@@ -82,10 +82,24 @@ class PostgresqlGrammar:
             return column.op("<>", is_comparison=True)(sa.func.all(array))
         return column.op("=", is_comparison=True)(sa.func.any(array))
 
-    def like(self, column: Element, name: str) -> Truth:
-        """Compare by ILIKE in the default collation: others may refuse it, and so fail on a cell."""
+    def like(self, column: Element, name: str, operator: Operator) -> Truth:
+        """Compare by ILIKE in the default collation: others may refuse it, and so fail on a cell.
+
+        Long texts are searched by a regular expression first, which takes the rest of itself literally.
+        Either alternative can use an index of trigrams.
+        """
         text = sa.cast(column, sa.Text).collate("default")
-        return text.ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE)
+        like = text.ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE)
+        if operator is Operator.STARTS_WITH:
+            return like
+        wanted = sa.bindparam(sought(name), type_=sa.Text)
+        found: Truth = text.op("~*", is_comparison=True)(sa.literal_column("'***='").op("||")(wanted))
+        if operator is Operator.ENDS_WITH:
+            end = sa.func.right(text, sa.func.char_length(wanted))
+            found = sa.and_(found, end.ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE))
+        most: Element = sa.literal_column(str(LONG))
+        size = sa.func.octet_length(text)
+        return sa.or_(sa.and_(size <= most, like), sa.and_(size > most, found))
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
         """Return *column* itself: its cells are what it declares."""

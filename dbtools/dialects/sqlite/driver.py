@@ -26,6 +26,7 @@ from dbtools.dialects.sqlite.job import Job, Stopped
 from dbtools.dialects.sqlite.location import Location, location_of, unavailable
 from dbtools.dialects.sqlite.opened import ConnectionLost, Opened, open_file
 from dbtools.dialects.sqlite.pooled import SqlitePool
+from dbtools.dialects.sqlite.searching import Search
 from dbtools.dialects.sqlite.syntax import explained, lexis, with_names
 from dbtools.dialects.sqlite.threads import on_thread
 from dbtools.errors import (
@@ -46,7 +47,9 @@ PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connec
 
 T = TypeVar("T")
 FILES: "WeakKeyDictionary[aiosqlite.Connection, Opened]" = WeakKeyDictionary()
-GIVEN_UP: set[aiosqlite.Connection] = set()  #: their threads are still busy with what was stopped
+SEARCHES: "WeakKeyDictionary[aiosqlite.Connection, Search]" = WeakKeyDictionary()
+#: Connections whose threads are still busy with what was stopped, and what is done when they have ended.
+GIVEN_UP: "dict[aiosqlite.Connection, asyncio.Future[object]]" = {}
 
 
 class SqliteDriver:
@@ -60,7 +63,7 @@ class SqliteDriver:
     def open_pool(self, url: str) -> SqlitePool:
         """Return a pool whose connections are guarded before anything runs on them."""
         where = location_of(url)
-        return SqlitePool(where, lambda: _connect(where), size=CONNECTIONS, is_usable=_is_usable)
+        return SqlitePool(where, lambda: _connect(where), size=CONNECTIONS, given_up=GIVEN_UP)
 
     def open_engine(self, url: str) -> sa.Engine:
         """Return an engine that may change the database file at *url*, or make it."""
@@ -129,6 +132,7 @@ class SqliteDriver:
                 limit=limit,
                 timeout=ends - time.monotonic(),
                 confirm=partial(file.confirm, stamp=stamp),
+                search=SEARCHES[connection],
             )
             try:
                 return await _run(connection, job)
@@ -182,6 +186,8 @@ async def _connect(where: Location) -> aiosqlite.Connection:
     connection._thread.daemon = True
     try:
         opened = await connection
+        # Before it is secured, whose functions nobody replaces.
+        SEARCHES[opened] = await on_thread(opened, Search)
         await on_thread(opened, secure)
     except sqlite3.Error as exc:
         raise unavailable(where, exc) from exc
@@ -206,14 +212,10 @@ async def _stop(connection: aiosqlite.Connection, job: Job) -> None:
             async with asyncio.timeout(PATIENCE):
                 await on_thread(connection, _do_nothing)
         except TimeoutError:
-            GIVEN_UP.add(connection)
             ended = connection.stop()
-            if ended is not None:
-                ended.add_done_callback(lambda _: GIVEN_UP.discard(connection))
-
-
-def _is_usable(connection: aiosqlite.Connection) -> bool:
-    return connection not in GIVEN_UP
+            assert ended is not None  # there is a loop
+            GIVEN_UP[connection] = ended
+            ended.add_done_callback(lambda _: GIVEN_UP.pop(connection))
 
 
 def _do_nothing(connection: sqlite3.Connection) -> None:

@@ -11,10 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
 from dbtools.aggregates import Bucket, Function
-from dbtools.column_types import MOMENTS, NUMERIC, ColumnType, Family
-from dbtools.dialects.selects import CLAIM, ESCAPE, Truth
+from dbtools.column_types import MOMENTS, NUMERIC, ColumnType, Family, Operator
+from dbtools.dialects.selects import CLAIM, ESCAPE, LONG, Truth, sought
 from dbtools.dialects.sources import Element, veiling
 from dbtools.dialects.sqlite.guard import UNHEX
+from dbtools.dialects.sqlite.searching import CONTAINS
 from dbtools.dialects.sqlite.syntax import with_names
 from dbtools.dialects.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
@@ -56,9 +57,18 @@ class SqliteGrammar:
         items = sa.text(f"(select {item} from json_each(:{name}))").bindparams(sa.bindparam(name))
         return column.op("not in" if negated else "in", is_comparison=True)(items)
 
-    def like(self, column: Element, name: str) -> Truth:
+    def like(self, column: Element, name: str, operator: Operator) -> Truth:
         """Compare by LIKE, which ignores case in ASCII."""
-        return column.like(sa.bindparam(name), escape=ESCAPE)
+        like = column.like(sa.bindparam(name), escape=ESCAPE)
+        if operator is Operator.STARTS_WITH:
+            return like
+        wanted: Element = sa.bindparam(sought(name))
+        if operator is Operator.ENDS_WITH:
+            end = sa.func.substr(column, -sa.func.length(wanted))
+            found: Element = end.like(sa.bindparam(name), escape=ESCAPE)
+        else:
+            found = getattr(sa.func, CONTAINS)(sa.cast(column, sa.BLOB), wanted)
+        return sa.case((sa.func.length(column) > sa.literal_column(str(LONG)), found), else_=like)
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
         """Write the moments in texts as decoded values write them: with a blank for T and without a zone."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dbtools.cells import Cut
 from dbtools.dialects.driver import CELLS_HELD, Fetched
+from dbtools.dialects.sqlite.searching import Search
 from dbtools.statement import Output
 
 OPERATIONS = 5_000  #: of SQLite's machine between two looks at the deadline
@@ -27,6 +28,7 @@ class Job:
     limit: int
     timeout: float
     confirm: Callable[[sqlite3.Connection], None]  #: raises where the statement is for another schema
+    search: Search  #: of the connection
     cancelled: bool = False
     deadline: float = field(default=0.0, init=False)
 
@@ -34,6 +36,7 @@ class Job:
         """Run the statement and return its rows, or raise Stopped or sqlite3.Error."""
         self.deadline = time.monotonic() + self.timeout
         connection.set_progress_handler(self._expired, OPERATIONS)
+        self.search.check = self._check
         try:
             self._check()
             # What is read is of one moment, and so is the version of its schema.
@@ -41,7 +44,8 @@ class Job:
             self.confirm(connection)
             return self._fetch(connection)
         except sqlite3.OperationalError as exc:
-            if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            # The error of a function that has ended by itself is a general one.
+            if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT or self._expired():
                 raise Stopped from exc
             raise
         finally:

@@ -1,8 +1,9 @@
 """The pool of connections to a file, and beside it one for lookups."""
 
+import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,9 +29,12 @@ class SqlitePool(EnginePool):
         connect: Callable[[], Awaitable[aiosqlite.Connection]],
         *,
         size: int,
-        is_usable: Callable[[aiosqlite.Connection], bool],
+        given_up: "Mapping[aiosqlite.Connection, asyncio.Future[object]]",
     ) -> None:
-        super().__init__("sqlite+aiosqlite://", connect, size=size, is_usable=is_usable)
+        super().__init__(
+            "sqlite+aiosqlite://", connect, size=size, is_usable=lambda connection: connection not in given_up
+        )
+        self._given_up = given_up
         self._where = where
         self._lookups: Lookups | None = None  #: none while somebody prepares them
         self._preparing = False
@@ -56,6 +60,11 @@ class SqlitePool(EnginePool):
             if self._wants_lookups():
                 await self._prepare(connection)
             yield connection
+
+    def _leave(self, pooled: Any) -> None:
+        """Open none in its place before its thread has ended: each takes a core."""
+        ended = self._given_up[pooled.driver_connection]
+        ended.add_done_callback(lambda _: super(SqlitePool, self)._leave(pooled))
 
     def _wants_lookups(self) -> bool:
         is_current = self._lookups is not None and self._lookups.is_current
