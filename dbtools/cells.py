@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cache
+from itertools import chain
 from operator import attrgetter
 from types import NoneType
 from uuid import UUID
@@ -22,17 +24,18 @@ from dbtools.column_types import SAFE_INTEGER, ColumnType, Family
 Encode = Callable[[object], object]
 
 DEEPEST = 60  #: levels of a JSON cell; a deeper one is shown as its text
+PIECE = 2**16  #: characters that are looked at in one go: meanwhile no other thread runs
 
 #: controls, invisible and bidirectional characters: JSON's own escapes make them visible
 INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 class_of = attrgetter("__class__")
 TEXTS = {str, NoneType}
 INTEGERS = {int, NoneType}
-SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,11 +238,26 @@ def visible(text: str) -> str:
     """Return *text* in which invisible characters are written as JSON escapes them."""
     if text.isascii() and text.isprintable():
         return text
-    return INVISIBLE.sub(_escape, text)
+    return _replaced(text, INVISIBLE, _escape)
 
 
-def _escape(match: re.Match[str]) -> str:
-    units = match[0].encode("utf-16-be")
+def _replaced(text: str, odd: re.Pattern[str], instead: Callable[[str], str]) -> str:
+    """Return *text* with *instead* of each *odd* character, in time for the length of *text* alone."""
+    table = _table(odd, instead)
+    pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
+    return "".join(piece.translate(table) if odd.search(piece) else piece for piece in pieces)
+
+
+@cache
+def _table(odd: re.Pattern[str], instead: Callable[[str], str]) -> Mapping[int, str]:
+    """Return *instead* of each character in the ranges of *odd*."""
+    ranges = re.findall("(.)(?:-(.))?", odd.pattern[1:-1], re.DOTALL)
+    codes = chain.from_iterable(range(ord(first), ord(last or first) + 1) for first, last in ranges)
+    return {code: instead(chr(code)) for code in codes}
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
@@ -257,10 +275,10 @@ def _valid(value: object) -> object:
 
 def valid(text: str) -> str:
     """Return *text* with what UTF-8 cannot encode made visible."""
-    return SURROGATES.sub(_shown, text)
+    return text if text.isascii() else _replaced(text, SURROGATES, _shown)
 
 
-def _shown(match: re.Match[str]) -> str:
-    unit = ord(match[0])
+def _shown(surrogate: str) -> str:
+    unit = ord(surrogate)
     # A byte that was no valid UTF-8 stands in the text as U+DC80 to U+DCFF (PEP 383).
     return f"\\x{unit - 0xDC00:02x}" if 0xDC80 <= unit <= 0xDCFF else f"\\u{unit:04x}"

@@ -45,6 +45,12 @@ class ResultSet:
     rows: tuple[tuple[object, ...], ...]
     more: bool = False  #: whether the statement has further rows
 
+    @property
+    def length(self) -> int:
+        """How many characters and bytes the cells hold."""
+        starts = (cell.start if isinstance(cell, Cut) else cell for row in self.rows for cell in row)
+        return sum(len(cell) for cell in starts if isinstance(cell, str | bytes))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Media:

@@ -27,6 +27,7 @@ from dbtools.tools.read_resource import bind_resource
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
 PAUSE = 0.1  #: seconds, longer each time, before a call that meets one change after the other is made again
 COMPLETION = 1.0  #: seconds in which keys may be looked up while somebody types
+LARGE = 100_000  #: characters and bytes of a result, which take a millisecond or so to be rendered
 NOTHING = ResultSet(outputs=(), rows=())
 
 T = TypeVar("T")
@@ -146,7 +147,8 @@ class Toolbox:
                 await self._execution.confirm(snapshot.catalog.stamp)
                 return call.render(NOTHING)
             found = await self._execute(call.statement, snapshot, caller)
-            return call.render(found, await self._inquire(call.inquire(found), snapshot, caller))
+            stored = await self._inquire(call.inquire(found), snapshot, caller)
+            return await _rendered(found, lambda: call.render(found, stored))
 
         return await self._answered(caller, answer)
 
@@ -229,7 +231,8 @@ class Toolbox:
             if call.statement is None:
                 await self._execution.confirm(snapshot.catalog.stamp)
                 return call.render(NOTHING)
-            return call.render(await self._execute(call.statement, snapshot, caller))
+            found = await self._execute(call.statement, snapshot, caller)
+            return await _rendered(found, lambda: call.render(found))
 
         return await self._answered(caller, answer)
 
@@ -258,6 +261,11 @@ class Toolbox:
             raise
         except errors.CallError:
             return Completed(values=())
+
+
+async def _rendered(found: ResultSet, render: Callable[[], T]) -> T:
+    """Return what *render* makes of *found*: of much on a thread, so that other callers need not wait."""
+    return render() if found.length <= LARGE else await anyio.to_thread.run_sync(render)
 
 
 def _patience(snapshot: Snapshot, caller: Caller) -> float:

@@ -351,7 +351,8 @@ def _shortened(cell: object, shown: object, most: int) -> str:
     length = len(text)
     if isinstance(cell, Cut) and isinstance(cell.start, str):
         text, length = cell.start, cell.length
-    end = bisect_right(range(len(text) + 1), most, key=lambda end: size(text[:end])) - 1
+    # A character takes a byte at least.
+    end = bisect_right(range(min(len(text), most) + 1), most, key=lambda end: size(text[:end])) - 1
     return shown_cut(Cut(start=text[:end], length=length))
 
 

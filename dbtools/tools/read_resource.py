@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dbtools import errors
 from dbtools.catalog import Column
-from dbtools.cells import Cut, dump, encoder
+from dbtools.cells import Cut, dump, encoder, valid, visible
 from dbtools.column_types import Family, quoted
 from dbtools.links import address_of, schema_of_uri
 from dbtools.results import Media, ResultSet, media_type
@@ -14,6 +14,7 @@ from dbtools.tools.get_row import GetCall, bind_get, key_arguments, key_statemen
 from dbtools.tools.schema_resources import SchemaCall, bind_schema
 
 LARGEST_CELL = 10_000_000  #: characters, or bytes of bytes
+LARGE_JSON = 100_000  #: characters of JSON that is passed on as it is stored, and not parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +54,13 @@ class CellCall:
             )
         if isinstance(cell, bytes):
             return Media(uri=self.uri, type=media_type(cell), content=cell)
+        is_json = self.column.type.family is Family.JSON
+        if is_json and isinstance(cell, str) and len(cell) > LARGE_JSON:
+            return Media(uri=self.uri, type="application/json", content=visible(valid(cell)).encode())
         value = encoder(self.column.type)(cell)
-        if isinstance(value, str) and self.column.type.family is not Family.JSON:
+        if isinstance(value, str) and not is_json:
             # Not JSON's escapes here: a text resource is the text itself.
-            clean = str(dump([value])[0][0])  # type: ignore[index]
-            return Media(uri=self.uri, type="text/plain", content=clean.encode())
+            return Media(uri=self.uri, type="text/plain", content=valid(value).encode())
         return Media(uri=self.uri, type="application/json", content=dump(value)[1].encode())
 
 

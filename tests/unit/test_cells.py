@@ -2,13 +2,14 @@
 
 import datetime
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from uuid import UUID
 
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dbtools.cells import INVISIBLE, dump, encode_column, encoder, plain, size, valid, visible
+from dbtools.cells import INVISIBLE, PIECE, dump, encode_column, encoder, plain, size, valid, visible
 from dbtools.column_types import SAFE_INTEGER, ColumnType, Family
 from tests.unit.shop import TYPES
 
@@ -250,6 +251,14 @@ def test_what_is_no_text_is_made_visible(text: str, shown: str) -> None:
 def test_invisible_characters_are_escaped(text: str, shown: str) -> None:
     assert dump(text) == (text, shown)
     assert json.loads(shown) == text
+
+
+@pytest.mark.parametrize("make", [visible, valid])
+@given(text=st.text(st.sampled_from("aé🦉\n\a\u200b\u2028\U000e0001\ud800\udcff"), max_size=20))
+def test_long_texts_are_made_visible_as_short_ones_are(make: Callable[[str], str], text: str) -> None:
+    long = text + "é" * (PIECE - len(text) // 2)
+
+    assert make(long + long) == "".join(map(make, long)) * 2
 
 
 def test_controls_are_visible_outside_of_json_too() -> None:

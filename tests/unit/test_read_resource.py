@@ -9,7 +9,7 @@ from dbtools.column_types import Family
 from dbtools.errors import NoRow, UnknownResource
 from dbtools.results import Media, ResultSet
 from dbtools.statement import Output
-from dbtools.tools.read_resource import LARGEST_CELL, bind_resource
+from dbtools.tools.read_resource import LARGE_JSON, LARGEST_CELL, bind_resource
 from tests.unit.shop import ID, ORDER_LINE, column, select_of, setting, table
 
 
@@ -49,6 +49,22 @@ def test_cell_is_read_as_what_it_is(family: Family, cell: object, type: str, con
     uri = f"dbtools://cell/anything/1/{family}"
 
     assert _read(uri, cell) == Media(uri=uri, type=type, content=content)
+
+
+@pytest.mark.parametrize(
+    ("cell", "content"),
+    [
+        pytest.param('{"a": [1.50]}', '{"a": [1.50]}', id="as it is stored"),
+        pytest.param('["a\u200bb"]', '["a\\u200bb"]', id="but for what is invisible"),
+    ],
+)
+def test_large_json_is_not_parsed(cell: str, content: str) -> None:
+    uri = f"dbtools://cell/anything/1/{Family.JSON}"
+    blanks = " " * LARGE_JSON
+
+    assert _read(uri, cell + blanks) == Media(
+        uri=uri, type="application/json", content=(content + blanks).encode()
+    )
 
 
 def test_row_is_read_as_its_tool_answers() -> None:

@@ -1,7 +1,9 @@
 """The toolbox: one snapshot at a time, and calls that go through it."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import anyio
 import pytest
@@ -393,3 +395,42 @@ async def test_tool_is_called_whether_listed_or_not(surface: Surface) -> None:
 
     assert answers[0] == answers[1]
     assert execution.asked[0] == execution.asked[1]
+
+
+ASKS: tuple[Callable[[Toolbox], Coroutine[Any, Any, object]], ...] = (
+    lambda toolbox: toolbox.call(Caller(), "list_sale", {"columns": ["day"]}),
+    lambda toolbox: toolbox.call(Caller(), "get_order_line", {"order_id": "3", "product_id": "7"}),
+    lambda toolbox: toolbox.read(Caller(), "dbtools://row/order%20line/3,7"),
+    lambda toolbox: toolbox.read(Caller(), "dbtools://cell/order%20line/3,7/quantity"),
+)
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=["list", "get", "row", "cell"])
+async def test_others_are_answered_while_a_large_result_is_rendered(
+    ask: Callable[[Toolbox], Coroutine[Any, Any, object]],
+) -> None:
+    answered = threading.Event()
+    waited = []
+
+    class Cell:
+        """A cell that waits until somebody else has been answered."""
+
+        def __str__(self) -> str:
+            waited.append(answered.wait(5))
+            return "7"
+
+    class Large(Executed):
+        """Answers with such cells, and with much that is not shown."""
+
+        async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+            outputs = statement.shape.outputs
+            return ResultSet(outputs=outputs, rows=((*(Cell() for _ in outputs), "x" * 1_000_000),))
+
+    toolbox = _toolbox(LARGE, execution=Large())
+    await toolbox.snapshot()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask, toolbox)
+        group.start_soon(anyio.to_thread.run_sync, answered.set)
+
+    assert set(waited) == {True}
