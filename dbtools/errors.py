@@ -172,6 +172,14 @@ class ConfigurationError(DbtoolsError):
 
     code = "configuration"
 
+    def __init__(self, message: str = "", *, hint: str = "", place: object = None) -> None:
+        super().__init__(message, hint=hint)
+        self.place = place  #: in a file, if it is written there; its text stands before the message
+
+    def __str__(self) -> str:
+        """Return the place, the message and the hint."""
+        return f"{self.place or ''}{super().__str__()}"
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return "Did you mean …? " for the *known* names most like *name*, or nothing."""

@@ -49,7 +49,7 @@ class Source:
 
     def __str__(self) -> str:
         """Return the place as it stands before a complaint: nothing where no file is."""
-        return f"{self.file}:{self.line or 1}: " if self.file else ""
+        return f"{visible(self.file)}:{self.line or 1}: " if self.file else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,55 +1,97 @@
 """Where in the text of a TOML file a key is written, which its parser does not tell."""
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+DEEPEST = 50  #: levels of keys
+#: What a statement may hold that a line ends in, and what ends it.
+TOKEN = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[{\]}\n]', re.DOTALL
+)
+
 
 def line_of(text: str, path: Sequence[str]) -> int | None:
     """Return the number of the line on which the key *path*, or else the nearest key above it, is written."""
-    best: tuple[tuple[int, bool], int] | None = None
-    for line, written in _places(text):
-        shared = 0
-        while shared < min(len(path), len(written)) and path[shared] == written[shared]:
-            shared += 1
-        nearness = (shared, shared == len(written))
-        if shared and (best is None or nearness > best[0]):
-            best = (nearness, line)
-    return best[1] if best else None
+    lines = _lines(text)
+    keys = (tuple(path[:end]) for end in range(len(path), 0, -1))
+    return next((lines[key] for key in keys if key in lines), None)
+
+
+def line_of_unreadable(text: str) -> int:
+    """Return the line on which the statement of *text* begins that is too long or too deep for the parser."""
+    for line, statement in _statements(text):
+        try:
+            tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue
+        except (ValueError, RecursionError):
+            return line
+    return 1
 
 
 @lru_cache(maxsize=4)
-def _places(text: str) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Return the keys of *text*, which is read once for all that are looked up in it."""
-    return tuple(_keys(text))
+def _lines(text: str) -> Mapping[tuple[str, ...], int]:
+    """Return where each key of *text* is written, or else the first one below it."""
+    above: dict[tuple[str, ...], int] = {}
+    written: dict[tuple[str, ...], int] = {}
+    for line, path in _keys(text):
+        written.setdefault(path, line)
+        for end in range(1, len(path)):
+            above.setdefault(path[:end], line)
+    return {**above, **written}
 
 
 def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield each line that begins a table or a key, with the path of the key.
 
-    Lines are given to the parser until it has read something: as many as belong together.
+    The tables of an array have their number in it.
     """
     table: tuple[str, ...] = ()
-    start, part = 1, ""
-    for number, line in enumerate(text.split("\n"), start=1):
-        part += line + "\n"
+    numbers: dict[tuple[str, ...], int] = {}
+    for start, statement in _statements(text):
         try:
-            read = tomllib.loads(part)
-        except tomllib.TOMLDecodeError:
+            read = tomllib.loads(statement)
+        except (ValueError, RecursionError):
             continue
-        is_header = part.lstrip().startswith("[")
+        is_header = statement.lstrip().startswith("[")
         for path in _paths(read):
-            table = path if is_header else table
-            yield start, path if is_header else (*table, *path)
-        start, part = number + 1, ""
+            if statement.lstrip().startswith("[["):
+                inside = [each for each in numbers if len(each) > len(path) and each[: len(path)] == path]
+                numbers = {**numbers, path: numbers.get(path, -1) + 1, **dict.fromkeys(inside, -1)}
+            table = _numbered(path, numbers) if is_header else table
+            yield start, table if is_header else (*table, *path)
 
 
-def _paths(content: Mapping[str, object]) -> Iterator[tuple[str, ...]]:
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each header and each key with its value, as it is written, and the line on which it begins."""
+    line = lines = 1
+    begin = depth = 0
+    for token in TOKEN.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        lines += token[0].count("\n")
+        if token[0] == "\n" and depth <= 0:
+            yield line, text[begin : token.end()]
+            line, begin, depth = lines, token.end(), 0
+    yield line, text[begin:]
+
+
+def _numbered(path: tuple[str, ...], numbers: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
+    """Return *path* with the number of the table behind the name of each array of tables."""
+    whole: list[str] = []
+    for end, name in enumerate(path, start=1):
+        number = numbers.get(path[:end])
+        whole += [name] if number is None else [name, str(number)]
+    return tuple(whole)
+
+
+def _paths(content: Mapping[str, object], depth: int = 1) -> Iterator[tuple[str, ...]]:
     """Yield the path of each key that leads to a value, or to an empty table."""
     for name, value in content.items():
         while isinstance(value, list) and len(value) == 1 and value[0] == {}:
             value = value[0]
-        if isinstance(value, dict) and value:
-            yield from ((name, *path) for path in _paths(value))
+        if isinstance(value, dict) and value and depth < DEEPEST:
+            yield from ((name, *path) for path in _paths(value, depth + 1))
         else:
             yield (name,)

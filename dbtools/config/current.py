@@ -10,8 +10,8 @@ from dbtools import errors
 from dbtools.config.files import is_file, load
 from dbtools.config.queries import Library, Written, queries_in, query_files
 from dbtools.config.roles import role_names
-from dbtools.config.sections import Settings
-from dbtools.policy import Finding
+from dbtools.config.sections import Settings, file_error
+from dbtools.policy import Finding, Source
 
 #: What a running server does not change, by section and key; None: the whole section.
 FIXED = (
@@ -22,6 +22,7 @@ FIXED = (
     ("log", None),
     ("server", None),
 )
+BAD = "bad_configuration"  #: the code of what keeps files from coming into force
 SETTLED = 1  #: seconds in which nobody has written
 
 
@@ -37,6 +38,7 @@ class Current:
         self.settings = settings
         self.findings: tuple[Finding, ...] = ()
         self.written = Written()
+        self._problems: tuple[Finding, ...] = ()  #: of the file, until it is another
         self.library: Library | None = None  #: the last one that was made of them
         self._role = role  #: without which a configuration is of no use; None: any is
         self._first = settings
@@ -57,37 +59,51 @@ class Current:
         now = self._stamp(self.settings)
         if self._has_read and (now == self.stamp_of_read or not self._is_settled(now)):
             return
-        settings, findings = self.settings, self.findings
-        file = _file_stamp(settings.path)
-        if file != self._file:
-            settings, findings = self._loaded(settings)
+        file = _file_stamp(self.settings.path)
+        settings, problems = self._loaded() if file != self._file else (self.settings, self._problems)
         stamp = self._stamp(settings)
-        written = queries_in(settings)
+        beside: tuple[Finding, ...] = ()
+        try:
+            written = queries_in(settings)
+        except errors.ConfigurationError as exc:
+            if settings is not self.settings:
+                problems = (_kept(exc),)
+            elif self._has_read:
+                beside = (_kept(exc),)
+            else:
+                raise
+            written = self.written if self._has_read else queries_in(self.settings)
+            settings, stamp = self.settings, self._stamp(self.settings)
         if self._has_read and (self._stamp(settings) != stamp or _file_stamp(settings.path) != file):
             return  # somebody writes at this moment
         self._has_read = True
-        self.settings, self.findings, self.written = settings, findings, written
-        self._file, self.stamp_of_read = file, stamp
+        self.settings, self.findings, self.written = settings, (*problems, *beside), written
+        self._problems, self._file, self.stamp_of_read = problems, file, stamp
 
-    def _loaded(self, settings: Settings) -> tuple[Settings, tuple[Finding, ...]]:
-        """Return what the file says now, or *settings* and why it cannot be used."""
+    @property
+    def is_refused(self) -> bool:
+        """Whether the files cannot be used as they are, and what was there before is in force."""
+        return any(each.code == BAD for each in self.findings)
+
+    def _loaded(self) -> tuple[Settings, tuple[Finding, ...]]:
+        """Return what the file says now, or the settings in force and why it cannot be used."""
         try:
-            later = load(Path(settings.path))
+            later = load(Path(self.settings.path), self.settings.file)
             self._check(later)
         except errors.ConfigurationError as exc:
-            message = f"{exc} What was there before stays in force."
-            return settings, (Finding(code="bad_configuration", message=message),)
+            return self.settings, (_kept(exc),)
         return _fixed(self._first, later)
 
     def _check(self, later: Settings) -> None:
         """Raise ConfigurationError where *later* cannot take the place of what is in force."""
         roles = role_names(later)
         if self._role is not None and self._role not in roles:
-            raise errors.ConfigurationError(f"{later.file}: There is no role {self._role} any more.")
+            raise file_error(later.source("roles"), f"There is no role {self._role} any more.")
         if self._role is None and self.settings.auth and not later.auth:
             # A server of all roles asks who calls: half of a file, or a slip, would let in everybody.
-            raise errors.ConfigurationError(
-                f"{later.file}: [auth] is gone, and nobody would be asked who they are.",
+            raise file_error(
+                later.source("auth"),
+                "[auth] is gone, and nobody would be asked who they are.",
                 hint="A server that is to serve everybody has to be started anew.",
             )
 
@@ -103,6 +119,13 @@ class Current:
         # What is gone may be about to come back, as where one file is put in the place of another.
         is_whole = set(_files(self.stamp_of_read)) <= set(_files(stamp))
         return (is_old and is_whole) or time.monotonic() - self._since >= SETTLED
+
+
+def _kept(problem: errors.ConfigurationError) -> Finding:
+    """Return what is found where files have a *problem*."""
+    source = problem.place if isinstance(problem.place, Source) else Source()
+    message = f"{problem.message} {problem.hint}".rstrip()
+    return Finding(code=BAD, message=f"{message} What was there before stays in force.", source=source)
 
 
 def _times(stamp: Hashable) -> Iterator[int]:
@@ -169,6 +192,8 @@ def _file_stamp(path: str) -> FileStamp | None:
 
 def _folder_stamp(folder: str) -> Hashable:
     """Return what differs when there are other queries in *folder*, in files below it too."""
-    if not folder:
-        return None
-    return tuple((str(path), _file_stamp(str(path))) for path in query_files(Path(folder)))
+    try:
+        files = query_files(Path(folder)) if folder else ()
+    except errors.ConfigurationError as exc:
+        return ((str(exc), None),)
+    return tuple((str(path), _file_stamp(str(path))) for path in files)

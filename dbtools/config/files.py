@@ -14,14 +14,18 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from dbtools import errors
+from dbtools.cells import visible
 from dbtools.column_types import quoted
-from dbtools.config.sections import DatabaseSection, JwtSection, Settings
+from dbtools.config.sections import DatabaseSection, JwtSection, Settings, file_error
 from dbtools.dialects import dialect_of, resolved_url, url_of_file
 from dbtools.errors import listing, nearest
-from dbtools.positions import line_of
+from dbtools.policy import Source
+from dbtools.positions import DEEPEST, line_of, line_of_unreadable
 
 FILE = "dbtools.toml"
 GRANT = 4  #: parts of the place of a grant, [roles.R] tables.T or the number of one of [roles.R] queries
+LONGEST = 200  #: characters that are quoted of the file
+TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -54,29 +58,20 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def load(path: Path) -> Settings:
-    """Return the settings in the file at *path*, or raise ConfigurationError."""
-    if path.exists() and not is_file(path):
-        # To read a pipe would be to wait for whoever writes.
-        raise errors.ConfigurationError(f"{path.name}: this is no regular file.")
+def load(path: Path, file: str = "") -> Settings:
+    """Return the settings in the file at *path*, or raise ConfigurationError.
+
+    Complaints call it *file*, or else by its name.
+    """
+    written = _read(path, file or path.name)
     try:
-        text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text)
-    except OSError as exc:
-        problem = "there is no such file" if isinstance(exc, FileNotFoundError) else "the file cannot be read"
-        raise errors.ConfigurationError(f"{path.name}: {problem}.") from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise errors.ConfigurationError(f"{path.name}: not TOML: {exc}.") from exc
-    try:
-        settings = Settings.model_validate(_filled(content, Written(file=path.name, text=text), ()))
+        settings = Settings.model_validate(_filled(written.content(), written, ()))
     except ValidationError as exc:
-        raise _complaint(exc, Written(file=path.name, text=text)) from exc
-    if not settings.database.url:
-        raise errors.ConfigurationError(f"{path.name}: [database] url is missing.")
+        raise _complaint(exc, written) from exc
     folder = path.absolute().parent
-    full = _full(settings.database.url, folder)
-    _check(settings, full, Written(file=path.name, text=text))
     registry = _full(settings.registry.url, folder) if settings.registry.url else ""
+    full = _full(settings.database.url, folder) if settings.database.url else ""
+    _check(settings, full, registry, written)
     queries = str(folder / settings.queries.directory) if settings.queries.directory else ""
     log_file = str(folder / settings.log.file) if settings.log.file else ""
     settings = settings.model_copy(
@@ -88,18 +83,40 @@ def load(path: Path) -> Settings:
             "auth": settings.auth.model_copy(update={"jwt": _jwt(settings.auth.jwt, folder)}),
         }
     )
-    return settings.written_in(path, text)
+    return settings.written_in(path, written.file, written.text)
 
 
-def _check(settings: Settings, url: str, written: "Written") -> None:
-    """Raise ConfigurationError where *settings* do not fit each other, or the database at *url*."""
-    if settings.log.registry and not settings.registry.url:
-        place = written.place(("log", "registry"))
-        raise errors.ConfigurationError(f"{place}: wants the database of a registry, [registry] url.")
+def _read(path: Path, file: str) -> "Written":
+    if os.path.exists(path) and not is_file(path):
+        # To read a pipe would be to wait for whoever writes.
+        raise errors.ConfigurationError(f"{visible(file)}: this is no regular file.")
+    try:
+        return Written(file=file, text=path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        problem = "there is no such file" if isinstance(exc, FileNotFoundError) else "the file cannot be read"
+        raise errors.ConfigurationError(f"{visible(file)}: {problem}.") from exc
+    except UnicodeDecodeError as exc:
+        line = exc.object[: exc.start].count(b"\n") + 1
+        raise file_error(Source(file=file, line=line), "not TOML: this is no text in UTF-8.") from exc
+
+
+def _check(settings: Settings, url: str, registry: str, written: "Written") -> None:
+    """Raise ConfigurationError where *settings* do not fit each other, *url* or the URL of the *registry*."""
+    if not url:
+        raise file_error(written.source(("database",)), "[database] url is missing.")
+    for section, place in (("database", url), ("registry", registry)):
+        try:
+            if place:
+                dialect_of(place).check_url(place)
+        except errors.ConfigurationError as exc:
+            raise written.error((section, "url"), exc.message, hint=exc.hint) from exc
+    if settings.log.registry and not registry:
+        raise written.error(("log", "registry"), "wants the database of a registry, [registry] url.")
     if settings.database.request_id == "application_name" and not dialect_of(url).NAMES_CONNECTIONS:
-        place = written.place(("database", "request_id"))
-        raise errors.ConfigurationError(
-            f"{place}: connections to this database have no names.", hint='There is "comment".'
+        raise written.error(
+            ("database", "request_id"),
+            "connections to this database have no names.",
+            hint='There is "comment".',
         )
 
 
@@ -113,6 +130,9 @@ def _full(url: str, folder: Path) -> str:
     return resolved_url(url, folder) if "://" in url else url_of_file(folder / url)
 
 
+Key = Sequence[int | str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """A file that is being read."""
@@ -120,17 +140,37 @@ class Written:
     file: str
     text: str
 
-    def place(self, key: Sequence[int | str]) -> str:
-        """Return where *key* is written, and the key."""
-        line = line_of(self.text, [str(part) for part in key]) or 1
-        return f"{self.file}:{line}: {'.'.join(map(str, key))}"
+    def content(self) -> dict[str, Any]:
+        """Return what the text says, or raise ConfigurationError."""
+        try:
+            return tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as exc:
+            found = TOML_ERROR.fullmatch(str(exc))
+            problem, line = (found[1], found[2]) if found else (str(exc), None)
+            source = Source(file=self.file, line=int(line or self.text.count("\n") + 1))
+            raise file_error(source, f"not TOML: {_cut(problem)}.") from exc
+        except (ValueError, RecursionError) as exc:
+            source = Source(file=self.file, line=line_of_unreadable(self.text))
+            is_deep = isinstance(exc, RecursionError)
+            problem = "too many brackets are open." if is_deep else "a number has too many digits."
+            raise file_error(source, problem) from exc
+
+    def source(self, key: Key) -> Source:
+        """Return where *key* is written."""
+        return Source(file=self.file, line=line_of(self.text, [str(part) for part in key]) or 1)
+
+    def error(self, key: Key, problem: str, *, hint: str = "") -> errors.ConfigurationError:
+        """Return the error that *key* has a *problem*."""
+        name = _cut(".".join(map(str, key)))
+        return file_error(self.source(key), f"{name}: {problem}", hint=hint)
 
 
-Key = tuple[int | str, ...]
-
-
-def _filled(value: Any, written: Written, key: Key) -> Any:
+def _filled(value: Any, written: Written, key: tuple[int | str, ...]) -> Any:
     """Return *value* with each ${NAME} in its strings replaced from the environment."""
+    if len(key) > DEEPEST:
+        raise written.error(key, f"there are more than {DEEPEST} levels of keys.")
+    if any("\0" in each for each in (value, *key[-1:]) if isinstance(each, str)):
+        raise written.error(key, "no name, path or SQL may have the character \\u0000.")
     if isinstance(value, dict):
         return {name: _filled(each, written, (*key, name)) for name, each in value.items()}
     if isinstance(value, list):
@@ -143,9 +183,7 @@ def _filled(value: Any, written: Written, key: Key) -> Any:
 def _variable(written: Written, key: Key, match: re.Match[str]) -> str:
     name = match[1]
     if name not in os.environ:
-        raise errors.ConfigurationError(
-            f"{written.place(key)}: the environment has no variable {quoted(name)}."
-        )
+        raise written.error(key, f"the environment has no variable {quoted(name)}.")
     before, after = match.string[: match.start()], match.string[match.end() :]
     if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
         # A user or a password in a URL: what would end it there is percent-encoded (RFC 3986, 3.2.1).
@@ -155,33 +193,36 @@ def _variable(written: Written, key: Key, match: re.Match[str]) -> str:
 
 def _complaint(exc: ValidationError, written: Written) -> errors.ConfigurationError:
     first = _telling(exc.errors(include_url=False))
-    place = _key_of(first["loc"])
-    where = written.place([part for part in place if not str(part).startswith("function-")])
+    place = [part for part in _key_of(first["loc"]) if not str(part).startswith("function-")]
     if first["type"] == "extra_forbidden":
         known = _known(place[:-1])
-        return errors.ConfigurationError(
-            f"{where}: there is no such key.",
-            hint=f"{nearest(str(first['loc'][-1]), known)}Keys here: {listing(known)}.",
-        )
+        hint = f"{nearest(str(first['loc'][-1]), known)}Keys here: {listing(known)}."
+        return written.error(place, "there is no such key.", hint=hint)
     message = WANTED.get(first["type"]) or first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     # Not of texts: one may hold a secret of the environment.
-    given = f", not {first['input']}" if isinstance(first["input"], int | float) else ""
-    return errors.ConfigurationError(f"{where}: {message}{given}.")
+    given = first["input"]
+    is_short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= LONGEST)
+    return written.error(place, f"{message}{f', not {given}' if is_short else ''}.")
 
 
 def _telling(found: Sequence[ErrorDetails]) -> ErrorDetails:
-    """Return the error that helps: of a grant, which may be of several forms, what its table wants."""
+    """Return the error that helps: a key that nobody knows, since what is missing may be that one.
+
+    Of a grant, which may be of several forms, what its table wants.
+    """
+    unknown = [each for each in found if each["type"] == "extra_forbidden"]
+    if unknown:
+        return unknown[0]
     same = [each for each in found if each["loc"][:GRANT] == found[0]["loc"][:GRANT]]
     tables = [each for each in same if each["loc"][GRANT:][:1] != ("bool",)]
     return max(tables or same, key=lambda each: len(each["loc"]))
 
 
-def _key_of(place: Key) -> list[int | str]:
-    """Return the key that is written at *place*, without the forms and the numbers of grants."""
+def _key_of(place: tuple[int | str, ...]) -> list[int | str]:
+    """Return the key that is written at *place*, without the forms of grants."""
     if place[:1] != ("roles",) or place[2:3] not in (("tables",), ("queries",)):
         return list(place)
-    kept = GRANT if place[2] == "tables" else GRANT - 1
-    return [*place[:kept], *place[GRANT + 1 :]]
+    return [*place[:GRANT], *place[GRANT + 1 :]]
 
 
 WANTED: Mapping[str, str] = {
@@ -194,6 +235,10 @@ WANTED: Mapping[str, str] = {
 }
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
 def _known(place: Sequence[int | str]) -> list[str]:
     """Return the keys that may stand at *place*."""
     model: Any = Settings
@@ -204,6 +249,8 @@ def _known(place: Sequence[int | str]) -> list[str]:
 
 def _within(model: Any, part: int | str) -> Any:
     """Return what stands below *part* in *model*, a section or a table of sections by any name."""
+    if isinstance(part, int):
+        return model  # that of each element of the array
     fields = getattr(model, "model_fields", None)
     below = fields[part].annotation if fields and part in fields else get_args(model)[-1]
     below = get_args(below)[0] if get_origin(below) is tuple else below

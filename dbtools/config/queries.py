@@ -1,5 +1,6 @@
 """The permitted queries of a configuration: files and a registry in, queries that the database knows out."""
 
+import os
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from dbtools.config.claims import declared_casts, untyped
 from dbtools.config.reads import left_out
 from dbtools.config.registered import registered_in
 from dbtools.config.roles import Held, held, tried
-from dbtools.config.sections import Settings
+from dbtools.config.sections import Settings, file_error
 from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.dialects.inspected import Declared, Inspect, Inspected
@@ -25,6 +26,7 @@ from dbtools.tools import Setting, define
 from dbtools.tools.permitted_queries import NAMES
 
 WITHDRAWN = "withdrawn"  #: the code of a query that does not work
+MOST_FILES = 10_000  #: in the folder of queries and below it: a server looks through all of them each second
 UNCHECKED = "unchecked"  #: of one that cannot be looked at now, and may work in a moment
 
 
@@ -48,21 +50,38 @@ class Written:
 
 
 def queries_in(settings: Settings) -> Written:
-    """Return the queries in the folder of *settings*, by name, and what is wrong with its files."""
+    """Return the queries in the folder of *settings*, by name, and what is wrong with its files.
+
+    Raise ConfigurationError where there is too much in it.
+    """
     if not settings.queries.directory:
         return Written()
     folder = Path(settings.queries.directory)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         message = f"[queries] directory: there is no folder {quoted(str(folder), 200)}."
         source = settings.source("queries", "directory")
         return Written(findings=(Finding(code="no_queries", message=message, source=source),))
-    paths = {path.relative_to(folder).as_posix(): path for path in query_files(folder)}
+    try:
+        files = query_files(folder)
+    except errors.ConfigurationError as exc:
+        raise file_error(settings.source("queries", "directory"), f"[queries] directory: {exc}") from exc
+    paths = {path.relative_to(folder).as_posix(): path for path in files}
     return read_files(paths, dialect_of(settings.database.url).lexis)
 
 
 def query_files(folder: Path) -> Sequence[Path]:
-    """Return the files of queries in *folder* and below it; those whose names end in .SQL are such, too."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".sql" and path.is_file())
+    """Return the files of queries in *folder* and below it; those whose names end in .SQL are such, too.
+
+    Raise ConfigurationError where there is too much to look through.
+    """
+    found: list[Path] = []
+    count = 0
+    for parent, folders, files in os.walk(folder):
+        count += len(folders) + len(files)
+        if count > MOST_FILES:
+            raise errors.ConfigurationError(f"more than {MOST_FILES} files and folders are in it.")
+        found += [Path(parent, name) for name in files]
+    return sorted(path for path in found if path.suffix.lower() == ".sql" and path.is_file())
 
 
 def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:

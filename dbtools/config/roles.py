@@ -10,7 +10,7 @@ from dbtools.catalog import Catalog, RowFilter
 from dbtools.column_types import Mask, quoted
 from dbtools.config.claims import declared_casts, untyped
 from dbtools.config.descriptions import described
-from dbtools.config.sections import GrantSection, Settings
+from dbtools.config.sections import GrantSection, Settings, file_error
 from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.errors import listing, nearest
@@ -29,6 +29,7 @@ from dbtools.policy import (
 from dbtools.totality import is_total
 from dbtools.vetting import vetted, withheld_findings
 
+DEEPEST = 50  #: roles that inherit from each other
 CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 
@@ -36,8 +37,9 @@ LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 def role_names(settings: Settings) -> tuple[str, ...]:
     """Return the names of the roles that are configured, or of the one that sees everything."""
     if "roles" in settings.model_fields_set and not settings.roles:
-        raise errors.ConfigurationError(
-            f"{settings.source('roles')}[roles] has no role, so that nobody may see anything.",
+        raise file_error(
+            settings.source("roles"),
+            "[roles] has no role, so that nobody may see anything.",
             hint="Without [roles] there is one role that sees all.",
         )
     return tuple(settings.roles) or (Role.name,)
@@ -68,8 +70,7 @@ def _role(settings: Settings, name: str, limits: Limits) -> Role:
     )
     problems = list(_higher_limits(settings, name, wanted, lowered))
     try:
-        # Whom several inherit from comes behind all of them.
-        lineage = tuple(dict.fromkeys(reversed([*_lineage(settings, name, ())])))[::-1]
+        lineage = tuple(reversed(_traced(settings, name, (), ())))
         session = {one.name: one for each in reversed(lineage) for one in _session(settings, each)}
     except _Refused as exc:
         # What it does not inherit may be a denial: then it sees nothing.
@@ -120,21 +121,25 @@ class _Refused(Exception):
         self.finding = Finding(code=code, message=message, source=source)
 
 
-def _lineage(settings: Settings, name: str, above: tuple[str, ...]) -> Iterator[str]:
-    """Yield the role *name* and those that it inherits from, the nearest first."""
-    if name in above or name not in settings.roles:
+def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the roles *found* and the role *name*, behind those that it inherits from; each once."""
+    if name in above or name not in settings.roles or len(above) > DEEPEST:
         child = above[-1]
         problem = (
             f"{quoted(name)} inherits from itself."
             if name in above
+            else f"there are more than {DEEPEST} roles, one above the other."
+            if name in settings.roles
             else f"there is no role {quoted(name)}. "
             f"{nearest(name, settings.roles)}Roles: {listing(settings.roles)}."
         )
         source = settings.source("roles", child, "inherits")
         raise _Refused("unknown_role", f"role {child}, inherits: {problem}", source)
-    yield name
-    for parent in settings.roles[name].inherits:
-        yield from _lineage(settings, parent, (*above, name))
+    # The last first: turned round, whom several inherit from comes behind all of them.
+    for parent in reversed(settings.roles[name].inherits):
+        if parent not in found:
+            found = _traced(settings, parent, (*above, name), found)
+    return (*found, name)
 
 
 def _rule(settings: Settings, role: str, pattern: str) -> tuple[Rule, tuple[Finding, ...]]:

@@ -1,11 +1,14 @@
 """The sections of dbtools.toml as frozen values; every key has its meaning beside it."""
 
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictBool
 
+from dbtools import errors
 from dbtools.catalog import Selection
+from dbtools.cells import visible
 from dbtools.column_types import Mask
 from dbtools.config.addresses import Hash, Host, Issuer, KeysPlace, Origin, Resource
 from dbtools.durations import seconds_of
@@ -37,13 +40,32 @@ def _storage(value: object) -> object:
     return value
 
 
+def _claim(value: object) -> object:
+    """Refuse what no caller can have as a claim, or no database as a value."""
+    is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
+    if not (isinstance(value, str) or is_whole or (isinstance(value, float) and isfinite(value))):
+        raise ValueError("wants a string, true, false or a finite number")
+    return value
+
+
 Storage = Annotated[str, BeforeValidator(_storage)]
-Whole = Annotated[int, BeforeValidator(_number)]
+Whole = Annotated[int, BeforeValidator(_number), Field(le=2**31 - 1)]
+Claim = Annotated[str | StrictBool | int | float, BeforeValidator(_claim)]
 Duration = Annotated[
     float,
     BeforeValidator(_seconds, json_schema_input_type=float | str),
     Field(gt=0, le=3600),
 ]
+
+
+def file_error(source: Source, problem: str, *, hint: str = "") -> errors.ConfigurationError:
+    """Return the error that what is written at *source* cannot be used."""
+    return errors.ConfigurationError(_line(problem), hint=_line(hint), place=source)
+
+
+def _line(text: str) -> str:
+    """Return *text* as one line: the names in it are anybody's."""
+    return visible(" ".join(text.splitlines()))
 
 
 class Section(BaseModel):
@@ -236,9 +258,7 @@ class TokenSection(Section):
 
     sha256: Hash = Field(description="the hash of the token, in hexadecimal")
     role: str = Field(description="whose view of the database")
-    claims: dict[str, str | StrictBool | int | float] = Field(
-        default={}, description="what is known of the caller, for row filters"
-    )
+    claims: dict[str, Claim] = Field(default={}, description="what is known of the caller, for row filters")
 
 
 class JwtSection(Section):
@@ -289,7 +309,7 @@ class Settings(Section):
 
     @property
     def file(self) -> str:
-        """The name of the file that they were read from, if any."""
+        """The file that they were read from, if any, as it opens from the current folder."""
         return self._file
 
     @property
@@ -302,9 +322,9 @@ class Settings(Section):
         """The text of this file as it was read."""
         return self._text
 
-    def written_in(self, path: Path, text: str) -> "Settings":
-        """Return these settings as those that are written in the file at *path* as *text*."""
-        self._file, self._text, self._path = path.name, text, str(path.absolute())
+    def written_in(self, path: Path, file: str, text: str) -> "Settings":
+        """Return these settings as those that are written in the *file* at *path* as *text*."""
+        self._file, self._text, self._path = file, text, str(path.absolute())
         return self
 
     def at(self, url: str) -> "Settings":
@@ -313,7 +333,7 @@ class Settings(Section):
 
     def source(self, *path: str) -> Source:
         """Return where the key *path* is written."""
-        return Source(file=self._file, line=line_of(self._text, path)) if self._file else Source()
+        return Source(file=self._file, line=line_of(self._text, path) or 1) if self._file else Source()
 
     def selection(self) -> Selection:
         """Return which tables are read."""

@@ -44,6 +44,7 @@ class Served:
     database: Database  #: to be closed
     settings: Callable[[], Settings]  #: the newest that can be used
     settled: Callable[[], Settings]  #: those that the current snapshot was made from
+    is_refused: Callable[[], bool]  #: whether the files cannot be used, so that older settings are in force
     observed: tuple[Observed, ...]
 
 
@@ -76,6 +77,7 @@ def open_served(settings: Settings, only: str | None = None, *, before: Snapshot
         database=database,
         settings=lambda: current.settings,
         settled=settled,
+        is_refused=lambda: current.is_refused,
         observed=tuple(_observed(current, database)),
     )
 

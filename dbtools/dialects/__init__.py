@@ -69,6 +69,9 @@ class Dialect(Protocol):
     NAMES_CONNECTIONS: bool  #: whether connections have names, by which others see what they do
     WATCH_SCRIPT: str | None  #: with which the database tells of changes by itself
 
+    def check_url(self, url: str) -> None:
+        """Raise ConfigurationError where *url* cannot name a database."""
+
     def inspector(self, url: str, session: Mapping[str, str]) -> "AbstractAsyncContextManager[Inspect]":
         """Lend what asks the database at *url* of queries, or raise DatabaseUnavailable.
 

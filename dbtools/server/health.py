@@ -28,13 +28,17 @@ class Health:
         self._seen = time.monotonic()
 
     async def ready(self) -> Response:
-        """Answer 200 where a connection is free, else 503, with the seconds since the tools were made."""
+        """Answer 200 where a connection is free, else 503, with the seconds since the tools were made.
+
+        A configuration that cannot be used is told, and refuses nobody: older settings are in force.
+        """
         async with self._looking:
             if time.monotonic() - self._looked_at > FRESH:
                 self._is_ready = await self._look()
                 self._looked_at = time.monotonic()
         age = round(time.monotonic() - self._seen, 1)
-        content = {"ready": self._is_ready, "snapshot_age": age}
+        configuration = "refused" if self._served.is_refused() else "in force"
+        content = {"ready": self._is_ready, "snapshot_age": age, "configuration": configuration}
         status = 200 if self._is_ready else 503
         return Response(orjson.dumps(content), status, media_type="application/json")
 

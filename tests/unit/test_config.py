@@ -157,21 +157,21 @@ def test_schema_of_the_file_accepts_it() -> None:
         pytest.param(
             "[tables.a]\ndescription = '${}'", ["tables.a.description:", "''"], id="variable without a name"
         ),
-        pytest.param("[database]\nurl =\n", ["line 2"], id="no TOML"),
-        pytest.param("a = 1\na = 2\n", ["line 2"], id="key written twice"),
+        pytest.param("[database]\nurl =\n", ["dbtools.toml:2: not TOML:"], id="no TOML"),
+        pytest.param("a = 1\na = 2\n", ["dbtools.toml:2: not TOML:"], id="key written twice"),
         pytest.param("[limits]", ["database", "url"], id="no database"),
         pytest.param(
             "[roles.a]\nqueries = ['gg', {name='g', accept_read=true}]",
-            ["dbtools.toml:2: roles.a.queries.accept_read: there is no", "Did you mean accept_reads? Keys"],
+            ["dbtools.toml:2: roles.a.queries.1.accept_read: there is no", "Did you mean accept_reads? Keys"],
             id="unknown key of a grant of queries",
         ),
         pytest.param(
             "[roles.a]\nqueries = [{accept_reads=true}]",
-            ["roles.a.queries.name: is missing."],
+            ["roles.a.queries.0.name: is missing."],
             id="no name in a grant of queries",
         ),
         pytest.param(
-            "[roles.a]\nqueries = [5]", ["roles.a.queries: wants a string, not 5."], id="number for a query"
+            "[roles.a]\nqueries = [5]", ["roles.a.queries.0: wants a string, not 5."], id="number for a query"
         ),
         pytest.param(
             "[roles.a]\ntables.bool = {colums = []}",
@@ -204,7 +204,7 @@ def test_file_that_is_no_text_is_named(tmp_path: Path, content: bytes) -> None:
 
     with pytest.raises(ConfigurationError) as raised:
         load(path)
-    assert "dbtools.toml" in raised.value.message
+    assert str(raised.value).startswith("dbtools.toml:1: not TOML")
 
 
 @pytest.mark.parametrize("name", ["missing.toml", "folder.toml"])

@@ -11,6 +11,7 @@ import pytest
 
 from dbtools.config import ToolsSection, load
 from dbtools.config.current import Current
+from dbtools.config.queries import MOST_FILES
 from dbtools.errors import ConfigurationError
 from dbtools.tools import Surface
 
@@ -85,6 +86,14 @@ def test_query_that_somebody_writes_is_left_until_it_is_whole(current: Current, 
         pytest.param('[database]\nurl = "shop.db"\n', "There is no role support any more.", id="no roles"),
         pytest.param(WHOLE.replace("support", "sales"), "There is no role support any more.", id="another"),
         pytest.param("[database\n", "not TOML", id="no TOML"),
+        pytest.param(f"{WHOLE}[limits]\nmax_rows = {'9' * 5_000}", "too many digits", id="digits"),
+        pytest.param(f"{WHOLE}[limits]\nmax_rows = {'[' * 5_000}", "too many brackets", id="brackets"),
+        pytest.param(
+            f'{WHOLE}[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "support", nmae = "x" }}]',
+            "there is no such key",
+            id="unknown key of a token",
+        ),
+        pytest.param(WHOLE.replace('"queries"', '"/"'), "[queries] directory: more than", id="all files"),
         pytest.param('[database]\nurl = "shop.db"\n[roles]\n', "[roles] has no role", id="roles without one"),
     ],
 )
@@ -96,13 +105,40 @@ def test_file_that_cannot_be_used_changes_nothing(
     current.read()
 
     (finding,) = current.findings
-    assert current.settings == before
+    refused = current.is_refused
+    assert (current.settings, refused) == (before, True)
     assert problem in finding.message
+    assert finding.source.file == "dbtools.toml"
+    assert finding.source.line is not None
     assert finding.message.endswith("What was there before stays in force.")
+
+    _write(path.parent / "queries" / "mine.sql", "select 1 as one")
+    current.read()
+    assert [*current.findings] == [finding]
+    assert [query.name for query in current.written.queries] == ["mine"]
 
     _write(path, WHOLE)
     current.read()
-    assert current.findings == ()
+    refused = current.is_refused
+    assert ([*current.findings], refused) == ([], False)
+
+
+def test_folder_in_which_there_is_too_much_changes_nothing(
+    current: Current, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = path.parent / "queries"
+    _write(folder / "mine.sql", "select 1 as one")
+    current.read()
+    for number in range(MOST_FILES):
+        (folder / f"{number}.txt").touch()
+    current.read()
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 2)
+    current.read()
+
+    (finding,) = current.findings
+    assert (finding.source.line, current.is_refused) == (5, True)
+    assert [query.name for query in current.written.queries] == ["mine"]
 
 
 TOKEN = f'[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "support" }}]\n'

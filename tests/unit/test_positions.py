@@ -121,6 +121,11 @@ def test_key_of_which_nothing_is_written_has_no_line(path: tuple[str, ...]) -> N
         pytest.param("[a]\n[b]\nc.d = 1\nc.e = 2\n", ("b", "c", "e"), 4, id="empty table above"),
         pytest.param("\n\n\na = 1", ("a",), 4, id="no end of the last line"),
         pytest.param('"" = 1\n', ("",), 1, id="empty key"),
+        pytest.param("[[a]]\nb = 1\n[[a]]\nb = 2\n", ("a", "1", "b"), 4, id="second of an array of tables"),
+        pytest.param(
+            "[[a]]\n[[a.b]]\nc = 1\n[[a]]\n[[a.b]]\nc = 2\n", ("a", "1", "b", "0", "c"), 6, id="arrays"
+        ),
+        pytest.param("[[a]]\n[a.b]\nc = 1\n", ("a", "0", "b", "c"), 3, id="table in an array of tables"),
     ],
 )
 def test_corners_of_toml_are_read_as_its_parser_does(

@@ -10,7 +10,7 @@ from dbtools.dialects.inspected import Reads
 from dbtools.dialects.postgresql.grants import write_script
 from dbtools.dialects.postgresql.inspection import inspector
 from dbtools.dialects.postgresql.introspection import check_version, read_catalog
-from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.postgresql.location import connect, dsn_of
 from dbtools.dialects.postgresql.reading import Reader
 from dbtools.dialects.postgresql.registry import change_registry, read_registry
 from dbtools.dialects.postgresql.session import apply
@@ -26,6 +26,7 @@ __all__ = [
     "WATCH_SCRIPT",
     "Reader",
     "change_registry",
+    "check_url",
     "grants",
     "inspector",
     "install_watch",
@@ -37,6 +38,11 @@ __all__ = [
 ]
 
 NAMES_CONNECTIONS = True
+
+
+def check_url(url: str) -> None:
+    """Raise ConfigurationError where the port in *url* is none."""
+    dsn_of(url)
 
 
 async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:

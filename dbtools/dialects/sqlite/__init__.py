@@ -24,6 +24,7 @@ __all__ = [
     "WATCH_SCRIPT",
     "Reader",
     "change_registry",
+    "check_url",
     "grants",
     "inspector",
     "install_watch",
@@ -38,6 +39,11 @@ __all__ = [
 ANNOUNCEMENT: str | None = None
 WATCH_SCRIPT: str | None = None
 NAMES_CONNECTIONS = False
+
+
+def check_url(url: str) -> None:
+    """Raise ConfigurationError where *url* names no file."""
+    location_of(url)
 
 
 async def install_watch(url: str) -> None:

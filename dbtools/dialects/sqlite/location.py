@@ -34,7 +34,7 @@ def location_of(url: str) -> Location:
     """Return where *url* points, or raise ConfigurationError; `?immutable=1` may stand behind it."""
     _, _, rest = url.partition("://")
     text, _, query = rest.partition("?")
-    if not text.startswith("/") or text == "/":
+    if not text.startswith("/") or text == "/" or "\0" in unquote(text):
         raise errors.ConfigurationError(
             "This URL names no database file.",
             hint="Write sqlite:///shop.db or sqlite:////srv/shop.db.",
@@ -42,13 +42,13 @@ def location_of(url: str) -> Location:
     options = parse_qs(query)
     immutable = options.get("immutable", ["0"])[-1] in ("1", "true")
     written = text[1:]
-    path = written if Path(written).exists() else unquote(written)
+    path = written if os.path.exists(written) else unquote(written)
     return Location(path=Path(path).absolute(), immutable=immutable)
 
 
 def connect(location: Location) -> sqlite3.Connection:
     """Open *location* for reading, or raise DatabaseUnavailable with what can be done."""
-    if not location.path.is_file():
+    if not os.path.isfile(location.path):
         raise errors.DatabaseUnavailable("The database file does not exist.")
     try:
         connection = sqlite3.connect(
