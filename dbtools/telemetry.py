@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from random import getrandbits
+from threading import Thread
+from time import monotonic
 
 from opentelemetry import metrics, trace
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
@@ -46,6 +48,19 @@ def request_comment() -> str:
 def is_told() -> bool:
     """Return whether somebody in this process listens to what is told of spans."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+def flush(patience: float) -> None:
+    """Have what was recorded in this process sent, and wait so many seconds for that at the most."""
+    providers = trace.get_tracer_provider(), metrics.get_meter_provider()
+    flushes = [flush for each in providers if (flush := getattr(each, "force_flush", None)) is not None]
+    # An exporter that gets no answer tries again for longer than anybody wants to wait.
+    threads = [Thread(target=flush, name="telemetry", daemon=True) for flush in flushes]
+    for thread in threads:
+        thread.start()
+    ends = monotonic() + patience
+    for thread in threads:
+        thread.join(max(0.0, ends - monotonic()))
 
 
 @contextmanager

@@ -35,11 +35,13 @@ from dbtools.server.requests import Requests
 from dbtools.server.running import Operator, Running, running
 from dbtools.server.sessions import OwnIds, SharedSessions
 from dbtools.server.workers import end_with_parent, most_connections
+from dbtools.telemetry import flush
 
 PATH = "/mcp"
 CALLS_PER_MINUTE = 600  #: of one caller, where the configuration says nothing
 COLLECTIONS = (10_000, 20, 20)  #: objects, and collections of younger ones, between two
 GRACE = 2.5  #: seconds for what is being answered when the server ends
+FLUSHING = 1.0  #: seconds for spans and metrics to be sent then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,8 @@ class HttpApp:
             self._plan.operator.tell(str(exc))
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
+        # uvicorn ends a worker by the signal itself, so that nothing is called at its exit.
+        flush(FLUSHING)
         await send({"type": "lifespan.shutdown.complete"})
 
     @asynccontextmanager

@@ -1,7 +1,10 @@
 """What OpenTelemetry is told: spans of statements within those of calls, and metrics, without any value."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
+import anyio
 import pytest
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -14,6 +17,7 @@ from dbtools.config import DatabaseSection, Settings, open_toolbox
 from dbtools.policy import Caller
 from dbtools.server.protocol import always, build_server
 from tests.protocol.client import MODERN, connect
+from tests.protocol.http_server import call, http_server
 
 DDL = "create table person (id integer primary key, name text); insert into person values (1, 'Ada');"
 
@@ -74,3 +78,44 @@ def _parent(span: ReadableSpan, spans: tuple[ReadableSpan, ...]) -> ReadableSpan
         if span.parent is not None and each.context.span_id == span.parent.span_id:
             return each
     return None
+
+
+#: Runs in each process before anything else, as the distribution of OpenTelemetry does.
+CUSTOMIZED = """
+import os
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+
+spans = ConsoleSpanExporter(
+    out=open(os.environ["SPANS"], "a"), formatter=lambda span: span.to_json(indent=None) + os.linesep
+)
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(BatchSpanProcessor(spans, schedule_delay_millis=3_600_000))
+told = ConsoleMetricExporter(
+    out=open(os.environ["METRICS"], "a"), formatter=lambda found: found.to_json(indent=None) + os.linesep
+)
+reader = PeriodicExportingMetricReader(told, export_interval_millis=3_600_000)
+metrics.set_meter_provider(MeterProvider([reader]))
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_what_workers_have_recorded_is_sent_when_they_end(
+    url: str, tmp_path: Path, workers: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CUSTOMIZED)
+    spans, metrics = tmp_path / "spans", tmp_path / "metrics"
+    environment = {"PYTHONPATH": str(tmp_path), "SPANS": str(spans), "METRICS": str(metrics)}
+    async with http_server(url, tmp_path, "--workers", str(workers), environment=environment) as server:
+        for _ in range(6):
+            async with server.client() as client:
+                await call(client, "list_person")
+        await server.end()
+    sent = [json.loads(line)["name"] for line in (await anyio.Path(spans).read_text()).splitlines()]
+    measured = await anyio.Path(metrics).read_text()
+
+    assert sent.count("tools/call list_person") == 6
+    assert "dbtools.call.duration" in measured
