@@ -1,17 +1,22 @@
-"""Files of a call log in, calls out, the oldest first: those that are there, and those that come."""
+"""A call log in files or a registry in, its calls out, the oldest first: those there, and those that come."""
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 import orjson
 
 from dbtools.call_log.sinks import real_path
+from dbtools.cells import dump
 from dbtools.column_types import quoted
-from dbtools.errors import ConfigurationError
+from dbtools.dialects import CallReader
+from dbtools.errors import ConfigurationError, DatabaseUnavailable
+
+OVERLAP = 1_000  #: numbers before the newest of which some may come yet
 
 
 class Stored(NamedTuple):
@@ -21,7 +26,61 @@ class Stored(NamedTuple):
     call: dict[str, object]
 
 
-class LogReader:
+class LogReader(Protocol):
+    """What reads a call log."""
+
+    skipped: int  #: lines that hold no call
+
+    def read_entries(self) -> Generator[Stored, None, None]:
+        """Yield the calls that are there."""
+
+    def follow(self) -> Generator[Stored | None, None, None]:
+        """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
+
+
+class RegistryReader:
+    """Reads the calls that a registry keeps.
+
+    Servers write side by side, so that a call may come after one with a higher number.
+    """
+
+    def __init__(self, calls: CallReader, since: datetime) -> None:
+        self.skipped = 0
+        self._calls = calls
+        self._since = since.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def read_entries(self) -> Generator[Stored, None, None]:
+        """Yield the calls that are there."""
+        with closing(self.follow()) as calls:
+            for each in calls:
+                if each is None:
+                    return
+                yield each
+
+    def follow(self) -> Generator[Stored | None, None, None]:
+        """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
+        seen: set[int] = set()
+        least = newest = 0
+        with closing(self._calls):
+            while True:
+                found = self._read(least, seen)
+                for number, call in found:
+                    yield Stored(dump(call)[1].encode(), dict(call))
+                    newest = max(newest, number)
+                    seen.add(number)
+                least = max(0, newest - OVERLAP)
+                seen = {number for number in seen if number > least}
+                if not found:
+                    yield None
+
+    def _read(self, least: int, seen: Collection[int]) -> Sequence[tuple[int, Mapping[str, object]]]:
+        try:
+            return self._calls.read(least, [*seen], self._since)
+        except DatabaseUnavailable as exc:
+            raise DatabaseUnavailable(f"[registry] url: {exc.message}", hint=exc.hint) from exc
+
+
+class FileReader:
     """Reads the file at a path, and as many older ones as are kept beside it.
 
     Files are known by what they are and not by their names, which change while they are read. A last line
@@ -33,7 +92,7 @@ class LogReader:
         self._path = real_path(path)
         self._keep = keep
 
-    def read_entries(self) -> Iterator[Stored]:
+    def read_entries(self) -> Generator[Stored, None, None]:
         """Yield the calls that are there."""
         with ExitStack() as stack:
             files = self._open_since(None)
@@ -43,7 +102,7 @@ class LogReader:
                 yield from self._calls(file)
                 self.skipped += file is not files[-1] and bool(file.read(1))
 
-    def follow(self) -> Iterator[Stored | None]:
+    def follow(self) -> Generator[Stored | None, None, None]:
         """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
         current: BinaryIO | None = None
         waiting: list[BinaryIO] = []
@@ -83,7 +142,7 @@ class LogReader:
                 return _written_since(current, files.values())
         return [*reversed(files.values())]
 
-    def _calls(self, file: BinaryIO) -> Iterator[Stored]:
+    def _calls(self, file: BinaryIO) -> Generator[Stored, None, None]:
         """Yield the calls that have been added to *file*."""
         if os.fstat(file.fileno()).st_size < file.tell():
             file.seek(0)

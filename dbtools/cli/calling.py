@@ -87,14 +87,14 @@ def _call_of(words: tuple[str, ...]) -> tuple[str | None, str, dict[str, object]
 async def _called(
     settings: "Settings", toolbox: "Toolbox", caller: "Caller", tool: str, arguments: Mapping[str, object]
 ) -> "Answer":
-    """Call *tool* as the server would, and write it down where that is a file."""
+    """Call *tool* as the server would, and write it down where calls are kept."""
     from dbtools.errors import UnknownTool
     from dbtools.explanation import problems_of
-    from dbtools.server import open_log
+    from dbtools.server import open_kept_log
     from dbtools.server.calls import Calls, Request
     from dbtools.server.quotas import Quotas
 
-    log = open_log(settings) if settings.log.file or settings.log.registry else None
+    log = open_kept_log(settings)
     quotas = Quotas(settings.limits.storage)
     try:
         request = Request(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
@@ -106,8 +106,7 @@ async def _called(
         raise
     finally:
         quotas.close()
-        if log is not None:
-            log.close()
+        log.close()
 
 
 @click.command(

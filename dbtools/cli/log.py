@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 OUTCOMES = {"ok": None, "error": "red", "denied": "yellow", "timeout": "magenta", "cancelled": "cyan"}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 PAUSE = 0.2  #: seconds until the file is looked at again
 TOGETHER = 200  #: calls that are aligned
 WIDE = 1_000  #: columns of an output that is no terminal
@@ -69,9 +71,9 @@ def log(
     roles: tuple[str, ...],
     outcomes: tuple[str, ...],
 ) -> None:
-    """Show the calls in the log file that the configuration TARGET names, as they ended."""
+    """Show the calls in the log that the configuration TARGET names, a file or a registry, as they ended."""
     with complaints():
-        reader = _reader(target, as_json)
+        reader = _reader(target, as_json, since)
 
         def is_wanted(call: dict[str, object]) -> bool:
             return (
@@ -81,29 +83,33 @@ def log(
                 and (since is None or _is_since(call.get("time"), since))
             )
 
-        found = reader.follow() if follow else reader.read_entries()
-        wanted = (each for each in found if each is None or is_wanted(each.call))
         try:
-            (_print_lines if as_json else _print_table)(wanted)
+            with closing(reader.follow() if follow else reader.read_entries()) as found:
+                wanted = (each for each in found if each is None or is_wanted(each.call))
+                (_print_lines if as_json else _print_table)(wanted)
         finally:
             if reader.skipped:
                 lines = "1 line that holds" if reader.skipped == 1 else f"{reader.skipped} lines that hold"
                 click.echo(f"dbtools: skipped {lines} no call.", err=True)
 
 
-def _reader(target: str | None, as_json: bool) -> "LogReader":
-    from dbtools.call_log import LogReader
+def _reader(target: str | None, as_json: bool, since: datetime | None) -> "LogReader":
+    from dbtools.call_log import FileReader, RegistryReader
     from dbtools.config import settings_of
+    from dbtools.dialects import call_reader
     from dbtools.errors import ConfigurationError
 
     settings = settings_of(target, Path.cwd())
+    if settings.log.registry:
+        return RegistryReader(call_reader(settings.registry.url), since or BEGINNING)
     if not settings.log.file:
         raise ConfigurationError(
-            "The call log goes to stderr.", hint="[log] file of a configuration names a file for it."
+            "The call log goes to stderr.",
+            hint="[log] file of a configuration names a file for it; [log] registry = true keeps it, too.",
         )
     if not (as_json or os.path.lexists(settings.log.file)):
         click.echo("No calls yet.", err=True)
-    return LogReader(Path(settings.log.file), settings.log.keep)
+    return FileReader(Path(settings.log.file), settings.log.keep)
 
 
 def _is_since(written: object, since: datetime) -> bool:

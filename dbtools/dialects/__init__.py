@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIALECTS",
+    "CallReader",
     "CallWriter",
     "Dialect",
     "announcement_of",
+    "call_reader",
     "call_writer",
     "dialect_of",
     "load_driver",
@@ -41,6 +43,20 @@ class CallWriter(Protocol):
 
     def write(self, calls: Sequence[Mapping[str, object]]) -> None:
         """Write *calls*, all or none, or raise OSError."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class CallReader(Protocol):
+    """What reads the call log in a registry."""
+
+    def read(self, after: int, seen: Sequence[int], since: str) -> Sequence[tuple[int, Mapping[str, object]]]:
+        """Return calls with their numbers, in this order; none where there are no more.
+
+        They come *after* a number and are none of *seen*, and came *since* a time (RFC 3339, UTC). Raise
+        DatabaseUnavailable.
+        """
 
     def close(self) -> None:
         """Close what is open."""
@@ -157,6 +173,12 @@ def call_writer(url: str) -> CallWriter:
     """Return what writes calls to the registry in the database at *url*; nothing is opened yet."""
     writer: CallWriter = import_module(f"{_module(url)}.calls").CallWriter(url)
     return writer
+
+
+def call_reader(url: str) -> CallReader:
+    """Return what reads calls from the registry in the database at *url*; nothing is opened yet."""
+    reader: CallReader = import_module(f"{_module(url)}.calls").CallReader(url)
+    return reader
 
 
 def _module(url: str) -> str:

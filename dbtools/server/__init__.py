@@ -11,7 +11,7 @@ from dbtools.config import Settings
 from dbtools.policy import Finding
 from dbtools.server.descriptors import private_descriptors
 from dbtools.server.quotas import Quotas
-from dbtools.server.running import Operator, open_log, running
+from dbtools.server.running import Operator, open_kept_log, open_log, running
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dbtools.policy import Caller
     from dbtools.toolbox import Toolbox
 
-__all__ = ["Operator", "open_log", "review_server", "serve_stdio"]
+__all__ = ["Operator", "open_kept_log", "open_log", "review_server", "serve_stdio"]
 
 
 async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) -> None:

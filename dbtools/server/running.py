@@ -1,7 +1,7 @@
 """What a server needs while it runs, over either transport: the toolbox, counts, the log, and the watch."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from dbtools import errors
-from dbtools.call_log import CallLog, CallLogs, FileSink, RegistrySink, Sink, StderrSink
-from dbtools.config import LogSection, Served, Settings, open_served
+from dbtools.call_log import CallLog, CallLogs, FileSink, RegistrySink, StderrSink
+from dbtools.config import Served, Settings, open_served
 from dbtools.dialects import call_writer
 from dbtools.server.calls import Calls
 from dbtools.server.quotas import Quotas
@@ -116,19 +116,23 @@ async def running(
 def open_log(settings: Settings) -> CallLogs:
     """Return the call log that *settings* describe, or raise ConfigurationError."""
     section = settings.log
-    logs = [CallLog(_sink(section), arguments=section.arguments)]
+    stderr = [] if section.file else [CallLog(StderrSink(), arguments=section.arguments)]
+    return CallLogs([*stderr, *_kept_logs(settings)])
+
+
+def open_kept_log(settings: Settings) -> CallLogs:
+    """Return what of the call log is kept, in a file or a registry, or raise ConfigurationError."""
+    return CallLogs([*_kept_logs(settings)])
+
+
+def _kept_logs(settings: Settings) -> Iterator[CallLog]:
+    section = settings.log
+    if section.file:
+        file = FileSink(Path(section.file), max_bytes=section.max_bytes, keep=section.keep)
+        file.check()
+        yield CallLog(file, arguments=section.arguments)
     if section.registry:
-        sink = RegistrySink(call_writer(settings.registry.url))
-        logs.append(CallLog(sink, arguments=section.arguments))
-    return CallLogs(logs)
-
-
-def _sink(section: LogSection) -> Sink:
-    if not section.file:
-        return StderrSink()
-    sink = FileSink(Path(section.file), max_bytes=section.max_bytes, keep=section.keep)
-    sink.check()
-    return sink
+        yield CallLog(RegistrySink(call_writer(settings.registry.url)), arguments=section.arguments)
 
 
 async def _watch(served: Served, operator: Operator) -> None:

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
@@ -102,6 +103,21 @@ def test_registry_of_a_stranger_is_not_read_by_a_superuser(
 
     assert called.exit_code == 2
     assert "sekret" not in called.stdout
+
+
+def test_call_log_of_a_stranger_is_not_read_by_a_superuser(
+    postgresql_url: str, postgresql_server: PostgresqlServer, roles: Roles, tmp_path: Path
+) -> None:
+    path = tmp_path / "dbtools.toml"
+    url = f'url = "{postgresql_url}"\n'
+    path.write_text(f"[database]\n{url}[registry]\n{url}[log]\nregistry = true\n")
+    assert run("registry", "upgrade", postgresql_url).exit_code == 0
+    with roles("nologin") as (evil,):
+        postgresql_server.execute(f"alter table dbtools.dbtools_call owner to {evil}", url=postgresql_url)
+        result = run("log", str(path))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "it is not read" in result.stderr
 
 
 def test_registry_of_a_role_is_read_by_its_members_and_of_the_owner_by_all(

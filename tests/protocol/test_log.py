@@ -185,7 +185,7 @@ def test_log_that_is_not_there_yet_holds_no_calls(folder: Path, options: tuple[s
         pytest.param(("stderr.toml",), "[log] file", id="log on stderr"),
         pytest.param(("shop.db",), "[log] file", id="no configuration"),
         pytest.param(("folder.toml",), "regular file", id="folder"),
-        pytest.param(("nul.toml",), "[log] file", id="NUL"),
+        pytest.param(("nul.toml",), "nul.toml:4: log.file", id="NUL"),
         pytest.param(("--since", "yesterday"), "yesterday", id="word"),
         pytest.param(("--since", "1"), "1", id="no unit"),
         pytest.param(("--since", "-1h"), "-1h", id="negative"),
@@ -230,12 +230,12 @@ def test_outcomes_are_those_of_the_log() -> None:
 @pytest.fixture
 def following(folder: Path) -> "Iterator[subprocess.Popen[str]]":
     """Give `dbtools log --json --follow` in a process of its own."""
-    with _process(folder, "--json", "--follow", "--role", "support") as process:
+    with following_in(folder, "--json", "--follow", "--role", "support") as process:
         yield process
         process.kill()
 
 
-def _process(folder: Path, *options: str) -> "subprocess.Popen[str]":
+def following_in(folder: Path, *options: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         (sys.executable, "-m", "dbtools", "log", *options),
         cwd=folder,
@@ -246,7 +246,7 @@ def _process(folder: Path, *options: str) -> "subprocess.Popen[str]":
     )
 
 
-def _read(process: "subprocess.Popen[str]", count: int) -> list[str]:
+def read_lines(process: "subprocess.Popen[str]", count: int) -> list[str]:
     assert process.stdout is not None
     return [process.stdout.readline() for _ in range(count)]
 
@@ -255,16 +255,16 @@ def test_follow_prints_calls_as_they_come_until_interrupted(
     folder: Path, following: "subprocess.Popen[str]"
 ) -> None:
     path = folder / "calls.jsonl"
-    found = _read(following, 2)
+    found = read_lines(following, 2)
     added = [_line(f"tool_{number}", role="support") for number in range(3)]
     with path.open("a") as file:
         file.write(added[0] + "no call\n" + _line("other", role="other"))
-    found += _read(following, 1)
+    found += read_lines(following, 1)
     with path.open("a") as file:
         file.write(added[1])
     path.rename(folder / "calls.jsonl.1")
     path.write_text(added[2])
-    found += _read(following, 2)
+    found += read_lines(following, 2)
     following.send_signal(signal.SIGINT)
     rest, complaint = following.communicate(timeout=PATIENCE)
 
@@ -274,7 +274,7 @@ def test_follow_prints_calls_as_they_come_until_interrupted(
 
 
 def test_follow_ends_when_nobody_reads_any_more(following: "subprocess.Popen[str]") -> None:
-    _read(following, 2)
+    read_lines(following, 2)
     assert following.stdout is not None
     assert following.stderr is not None
     following.stdout.close()
@@ -285,8 +285,8 @@ def test_follow_ends_when_nobody_reads_any_more(following: "subprocess.Popen[str
 
 def test_reader_that_has_seen_enough_is_no_error(folder: Path) -> None:
     (folder / "calls.jsonl").write_text(NEW * 10_000)
-    with _process(folder) as process:
-        _read(process, 1)
+    with following_in(folder) as process:
+        read_lines(process, 1)
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

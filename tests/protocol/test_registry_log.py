@@ -1,17 +1,22 @@
 """`[log] registry`: calls in the tables that dbtools keeps in a database."""
 
 import json
+import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 from anyio import run as run_async
 
-from tests.protocol.client import spawn
+from dbtools.dialects import call_writer
+from tests.protocol.changing import Changing, open_changing
+from tests.protocol.client import PATIENCE, spawn
 from tests.protocol.test_command_line import run
+from tests.protocol.test_log import ALL, NEW, NEWEST, OLD, OLDEST, following_in, read_lines
 
 DDL = "create table note (id integer primary key, body text); insert into note values (1, 'one'), (2, 'two');"
 CALLED = "select tool, outcome, code, rows, arguments, truncated, client from {}dbtools_call order by id"
@@ -100,3 +105,117 @@ def test_registry_without_tables_keeps_no_call_from_its_answer(
 
     assert result.exit_code == 0
     assert len((tmp_path / "calls.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.fixture
+def logged(url: str, tmp_path: Path) -> Path:
+    """Give a configuration whose registry holds calls."""
+    _write(url, *ALL)
+    return _configured(tmp_path, url, "registry = true\n")
+
+
+def _write(url: str, *lines: str) -> None:
+    writer = call_writer(url)
+    writer.write([json.loads(line) for line in lines])
+    writer.close()
+
+
+def _printed(lines: list[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        pytest.param((), ALL, id="all"),
+        pytest.param(("--tool", "list_*"), [OLDEST, NEW, NEWEST], id="tool"),
+        pytest.param(("--role", "support"), [OLDEST, NEW], id="role"),
+        pytest.param(("--outcome", "denied"), [OLD], id="outcome"),
+        pytest.param(("--since", "90m"), [NEW, NEWEST], id="since"),
+        pytest.param(("--since", "1h", "--role", "support", "--tool", "list_*"), [NEW], id="all of them"),
+    ],
+)
+def test_log_reads_what_the_registry_keeps(logged: Path, options: tuple[str, ...], lines: list[str]) -> None:
+    result = run("log", str(logged), "--json", *options)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert _printed(result.stdout.splitlines()) == _printed(lines)
+    assert [list(each) for each in _printed(result.stdout.splitlines())] == [
+        list(each) for each in _printed(lines)
+    ]
+
+
+def test_people_see_a_line_of_each_call_in_the_registry(logged: Path) -> None:
+    result = run("log", str(logged))
+
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, len(ALL))
+    assert "support (ann)" in result.stdout
+
+
+def test_log_of_many_calls_is_read_whole(url: str, tmp_path: Path) -> None:
+    path = _configured(tmp_path, url, "registry = true\n")
+    for _ in range(4):
+        _write(url, *[NEW] * 400)
+    result = run("log", str(path), "--json")
+
+    assert len(result.stdout.splitlines()) == 1_600
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def changing(request: pytest.FixtureRequest) -> Iterator[Changing]:
+    """Give a database with a registry, and a hand that changes it."""
+    with open_changing(request.param, DDL, request) as changing:
+        assert run("registry", "upgrade", changing.url).exit_code == 0
+        yield changing
+
+
+def test_follow_prints_calls_as_they_come_into_the_registry(changing: Changing, tmp_path: Path) -> None:
+    _configured(tmp_path, changing.url, "registry = true\n")
+    _write(changing.url, *ALL)
+    table = "dbtools_call" if changing.dialect == "sqlite" else "dbtools.dbtools_call"
+    forced = "" if changing.dialect == "sqlite" else "overriding system value"
+    insert = f"insert into {table} (id, time, tool, arguments, outcome) {forced} values "
+    with following_in(tmp_path, "--json", "--follow", "--tool", "t*") as process:
+        # Another server may have begun to write before.
+        for number in (100, 99, 101, 98):
+            changing.execute(f"{insert} ({number}, '2026-03-01 12:00:00', 't{number}', '{{}}', 'ok')")
+            (line,) = read_lines(process, 1)
+            assert json.loads(line)["tool"] == f"t{number}"
+        process.send_signal(signal.SIGINT)
+        rest, complaint = process.communicate(timeout=PATIENCE)
+
+    assert (rest, complaint, process.returncode) == ("", "", 130)
+
+
+def test_call_prints_its_answer_alone_where_a_registry_keeps_the_log(url: str, tmp_path: Path) -> None:
+    path = _configured(tmp_path, url, "registry = true\n")
+    result = run("call", str(path), "get_note", "id=1", "--json")
+
+    assert (result.exit_code, json.loads(result.stdout)["row"]["body"], result.stderr) == (0, "one", "")
+    assert [call[:2] for call in _calls(url)] == [("get_note", "ok")]
+
+
+@pytest.mark.parametrize(
+    ("registry", "says"),
+    [
+        pytest.param("missing.db", "The database file does not exist.", id="no file"),
+        pytest.param("postgresql://127.0.0.1:1/x", "The server cannot be reached", id="no server"),
+    ],
+)
+def test_registry_that_cannot_be_read_ends_the_log_with_2(tmp_path: Path, registry: str, says: str) -> None:
+    path = tmp_path / "dbtools.toml"
+    path.write_text(f'[database]\nurl = "a.db"\n[registry]\nurl = "{registry}"\n[log]\nregistry = true\n')
+    result = run("log", str(path))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"dbtools: [registry] url: {says}")
+
+
+def test_database_without_a_registry_ends_the_log_with_2(
+    url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    path = _configured(tmp_path, url_of(DDL), "registry = true\n")
+    result = run("log", str(path))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "The database has no registry." in result.stderr

@@ -17,7 +17,7 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.call_log import CallLog, Entry, FileSink, LogReader, Outcome, redacted
+from dbtools.call_log import CallLog, Entry, FileReader, FileSink, Outcome, redacted
 from dbtools.call_log.entries import ARGUMENTS, WORDS
 from dbtools.call_log.writing import MOST_LINES
 from dbtools.cells import dump
@@ -403,7 +403,7 @@ def _line(number: int, length: int = 100) -> bytes:
 
 
 def _numbers(path: Path, keep: int = 5) -> list[object]:
-    return [each.call["number"] for each in LogReader(path, keep).read_entries()]
+    return [each.call["number"] for each in FileReader(path, keep).read_entries()]
 
 
 def test_file_is_rotated_at_lines(tmp_path: Path) -> None:
@@ -452,7 +452,7 @@ def test_line_after_a_torn_one_is_whole(tmp_path: Path) -> None:
     path.write_bytes(_line(1) + b'{"number"')
     _sink(path).write(deque([_line(2)]))
 
-    reader = LogReader(path, 5)
+    reader = FileReader(path, 5)
     assert [each.call["number"] for each in reader.read_entries()] == [1, 2]
     assert reader.skipped == 1
 
@@ -577,7 +577,7 @@ for number in range(5_000):
     for writer in writers:
         writer.communicate(timeout=PATIENCE)
 
-    reader = LogReader(path, 500)
+    reader = FileReader(path, 500)
     calls = [each.call for each in reader.read_entries()]
     sizes = [each.stat().st_size for each in tmp_path.iterdir()]
     assert [writer.returncode for writer in writers] == [0, 0]
@@ -605,7 +605,7 @@ while True:
     process.kill()
     recorded += process.communicate(timeout=PATIENCE)[0].splitlines()
 
-    stored = [each.call["time"] for each in LogReader(path, 50).read_entries()]
+    stored = [each.call["time"] for each in FileReader(path, 50).read_entries()]
     last = datetime.fromisoformat(recorded[-1].strip())
     assert last - datetime.fromisoformat(str(stored[-1])) <= timedelta(seconds=1)
     assert len(stored) >= 20
@@ -625,7 +625,7 @@ for number in range(500):
 """
     _start(script, path, stderr=subprocess.DEVNULL).communicate(timeout=PATIENCE)
 
-    stored = [each.call["tool"] for each in LogReader(path, 5).read_entries()]
+    stored = [each.call["tool"] for each in FileReader(path, 5).read_entries()]
     assert stored == [str(number) for number in range(500)]
 
 
@@ -658,7 +658,7 @@ print("done", flush=True)
     assert (said, status) == ("done\n", 0)
 
 
-def _followed(reader: LogReader) -> Callable[[], list[object]]:
+def _followed(reader: FileReader) -> Callable[[], list[object]]:
     """Return what gives the numbers of the calls that came since it was asked before."""
     calls = reader.follow()
 
@@ -674,7 +674,7 @@ def _followed(reader: LogReader) -> Callable[[], list[object]]:
 def test_follow_goes_on_over_rotations(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     sink = _sink(path, max_bytes=1_000)
-    numbers = _followed(LogReader(path, 5))
+    numbers = _followed(FileReader(path, 5))
     found = [numbers()]
     for start, end in [(0, 5), (5, 8), (8, 25), (25, 25), (25, 70), (70, 71)]:
         sink.write(deque(_line(number) for number in range(start, end)))
@@ -690,13 +690,13 @@ def test_follow_begins_with_rotated_files(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     _sink(path, max_bytes=1_000).write(deque(_line(number) for number in range(25)))
 
-    assert _followed(LogReader(path, 5))() == list(range(25))
+    assert _followed(FileReader(path, 5))() == list(range(25))
 
 
 def test_follow_skips_what_was_rotated_away(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     sink = _sink(path, max_bytes=1_000, keep=1)
-    numbers = _followed(LogReader(path, 1))
+    numbers = _followed(FileReader(path, 1))
     sink.write(deque([_line(0)]))
     first = numbers()
     sink.write(deque(_line(number) for number in range(1, 55)))
@@ -707,7 +707,7 @@ def test_follow_skips_what_was_rotated_away(tmp_path: Path) -> None:
 
 def test_follow_goes_on_after_the_file_was_emptied(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-    numbers = _followed(LogReader(path, 0))
+    numbers = _followed(FileReader(path, 0))
     sink = _sink(path, max_bytes=1_000, keep=0)
     sink.write(deque(_line(number) for number in range(9)))
     first = numbers()
@@ -719,7 +719,7 @@ def test_follow_goes_on_after_the_file_was_emptied(tmp_path: Path) -> None:
 def test_follow_reads_no_older_file_again_when_one_was_removed(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     sink = _sink(path, max_bytes=1_000)
-    numbers = _followed(LogReader(path, 5))
+    numbers = _followed(FileReader(path, 5))
     sink.write(deque(_line(number) for number in range(15)))
     os.utime(f"{path}.1", (1, 1))
     first = numbers()
@@ -732,7 +732,7 @@ def test_follow_reads_no_older_file_again_when_one_was_removed(tmp_path: Path) -
 def test_line_without_its_end_is_not_complete_yet(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     path.write_bytes(_line(1) + _line(2)[:30])
-    reader = LogReader(path, 5)
+    reader = FileReader(path, 5)
     numbers = _followed(reader)
     first = [numbers(), numbers(), _numbers(path)]
     with path.open("ab") as file:
@@ -746,7 +746,7 @@ def test_lines_that_hold_no_call_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     path.write_bytes(b'\n[]\n{"number"\n\xff\n7\n' + _line(1) + b'{"torn')
     Path(f"{path}.1").write_bytes(b'{"torn')
-    reader = LogReader(path, 1)
+    reader = FileReader(path, 1)
 
     assert [each.line + b"\n" for each in reader.read_entries()] == [_line(1)]
     assert reader.skipped == 6

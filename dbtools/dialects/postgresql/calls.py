@@ -1,12 +1,14 @@
-"""The call log in a PostgreSQL registry: entries in, rows of `dbtools_call` out, on the thread of the log."""
+"""The call log in a PostgreSQL registry: entries in, rows of `dbtools_call` out, and back."""
 
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import asyncpg
 
 from dbtools.dialects.postgresql.location import connect
+from dbtools.dialects.postgresql.registry import PATIENCE as PINNED, trusted_tables
 from dbtools.errors import DatabaseUnavailable
 
 PATIENCE = 2.0  #: seconds that the server has to take some calls
@@ -18,6 +20,51 @@ select
     time, identity, role, tool, arguments, rows, bytes, truncated, duration, outcome, code, protocol, client
 from pg_catalog.jsonb_populate_recordset(null::dbtools.dbtools_call, $1::pg_catalog.text::pg_catalog.jsonb)
 """
+SELECT = """
+select
+    id,
+    pg_catalog.to_char(time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as time,
+    identity, role, tool, coalesce(arguments::pg_catalog.text, 'null') as arguments, rows, bytes, truncated,
+    duration, outcome, code, protocol, client
+from dbtools.dbtools_call
+where id > $1
+and id <> all ($2::pg_catalog.int8[])
+and time >= $3::pg_catalog.text::pg_catalog.timestamptz
+order by id
+limit 500
+"""
+
+
+class CallReader:
+    """Reads calls from the registry in the database at *url*, with a loop of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._runner = asyncio.Runner()
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+
+    def read(self, after: int, seen: Sequence[int], since: str) -> Sequence[tuple[int, Mapping[str, object]]]:
+        """Return some of the calls that come *after* a number and are not *seen*, *since* a time."""
+        try:
+            found = self._runner.run(self._read(after, seen, since))
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
+            raise DatabaseUnavailable("The calls in the registry cannot be read.") from exc
+        return [(call.pop("id"), {**call, "arguments": json.loads(call["arguments"])}) for call in found]
+
+    async def _read(self, after: int, seen: Sequence[int], since: str) -> list[dict[str, Any]]:
+        if self._connection is None:
+            self._connection = await connect(self._url)
+        async with self._connection.transaction(isolation="repeatable_read", readonly=True):
+            await self._connection.execute(PINNED)
+            if not await trusted_tables(self._connection, "dbtools_call"):
+                raise DatabaseUnavailable("The database has no registry.")
+            return [dict(call) for call in await self._connection.fetch(SELECT, after, seen, since)]
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.terminate()
+        self._runner.close()
 
 
 class CallWriter:

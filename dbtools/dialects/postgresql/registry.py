@@ -28,7 +28,7 @@ registry as (
     join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
     where c.relkind = 'r'
         and n.nspname = 'dbtools'
-        and c.relname = 'dbtools_query'
+        and c.relname = $1
 )
 select
     c.relname::pg_catalog.text as name,
@@ -112,18 +112,9 @@ async def registry_of(connection: "asyncpg.Connection[asyncpg.Record]") -> Regis
     """Return what the registry holds in the database of *connection*, None where there is none."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(PATIENCE)
-        tables = await connection.fetch(TABLES)
-        kept = [table for table in tables if table["name"] == "dbtools_query"]
-        if not kept:
+        tables = await trusted_tables(connection, "dbtools_query")
+        if not tables:
             return None
-        if not kept[0]["readable"]:
-            raise DatabaseUnavailable("The login may not read the registry.")
-        if not (kept[0]["trusted"] and kept[0]["plain"]):
-            owner = kept[0]["owner"]
-            raise DatabaseUnavailable(
-                f"The registry is {owner}'s, who is neither the database's owner nor a role of the login, "
-                "or it is not as dbtools made it: it is not read."
-            )
         revisions = [
             revision
             for table in tables
@@ -133,6 +124,28 @@ async def registry_of(connection: "asyncpg.Connection[asyncpg.Record]") -> Regis
         ]
         queries = [Registered(**record) for record in await connection.fetch(QUERIES)]
         return Registry(revisions=tuple(revisions), queries=tuple(queries))
+
+
+async def trusted_tables(
+    connection: "asyncpg.Connection[asyncpg.Record]", name: str
+) -> Sequence[asyncpg.Record]:
+    """Return the table *name* of the registry with the version tables of its owner, nothing where none is.
+
+    Raise DatabaseUnavailable where the login may not read it, or must not.
+    """
+    tables = await connection.fetch(TABLES, name)
+    kept = [table for table in tables if table["name"] == name]
+    if not kept:
+        return ()
+    if not kept[0]["readable"]:
+        raise DatabaseUnavailable("The login may not read the registry.")
+    if not (kept[0]["trusted"] and kept[0]["plain"]):
+        owner = kept[0]["owner"]
+        raise DatabaseUnavailable(
+            f"The registry is {owner}'s, who is neither the database's owner nor a role of the login, "
+            "or it is not as dbtools made it: it is not read."
+        )
+    return tables
 
 
 async def change_registry(url: str, changes: Sequence[Change]) -> None:
