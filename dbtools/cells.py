@@ -241,6 +241,11 @@ def visible(text: str) -> str:
     return _replaced(text, INVISIBLE, _escape)
 
 
+def one_line(text: str) -> str:
+    """Return *text* as one line without invisible characters: the names in it are anybody's."""
+    return visible(" ".join(text.splitlines()))
+
+
 def _replaced(text: str, odd: re.Pattern[str], instead: Callable[[str], str]) -> str:
     """Return *text* with *instead* of each *odd* character, in time for the length of *text* alone."""
     table = _table(odd, instead)

@@ -55,6 +55,7 @@ class BadArgument(CallError):
     """An argument cannot be read."""
 
     code = "bad_argument"
+    limit: str = ""  #: the limit of the role that does not allow it, if one does not
 
 
 class UnknownArgument(CallError):

@@ -67,7 +67,8 @@ async def explain(
         told = session_of(statement)
         sql, parameters = await _written(database, statement)
     except errors.CallError as exc:
-        return Explanation(allowed=False, reason=str(exc), rule=_named(view, arguments) or decided)
+        rule = _bound(view, exc) or _named(view, arguments) or decided
+        return Explanation(allowed=False, reason=str(exc), rule=rule)
     reason = _reason(statement, told)
     return Explanation(allowed=True, reason=reason, rule=decided, sql=sql, parameters=parameters)
 
@@ -77,6 +78,13 @@ def problems_of(view: View, name: str) -> tuple[str, ...]:
     begins = rf" query {re.escape(name)}(?: is withdrawn)?: "
     of_role = f" role {view.role.name}, queries: {name} is withdrawn: "
     return tuple(each for each in view.warnings if re.search(begins, each) or of_role in each)
+
+
+def _bound(view: View, refusal: errors.CallError) -> Source | None:
+    """Return where the limit is written, or the role without one, that is why of the *refusal*."""
+    if not isinstance(refusal, errors.BadArgument) or not refusal.limit:
+        return None
+    return view.role.bounds.get(refusal.limit, view.role.source)
 
 
 def _named(view: View, arguments: Mapping[str, object]) -> Source | None:

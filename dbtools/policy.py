@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Key, Reads, RowFilter, Table
-from dbtools.cells import visible
+from dbtools.cells import one_line
 from dbtools.column_types import ColumnType, Family, Mask
 
 
@@ -49,7 +49,7 @@ class Source:
 
     def __str__(self) -> str:
         """Return the place as it stands before a complaint: nothing where no file is."""
-        return f"{visible(self.file)}:{self.line or 1}: " if self.file else ""
+        return f"{one_line(self.file)}:{self.line or 1}: " if self.file else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,7 @@ class Finding:
 
     def __str__(self) -> str:
         """Return the finding as one line, its place in front."""
-        # Names are anybody's: none begins a line of its own.
-        return f"{self.source}{self.level}: {visible(' '.join(self.message.splitlines()))}"
+        return f"{self.source}{self.level}: {one_line(self.message)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +157,8 @@ class Role:
     rules: tuple[Rule, ...] | None = None  #: own ones before inherited ones; None: everything may be seen
     queries: tuple[QueryGrant, ...] | None = None  #: None: all that are permitted
     session: tuple[SessionSetting, ...] = ()
+    #: Where its limits are written, by name, of those that are.
+    bounds: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
     problems: tuple[Finding, ...] = ()  #: with what is written; what they concern has been withheld
     source: Source = field(default_factory=Source)
 

@@ -72,7 +72,7 @@ def review_json(found: Review, changes: Mapping[str, RoleChange] | None = None) 
     content: dict[str, object] = {"findings": shown} | ({"queries": queries} if queries else {})
     if changes is not None:
         content["changes"] = {role: asdict(change) for role, change in changes.items()}
-    return json.dumps(content, indent=2, ensure_ascii=False)
+    return visible(json.dumps(content, indent=2, ensure_ascii=False))
 
 
 def print_review(found: Review, changes: Mapping[str, RoleChange] | None = None) -> None:
@@ -94,21 +94,21 @@ def _change_lines(changes: Mapping[str, RoleChange]) -> Iterator[str]:
 
 def explanation_json(found: Explanation) -> str:
     """Return *found* as `dbtools explain --json` prints it."""
-    return dump(found.content())[1]
+    return visible(dump(found.content())[1])
 
 
 def print_explanation(found: Explanation) -> None:
     """Print whether the call is allowed, by which rule, and its statement."""
     place = f" ({found.rule.file}:{found.rule.line})" if found.rule.file else ""
-    _print(Text(f"{'allowed' if found.allowed else 'denied'}{place}: {found.reason}"))
+    _print(_plain(f"{'allowed' if found.allowed else 'denied'}{place}: {found.reason}"))
     if found.sql is not None:
-        _print(Text(found.sql))
-        _print(Text(f"parameters: {dump(list(found.parameters))[1]}"))
+        _print(_plain(found.sql))
+        _print(_plain(f"parameters: {dump(list(found.parameters))[1]}"))
 
 
 def rows_json(rows: Sequence[Mapping[str, object]]) -> str:
     """Return *rows* as a JSON array of objects."""
-    return json.dumps(list(rows), indent=2, ensure_ascii=False)
+    return visible(json.dumps(list(rows), indent=2, ensure_ascii=False))
 
 
 def print_entries(rows: Sequence[Mapping[str, object]]) -> None:
@@ -140,7 +140,7 @@ def _costs(content: Mapping[str, object], parts: Sequence[str]) -> list[object]:
 
 def answer_json(answer: Answer) -> str:
     """Return the structured content of *answer*."""
-    return dump(dict(answer.structured))[1]
+    return visible(dump(dict(answer.structured))[1])
 
 
 def print_answer(answer: Answer) -> None:
@@ -154,10 +154,10 @@ def print_answer(answer: Answer) -> None:
         case {"row": dict(row)}:
             _print(_table(["column", "value"], [list(pair) for pair in row.items()]))
         case _:
-            _print(Text(json.dumps(structured, indent=2, ensure_ascii=False)))
+            _print(_plain(json.dumps(structured, indent=2, ensure_ascii=False)))
     for name in ("note", "next_cursor"):
         if name in structured:
-            _print(Text(f"{name}: {structured[name]}"))
+            _print(_plain(f"{name}: {structured[name]}"))
 
 
 def counted(count: int, noun: str, nouns: str = "") -> str:
@@ -181,7 +181,7 @@ def _print_rows(columns: Sequence[str], rows: Sequence[object]) -> None:
 def _table(columns: Sequence[str], rows: Sequence[object]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in columns:
-        table.add_column(Text(column), overflow="fold")
+        table.add_column(_plain(column), overflow="fold")
     for row in rows:
         assert isinstance(row, list)
         table.add_row(*_texts(row))
@@ -197,13 +197,18 @@ def _text(cell: object) -> Text:
         case None:
             return Text("null", style="dim")
         case str():
-            return Text(visible(cell))
+            return _plain(cell)
         case bool() | list() | dict():
-            return Text(dump(cell)[1])
+            return _plain(dump(cell)[1])
         case int():
             return Text(str(cell))
         case _:
             return Text(str(cell))
+
+
+def _plain(text: str) -> Text:
+    """Return *text* without what a terminal would obey."""
+    return Text(visible(text).replace("\r", "\\r"))
 
 
 def _console() -> Console:

@@ -161,6 +161,7 @@ def run(function: Callable[..., Any], *arguments: Any) -> Any:
 def complaints() -> Iterator[None]:
     """End with one clear line on stderr and the exit status that belongs to the error."""
     from dbtools import errors
+    from dbtools.cells import one_line
 
     try:
         yield
@@ -168,7 +169,7 @@ def complaints() -> Iterator[None]:
         refused = isinstance(exc, errors.CallError) and not isinstance(
             exc, errors.DatabaseUnavailable | errors.UnknownTable
         )
-        click.echo(f"dbtools: {exc}", err=True)
+        click.echo(f"dbtools: {one_line(str(exc))}", err=True)
         sys.exit(REFUSED if refused else WRONG)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -133,12 +133,16 @@ class _Operator:
 
     def tell(self, message: str) -> None:
         """Tell *message*, of something that has to be mended; a finding says whether it is an error."""
+        from dbtools.cells import one_line
+
         is_error = ": error: " in f": {message}"
-        logger.log(logging.ERROR if is_error else logging.WARNING, message)
+        logger.log(logging.ERROR if is_error else logging.WARNING, one_line(message))
 
     def mended(self, message: str) -> None:
         """Tell *message*, which is good news of what has been told before."""
-        logger.info(message)
+        from dbtools.cells import one_line
+
+        logger.info(one_line(message))
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
         """Tell on one line which tools are new, other ones and gone."""

@@ -53,7 +53,7 @@ def roles_of(settings: Settings) -> tuple[Role, ...]:
     limits = Limits(**settings.limits.model_dump(exclude={"storage"}))
     names = role_names(settings)
     if not settings.roles:
-        return (Role(limits=limits),)
+        return (Role(limits=limits, bounds=_bounds(settings)),)
     return tuple(_role(settings, name, limits) for name in names)
 
 
@@ -61,11 +61,13 @@ def _role(settings: Settings, name: str, limits: Limits) -> Role:
     wanted = settings.roles[name].limits.model_dump(exclude_none=True)
     # A role may set lower limits, never higher ones.
     lowered = {key: _least(value, getattr(limits, key)) for key, value in wanted.items()}
+    own = (key for key, value in wanted.items() if value == lowered[key])
     role = Role(
         name=name,
         limits=replace(limits, **lowered),
         rules=(),
         queries=(),
+        bounds=_bounds(settings) | {key: settings.source("roles", name, "limits", key) for key in own},
         source=settings.source("roles", name),
     )
     problems = list(_higher_limits(settings, name, wanted, lowered))
@@ -88,6 +90,11 @@ def _role(settings: Settings, name: str, limits: Limits) -> Role:
         session=tuple(session.values()),
         problems=tuple(problems),
     )
+
+
+def _bounds(settings: Settings) -> dict[str, Source]:
+    """Return where the limits of all roles are written."""
+    return {key: settings.source("limits", key) for key in settings.limits.model_fields_set}
 
 
 def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:

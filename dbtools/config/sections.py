@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from dbtools import errors
 from dbtools.catalog import Selection
-from dbtools.cells import visible
+from dbtools.cells import one_line
 from dbtools.column_types import Mask
 from dbtools.config.addresses import Hash, Host, Issuer, KeysPlace, Origin, Resource
 from dbtools.durations import seconds_of
@@ -60,12 +60,7 @@ Duration = Annotated[
 
 def file_error(source: Source, problem: str, *, hint: str = "") -> errors.ConfigurationError:
     """Return the error that what is written at *source* cannot be used."""
-    return errors.ConfigurationError(_line(problem), hint=_line(hint), place=source)
-
-
-def _line(text: str) -> str:
-    """Return *text* as one line: the names in it are anybody's."""
-    return visible(" ".join(text.splitlines()))
+    return errors.ConfigurationError(one_line(problem), hint=one_line(hint), place=source)
 
 
 class Section(BaseModel):

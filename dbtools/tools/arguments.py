@@ -207,7 +207,9 @@ def read(
         raise _complaint(exc, model) from exc
     for name, most in (bounds or {}).items():
         if name in given and getattr(read, name) > most:
-            raise errors.BadArgument(f"{name}: at most {most}, not {getattr(read, name)}.")
+            refused = errors.BadArgument(f"{name}: at most {most}, not {getattr(read, name)}.")
+            refused.limit = LIMITS[name]
+            raise refused
     return read
 
 
@@ -220,6 +222,8 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     )
 
 
+#: The limits of a role, by the argument that they bound.
+LIMITS: Mapping[str, str] = {"limit": "max_rows"}
 #: What callers write who think of SQL.
 MEANT: Mapping[str, str] = {
     "equals": "eq",

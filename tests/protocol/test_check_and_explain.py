@@ -10,7 +10,9 @@ from typing import IO
 
 import anyio
 import pytest
+from click.testing import CliRunner
 
+from dbtools.cli import main
 from tests.protocol.client import ROOT
 from tests.protocol.test_command_line import run
 
@@ -133,6 +135,79 @@ def test_denied_call_is_explained_without_a_statement(
 
     assert (found["allowed"], found["sql"]) == (False, None)
     assert found["rule"] == {"file": "policy.toml", "line": line}
+
+
+LIMITED = """
+[limits]
+max_rows = 50
+[roles.support]
+tables.customer = true
+[roles.support.limits]
+max_rows = 20
+[roles.wide]
+tables.customer = true
+limits = { max_rows = 90 }
+"""
+
+
+@pytest.mark.parametrize("words", [("list_customer",), ("list_rows", "table=customer"), ("list_tables",)])
+@pytest.mark.parametrize(
+    ("role", "text", "line", "most"),
+    [
+        pytest.param("support", LIMITED, 9, 20, id="own limit"),
+        pytest.param("wide", LIMITED, 5, 50, id="own limit above that of all"),
+        pytest.param("support", LIMITED.replace("max_rows = 20", ""), 5, 50, id="limit of all"),
+        pytest.param(
+            "support", LIMITED.replace("max_rows", "max_cell"), 6, 200, id="limit that is not written"
+        ),
+    ],
+)
+def test_refused_limit_is_explained_by_its_own_line(
+    configured: Callable[[str], Path], words: tuple[str, ...], role: str, text: str, line: int, most: int
+) -> None:
+    path = configured(text)
+    result = run("explain", str(path), "--role", role, *words, "limit=201", "--json")
+    found = json.loads(result.stdout)
+
+    assert (found["allowed"], found["reason"]) == (False, f"limit: at most {most}, not 201.")
+    assert found["rule"] == {"file": "policy.toml", "line": line}
+
+
+ODD = """
+create table "evil\x1b[31m\rname" (id integer primary key, "co\x1b[2Jl\x9b\u202e" text);
+insert into "evil\x1b[31m\rname" values (1, '\x1b[31m\r');
+"""
+
+
+@pytest.fixture
+def odd(url_of: Callable[[str], str]) -> str:
+    """Give the URL of a database with names that a terminal would obey."""
+    return url_of(ODD)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("explain", "list_evil__31m_name"), id="allowed"),
+        pytest.param(("explain", "list_evil__31m_name", "columns=nope"), id="column"),
+        pytest.param(("explain", "list_rows", "table=evil"), id="table"),
+        pytest.param(("explain", "list_evil__31m_name", "--json"), id="explained as JSON"),
+        pytest.param(("call", "list_evil__31m_name"), id="answer"),
+        pytest.param(("call", "list_evil__31m_name", "--json"), id="answer as JSON"),
+        pytest.param(("call", "list_evil__31m_name", "columns=nope"), id="refused call"),
+        pytest.param(("call", "describe_tables"), id="description"),
+        pytest.param(("tools",), id="tools"),
+        pytest.param(("check",), id="check"),
+        pytest.param(("check", "--json"), id="check as JSON"),
+    ],
+)
+def test_names_print_nothing_that_a_terminal_obeys(odd: str, words: tuple[str, ...]) -> None:
+    command, *rest = words
+    # Not what click leaves out where nobody sees colours.
+    result = CliRunner().invoke(main, (command, odd, *rest), color=True)
+
+    assert not set("\x1b\r\x9b\u202e") & set(result.output)
+    assert "31m" in result.output or command == "check"
 
 
 def test_call_is_answered_as_the_claims_say(configured: Callable[[str], Path]) -> None:
