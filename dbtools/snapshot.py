@@ -86,6 +86,7 @@ class Snapshot:
     catalog: Catalog = field(repr=False)
     views: Mapping[str, View]  #: by the name of the role
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of all that it was made from, by name
+    missing: tuple[str, ...] = ()  #: why tools may be missing that are not in the database itself
     manner: Manner = field(default_factory=Manner)
     hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
     settings: object = field(default=None, repr=False)  #: that say who has which role, for whoever knows them
@@ -106,6 +107,7 @@ class Settled:
     catalogs: Mapping[str, Catalog] = field(default_factory=dict)  #: of roles whose login sees another one
     queries: tuple[Permitted, ...] = ()  #: that roles may be granted
     problems: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  #: those of them by which queries are missing, all at once
     manner: Manner | None = None  #: None: that of the toolbox
     hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
     settings: object = field(default=None, repr=False)  #: that say who has which role, for whoever knows them
@@ -134,6 +136,7 @@ def take_snapshot(
         catalog=catalog,
         views=views,
         stamps={DATABASE: catalog.stamp, **settled.stamps},
+        missing=settled.missing,
         manner=manner,
         hash_key=settled.hash_key,
         settings=settled.settings,

@@ -146,6 +146,9 @@ def with_toolbox(
             return await use(toolbox, database)
         finally:
             await database.close()
+            # Whoever misses a tool should know why.
+            for each in toolbox.current.missing if toolbox.current else ():
+                click.echo(f"dbtools: {each}", err=True)
 
     return run(use_and_close)
 

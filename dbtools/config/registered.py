@@ -16,6 +16,7 @@ from dbtools.queries import Query, read_queries
 from dbtools.queries.headers import NAME
 from dbtools.registry import Entry, Registry, entries_of, find_registry
 
+NO_REGISTRY = "no_registry"  #: the code of one that cannot be read
 FILE = "registry"  #: what findings name instead of a folder
 PATIENCE = 3.0  #: seconds: all else that is served waits for it
 
@@ -81,7 +82,7 @@ def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
     level = "warning" if not named and isinstance(problem, errors.DatabaseUnavailable) else "error"
     source = settings.source("registry", "url") if named else settings.source("database")
     message = f"{'[registry] url' if named else 'registry'}: {problem}"
-    return Finding(code="no_registry", message=message, level=level, source=source)
+    return Finding(code=NO_REGISTRY, message=message, level=level, source=source)
 
 
 def _covered(name: str, other: Source) -> Finding:

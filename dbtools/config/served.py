@@ -12,7 +12,7 @@ from dbtools.config.current import Current
 from dbtools.config.descriptions import described, description_findings
 from dbtools.config.login import check_strictness, posture_findings, unreadable_tables
 from dbtools.config.queries import UNCHECKED, held_with_queries, library_of
-from dbtools.config.registered import registry_url
+from dbtools.config.registered import NO_REGISTRY, registry_url
 from dbtools.config.roles import roles_of, token_findings
 from dbtools.config.sections import Settings
 from dbtools.database import Database
@@ -23,6 +23,7 @@ from dbtools.snapshot import DATABASE, Settled, Snapshot
 from dbtools.toolbox import Toolbox
 from dbtools.watch import Observed
 
+UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that should be read and cannot
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two looks
 
@@ -124,6 +125,7 @@ async def _settled(current: Current, catalog: Catalog, database: Database, only:
         catalogs={each.served.name: each.catalog for each in found},
         queries=library.queries,
         problems=tuple(map(str, findings)),
+        missing=tuple(str(each) for each in library.findings if (each.code, each.level) == UNREAD),
         manner=settings.manner(),
         hash_key=settings.policy.hash_key.encode(),
         settings=settings,

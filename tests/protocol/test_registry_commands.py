@@ -1,6 +1,7 @@
 """`dbtools registry` and `dbtools query`: what they print, what they refuse, and how they end."""
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -178,6 +179,36 @@ def test_configuration_leads_to_the_registry_that_it_names(url: str, tmp_path: P
     assert run("query", "show", str(tmp_path / "registry.db"), "things").stdout == THINGS
     assert run("call", str(configuration), "things", "ids=[1]").exit_code == 0
     assert run("query", "list", url).exit_code == 2
+
+
+UNREACHED = [
+    pytest.param("missing.db", "The database file does not exist.", id="no file"),
+    pytest.param("postgresql://127.0.0.1:1/x", "The server cannot be reached", id="no server"),
+    pytest.param("empty.db", "The database has no registry.", id="no registry"),
+]
+
+
+@pytest.mark.parametrize(("place", "says"), UNREACHED)
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("tools", "--json"), id="tools"),
+        pytest.param(("call", "describe_tables", "--json"), id="call"),
+        pytest.param(("explain", "describe_tables", "--json"), id="explain"),
+    ],
+)
+def test_registry_that_cannot_be_reached_is_told_on_stderr(
+    url: str, tmp_path: Path, words: tuple[str, ...], place: str, says: str
+) -> None:
+    sqlite3.connect(tmp_path / "empty.db").close()
+    path = tmp_path / "dbtools.toml"
+    path.write_text(f'[database]\nurl = "{url}"\n[registry]\nurl = "{place}"\n')
+    command, *rest = words
+    result = run(command, str(path), *rest)
+
+    assert (result.exit_code, bool(json.loads(result.stdout))) == (0, True)
+    assert result.stderr.count("\n") == 1
+    assert f"dbtools.toml:4: error: [registry] url: {says}" in result.stderr
 
 
 def test_first_file_of_queries_is_no_target(
