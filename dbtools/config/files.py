@@ -37,9 +37,9 @@ def settings_of(target: str | None, folder: Path) -> Settings:
                 f"No TARGET is given and there is no {FILE} here.",
                 hint="Name a database file, a database URL or a .toml file.",
             )
-        return load(folder / FILE)
+        return load(folder / FILE, FILE)
     if target.endswith(".toml"):
-        return load(folder / target)
+        return load(folder / target, target)
     if "://" in target:
         return Settings(database=DatabaseSection(url=resolved_url(target, folder)))
     if not is_file(folder / target):

@@ -65,7 +65,8 @@ def queries_in(settings: Settings) -> Written:
         files = query_files(folder)
     except errors.ConfigurationError as exc:
         raise file_error(settings.source("queries", "directory"), f"[queries] directory: {exc}") from exc
-    paths = {path.relative_to(folder).as_posix(): path for path in files}
+    shown = settings.shown(folder)
+    paths = {(shown / path.relative_to(folder)).as_posix(): path for path in files}
     return read_files(paths, dialect_of(settings.database.url).lexis)
 
 

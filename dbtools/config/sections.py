@@ -330,6 +330,11 @@ class Settings(Section):
         """Return where the key *path* is written."""
         return Source(file=self._file, line=line_of(self._text, path) or 1) if self._file else Source()
 
+    def shown(self, path: Path) -> Path:
+        """Return *path* as it opens from the current folder: below the folder of the file by way of that."""
+        folder = Path(self._path).parent
+        return Path(self._file).parent / path.relative_to(folder) if path.is_relative_to(folder) else path
+
     def selection(self) -> Selection:
         """Return which tables are read."""
         wanted = self.database

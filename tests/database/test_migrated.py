@@ -81,7 +81,9 @@ def test_check_tells_what_a_migration_does_to_each_role(open_database: Open, tmp
         "some": {"added": [], "changed": [], "removed": [], "broken": []},
     }
     withdrawn = [each for each in json.loads(checked.stdout)["findings"] if each["code"] == "withdrawn"]
-    assert [(each["file"], each["line"]) for each in withdrawn] == [("names.sql", 2)]
+    assert [(each["file"], each["line"]) for each in withdrawn] == [
+        (str(tmp_path / "queries" / "names.sql"), 2)
+    ]
     assert (checked.exit_code, told.exit_code) == (1, 1)
     assert "\nrole all: added: list_reviews, get_reviews\n" in told.stdout
     assert "\nrole all: broken: names\n" in told.stdout

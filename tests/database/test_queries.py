@@ -130,8 +130,12 @@ def test_call_is_explained(shop: QueryShop) -> None:
 
 
 def _found(shop: QueryShop) -> list[dict[str, object]]:
-    """Return what `dbtools check` finds; of the login, which may do everything, nothing."""
-    found = json.loads(run("check", str(shop.path), "--json").stdout)["findings"]
+    """Return what `dbtools check` finds, in files by their names in the folder of queries.
+
+    Of the login, which may do everything, it is nothing.
+    """
+    told = run("check", str(shop.path), "--json").stdout.replace(f"{shop.path.parent / 'queries'}/", "")
+    found = json.loads(told)["findings"]
     return [each for each in found if each["code"] != "posture"]
 
 
@@ -239,7 +243,7 @@ def test_what_is_wrong_is_told_in_the_log(dialect: str, serve_queries: ServeQuer
     with serve_queries(dialect, DDL, MISTAKES) as shop:
         warnings = [each for each in shop.view().warnings if "quer" in each or "latin" in each]
 
-    assert len([each for each in warnings if re.match(r"mistakes\.sql:\d+: ", each)]) == 21
+    assert len([each for each in warnings if re.match(r"queries/mistakes\.sql:\d+: ", each)]) == 21
     assert any("query no_table is withdrawn: " in each and "custmers" in each for each in warnings)
 
 
@@ -268,14 +272,14 @@ def test_operator_is_told_why_a_query_is_withdrawn(dialect: str, serve_queries: 
         called = [run("call", str(shop.path), "--role", "clerk", name) for name in ("a", "b")]
         refused = [shop.refusal(name, role="clerk") for name in ("a", "b")]
 
-    begin = "The role clerk has no tool a. a.sql:3: error: query a is withdrawn: "
+    begin = "The role clerk has no tool a. queries/a.sql:3: error: query a is withdrawn: "
     assert reasons[0].startswith(begin)
     assert reasons[1:] == [
-        "The role clerk has no tool ab. ab.sql:3: error: query ab: :b is not declared. "
+        "The role clerk has no tool ab. queries/ab.sql:3: error: query ab: :b is not declared. "
         "Write -- param b: TYPE  text.",
         "The role clerk has no tool b.",
     ]
-    assert "dbtools: a.sql:3: error: query a is withdrawn: " in called[0].stderr
+    assert f"dbtools: {shop.path.parent}/queries/a.sql:3: error: query a is withdrawn: " in called[0].stderr
     assert "dbtools: There is no tool 'a'." in called[0].stderr
     assert "withdrawn" not in called[1].stderr
     assert refused[0].replace("'a'", "…") == refused[1].replace("'b'", "…")
@@ -306,7 +310,9 @@ def test_query_that_a_change_breaks_is_withdrawn_until_it_is_mended(
     assert [each for each in before if each not in broken] == ["customers_of", "mine"]
     assert [each for each in broken if each not in before] == []
     assert [
-        each for each in reasons if re.match(r"shop.sql:[34]: error: query customers_of is withdrawn: ", each)
+        each
+        for each in reasons
+        if re.match(r"queries/shop.sql:[34]: error: query customers_of is withdrawn: ", each)
     ]
     assert gone.replace("customers_of", "…") == absent.replace("customers_at", "…")
     assert len(kept) == 3 if isinstance(kept, list) else False

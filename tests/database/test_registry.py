@@ -342,7 +342,7 @@ def test_files_win_over_the_registry(registry: Place, tmp_path: Path) -> None:
     queries, told = _served(_configured(tmp_path, text))
 
     assert queries == ["names", "things"]
-    problem = "it is not served, since there is one of this name at things.sql:1."
+    problem = "it is not served, since there is one of this name at queries/things.sql:1."
     assert told == [f"registry/things:1: warning: query things: {problem}"]
 
 
@@ -357,7 +357,7 @@ def test_file_that_cannot_be_used_still_wins(registry: Place, tmp_path: Path) ->
 
     assert queries == []
     assert [each.partition(": ")[0] for each in told] == [
-        *("names.sql:1", "registry/names:1", "registry/things:1", "things.sql:1"),
+        *("queries/names.sql:1", "queries/things.sql:1", "registry/names:1", "registry/things:1"),
     ]
 
 

@@ -60,12 +60,13 @@ def url(
 
 @pytest.fixture
 def configured(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Give what writes a configuration with these roles."""
+    """Give what writes a configuration with these roles into the current folder."""
+    monkeypatch.chdir(tmp_path)
     for name in ("DBTOOLS_ROLE", "DBTOOLS_CLAIMS"):
         monkeypatch.delenv(name, raising=False)
 
     def write(roles: str) -> Path:
-        path = tmp_path / "policy.toml"
+        path = Path("policy.toml")
         path.write_text(f'[database]\nurl = "{url}"\n{roles}')
         return path
 
@@ -135,6 +136,57 @@ def test_denied_call_is_explained_without_a_statement(
 
     assert (found["allowed"], found["sql"]) == (False, None)
     assert found["rule"] == {"file": "policy.toml", "line": line}
+
+
+@pytest.mark.parametrize(
+    ("folder", "target", "directory", "shown"),
+    [
+        pytest.param(".", "policy.toml", "sql", ("policy.toml", "sql"), id="current folder"),
+        pytest.param(".", "./policy.toml", "./sql", ("./policy.toml", "sql"), id="with a dot"),
+        pytest.param(".", "conf/policy.toml", "sql", ("conf/policy.toml", "conf/sql"), id="folder below"),
+        pytest.param("conf", "policy.toml", "../sql", ("policy.toml", "../sql"), id="queries beside it"),
+        pytest.param(
+            "here", "../conf/policy.toml", "sql", ("../conf/policy.toml", "../conf/sql"), id="above"
+        ),
+        pytest.param(
+            "here", "{}/conf/policy.toml", "sql", ("{}/conf/policy.toml", "{}/conf/sql"), id="absolute"
+        ),
+        pytest.param(
+            ".", "conf/policy.toml", "{}/sql", ("conf/policy.toml", "{}/sql"), id="absolute queries"
+        ),
+    ],
+)
+def test_check_prints_paths_that_open_from_the_current_folder(
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: str,
+    target: str,
+    directory: str,
+    shown: tuple[str, str],
+) -> None:
+    target, directory, *shown_paths = (
+        each.replace("{}", str(tmp_path)) for each in (target, directory, *shown)
+    )
+    for name in ("here", "conf"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / folder)
+    queries = Path(target).parent / directory
+    queries.mkdir(parents=True)
+    (queries / "bad.sql").write_text("-- name: bad\nselect nothing")
+    text = (
+        f'[database]\nurl = "{url}"\n[queries]\ndirectory = "{directory}"\n[roles.a]\ntables.custmer = true\n'
+    )
+    Path(target).write_text(text)
+    result = run("check", target, "--json")
+    files = [each["file"] for each in json.loads(result.stdout)["findings"] if each["level"] == "error"]
+    broken = run("check", target).stdout
+
+    assert files == [f"{shown_paths[1]}/bad.sql", shown_paths[0]]
+    assert f"{shown_paths[0]}:6: error: role a, tables.custmer" in broken
+    assert [Path(file).is_file() for file in files] == [True, True]
+    Path(target).write_text("[database\n")
+    assert run("check", target).stderr.startswith(f"dbtools: {shown_paths[0]}:1: not TOML")
 
 
 LIMITED = """
@@ -283,7 +335,7 @@ async def test_check_shows_its_progress_on_a_terminal(configured: Callable[[str]
     roles = "".join(f'[roles.role{number}]\ntables."*" = true\n' for number in range(30))
     ours, theirs = os.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    command = [sys.executable, "-m", "dbtools", "check", str(configured(roles)), "--json"]
+    command = [sys.executable, "-m", "dbtools", "check", str(configured(roles).absolute()), "--json"]
     with os.fdopen(ours, "rb", buffering=0) as terminal:
         process = await anyio.open_process(command, cwd=ROOT, stderr=theirs, env=environment)
         os.close(theirs)
