@@ -1,6 +1,7 @@
 """SQLite: reads the catalog of a file through the standard library's driver."""
 
 import asyncio
+import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
@@ -9,7 +10,7 @@ from dbtools.dialects.inspected import Reads
 from dbtools.dialects.registered import Registry
 from dbtools.dialects.sqlite.inspection import inspector
 from dbtools.dialects.sqlite.introspection import read_catalog
-from dbtools.dialects.sqlite.location import NO_SESSION, connect, location_of
+from dbtools.dialects.sqlite.location import NO_SESSION, connect, location_of, unavailable
 from dbtools.dialects.sqlite.registry import change_registry, read_registry
 from dbtools.dialects.sqlite.stamps import identity_of
 from dbtools.dialects.sqlite.syntax import lexis
@@ -80,7 +81,10 @@ def _introspect(url: str, selection: Selection) -> Catalog:
     location = location_of(url)
     identity = identity_of(location)
     with closing(connect(location)) as connection:
-        return read_catalog(connection, selection, identity)
+        try:
+            return read_catalog(connection, selection, identity)
+        except sqlite3.Error as exc:
+            raise unavailable(location, exc) from exc
 
 
 async def grants(url: str, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:

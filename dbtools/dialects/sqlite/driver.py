@@ -23,7 +23,13 @@ from dbtools.dialects.sqlite.grammar import SqliteGrammar, list_parameter, param
 from dbtools.dialects.sqlite.guard import read_quotes_as_names, secure
 from dbtools.dialects.sqlite.inspection import LIST_FORMS
 from dbtools.dialects.sqlite.job import Job, Stopped
-from dbtools.dialects.sqlite.location import Location, location_of, unavailable
+from dbtools.dialects.sqlite.location import (
+    Location,
+    location_of,
+    to_be_recovered,
+    unavailable,
+    wants_recovery,
+)
 from dbtools.dialects.sqlite.opened import ConnectionLost, Opened, open_file
 from dbtools.dialects.sqlite.pooled import SqlitePool
 from dbtools.dialects.sqlite.searching import Search
@@ -230,6 +236,8 @@ def _translated(error: Exception) -> CallError:
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Busy()
+    if wants_recovery(error):
+        return to_be_recovered()
     if "integer overflow" in str(error):
         return OutOfRange()
     if _is_too_big(error):

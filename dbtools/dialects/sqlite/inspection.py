@@ -28,7 +28,7 @@ from dbtools.dialects.inspected import (
 from dbtools.dialects.lists import ListForms, with_lists
 from dbtools.dialects.sqlite.ddl import fold
 from dbtools.dialects.sqlite.guard import authorize, secure
-from dbtools.dialects.sqlite.location import NO_SESSION, Location, connect, location_of
+from dbtools.dialects.sqlite.location import NO_SESSION, Location, connect, location_of, wants_recovery
 from dbtools.dialects.sqlite.syntax import explained, lexis
 from dbtools.dialects.sqlite.types import column_type
 from dbtools.dialects.sqlite.written_queries import (
@@ -180,7 +180,8 @@ def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> _Seen:
 def _is_passing(error: Exception) -> bool:
     """Return whether *error* is of the file or of the moment, and not of the statement."""
     name = getattr(error, "sqlite_errorname", "") or ""
-    return name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
+    passing = name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
+    return passing or wants_recovery(error)
 
 
 def _refused(connection: sqlite3.Connection, query: WrittenQuery, error: Exception) -> Exception:

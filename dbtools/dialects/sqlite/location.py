@@ -63,6 +63,8 @@ def connect(location: Location) -> sqlite3.Connection:
 def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
     """Return what keeps *location* from being opened."""
     name = getattr(exc, "sqlite_errorname", "")
+    if wants_recovery(exc):
+        return to_be_recovered()
     if name.startswith("SQLITE_NOTADB"):
         return errors.DatabaseUnavailable("The file is not a SQLite database.")
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) and not _writable_folder(location):
@@ -73,6 +75,19 @@ def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavai
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return errors.DatabaseUnavailable("The database file is locked by another program.")
     return errors.DatabaseUnavailable("The database file cannot be read.")
+
+
+def wants_recovery(error: Exception) -> bool:
+    """Return whether a program ended while it wrote, which whoever may only read cannot undo."""
+    return getattr(error, "sqlite_errorname", "") in ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
+
+
+def to_be_recovered() -> errors.DatabaseUnavailable:
+    """Return what is said of a file that has to be recovered."""
+    return errors.DatabaseUnavailable(
+        "The database file has to be recovered: a program ended while it wrote to it.",
+        hint="Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
+    )
 
 
 def _writable_folder(location: Location) -> bool:

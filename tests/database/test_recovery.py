@@ -1,0 +1,76 @@
+"""A SQLite file in the middle of a change, since whoever wrote to it is gone: it has to be recovered."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dbtools.dialects.sqlite.location import location_of
+from dbtools.errors import DatabaseUnavailable
+from tests.database.conftest import Serve
+from tests.protocol.test_command_line import run
+
+DDL = """
+create table note (id integer primary key, body text);
+insert into note
+with recursive n (i) as (select 1 union all select i + 1 from n where i < 2000)
+select i, hex(randomblob(200)) from n;
+"""
+
+
+def _interrupt(path: Path) -> None:
+    """Leave the file at *path* as a program does that ends while it writes: with a hot journal."""
+    written, journal = path.with_name("written.db"), f"{path.name}-journal"
+    shutil.copy(path, written)
+    with closing(sqlite3.connect(written, isolation_level=None)) as connection:
+        connection.executescript("pragma cache_size = 1; begin; update note set body = 'half'")
+        path.write_bytes(written.read_bytes())
+        shutil.copy(f"{written}-journal", path.with_name(journal))
+
+
+def _recover(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("select count(*) from note").fetchone()
+
+
+@pytest.mark.parametrize("command", [("check",), ("tools",), ("call", "list_note"), ("serve",)], ids=" ".join)
+def test_file_that_has_to_be_recovered_is_reported_as_that(tmp_path: Path, command: tuple[str, ...]) -> None:
+    path = tmp_path / "notes.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(DDL)
+    _interrupt(path)
+    first, *rest = command
+    result = run(first, str(path), *rest)
+    _recover(path)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("dbtools: The database file has to be recovered")
+    assert "Open it once with a program that may write to it" in result.stderr
+    assert run("check", str(path)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        pytest.param("list_note", {"columns": ["id"]}, id="list"),
+        pytest.param("get_note", {"id": 7}, id="row"),
+        pytest.param(
+            "aggregate_rows", {"table": "note", "measures": [{"function": "count"}]}, id="aggregate"
+        ),
+    ],
+)
+def test_call_is_told_while_the_file_has_to_be_recovered_and_answered_then(
+    serve: Serve, tool: str, arguments: dict[str, object]
+) -> None:
+    with serve("sqlite", DDL) as shop:
+        before = shop.call(tool, arguments).structured
+        path = location_of(shop.url).path
+        _interrupt(path)
+        with pytest.raises(DatabaseUnavailable, match="has to be recovered"):
+            shop.call(tool, arguments)
+        _recover(path)
+        after = shop.call(tool, arguments).structured
+
+    assert after == before
