@@ -60,6 +60,11 @@ class Media:
     type: str  #: MIME
     content: bytes
 
+    @property
+    def size(self) -> int:
+        """How many bytes it takes in a message, where it stands as base64."""
+        return -(-len(self.content) // 3) * 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class Link:

@@ -18,7 +18,7 @@ MOST_PARTS = 10_000  #: values of JSON, more or less: each takes much more memor
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 SAYS: Mapping[int, str] = {
-    400: f"The JSON is nested deeper than {DEEPEST} levels, has over {MOST_PARTS:,} values, or is none.",
+    400: f"The JSON is nested deeper than {DEEPEST} levels, has over {MOST_PARTS:,} values, or is not UTF-8.",
     408: f"The body has not come within {PATIENCE:g} seconds.",
     413: "The body is too large.",
 }
@@ -39,7 +39,7 @@ class Bodies:
                 body = await self._read(scope, receive)
         if body is None:
             return  # the client has left
-        if isinstance(body, bytes) and is_too_much(body):
+        if isinstance(body, bytes) and (not is_utf8(body) or is_too_much(body)):
             body = 400
         if isinstance(body, int):
             await error(body, SAYS[body])(scope, receive, send)
@@ -76,6 +76,18 @@ def after(message: Message, receive: Receive) -> Receive:
         return taken
 
     return receive_again
+
+
+def is_utf8(body: bytes) -> bool:
+    """Return whether *body* is UTF-8: what parses JSON takes other encodings too, which nothing here reads.
+
+    They have bytes of zero, which JSON in UTF-8 has not.
+    """
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in body
 
 
 def is_too_much(body: bytes) -> bool:

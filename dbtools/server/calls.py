@@ -51,7 +51,8 @@ class Tally:
 
     def answered(self, answer: Answer) -> None:
         """Take down the *answer*."""
-        self.rows, self.truncated, self.bytes = answer.rows, answer.truncated, _size(answer.text)
+        self.rows, self.truncated = answer.rows, answer.truncated
+        self.bytes = _size(answer.text) + sum(each.size for each in answer.media)
 
     def read(self, media: Media) -> None:
         """Take down what was read of one row."""

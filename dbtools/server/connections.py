@@ -21,7 +21,7 @@ REFUSAL = (
 
 
 class _TooLarge(Exception):
-    """There are too many fields."""
+    """The head has too many fields, or too many bytes."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -35,6 +35,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _deadline: Any = None
     _unread: Any = None
     _fields = 0
+    _head = 0  #: bytes of the target and the fields
     _in_head = False
     _overhead = 0  #: bytes since the last that belongs to a body
 
@@ -64,9 +65,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin to wait for the rest of a head."""
         super().on_message_begin()
-        self._in_head, self._fields = True, 0
+        self._in_head, self._fields, self._head = True, 0, 0
         if not self._is_answering():
             self._wait(HEAD_IN)
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the target."""
+        self._measure(len(url))
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a field of the head; those after the body (trailers) are dropped (RFC 9110, 6.5.1).
@@ -74,8 +80,7 @@ class BoundedProtocol(HttpToolsProtocol):
         httptools leaves the blanks after a value, which do not belong to it (RFC 9110, 5.5).
         """
         self._fields += 1
-        if self._fields > MOST_FIELDS:
-            raise _TooLarge
+        self._measure(len(name) + len(value))
         if self._in_head:
             super().on_header(name, value.strip(b" \t"))
 
@@ -110,7 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, unless another answer is under way."""
-        if self._fields > MOST_FIELDS or self._is_answering():
+        if self._is_too_large() or self._is_answering():
             self._refuse()
         else:
             super().send_400_response(msg)
@@ -125,6 +130,15 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait no longer: all is taken."""
         self._cancel_unread()
         super().resume_writing()
+
+    def _measure(self, length: int) -> None:
+        """Count bytes of a head, also of one that has come in one piece."""
+        self._head += length
+        if self._is_too_large():
+            raise _TooLarge
+
+    def _is_too_large(self) -> bool:
+        return self._fields > MOST_FIELDS or self._head > LONGEST_HEAD
 
     def _is_answering(self) -> bool:
         cycle: Any = self.cycle  # None before the first request

@@ -50,7 +50,8 @@ def parse(line: bytes) -> JSONRPCMessage | Malformed:
 def _parse_odd(line: bytes) -> JSONRPCMessage | Malformed:
     """Parse what a strict parser refuses, such as half a surrogate pair, to name its argument later."""
     try:
-        value = json.loads(line, parse_int=_integer)
+        # Of bytes it would guess the encoding, and so take others than UTF-8.
+        value = json.loads(line.decode(), parse_int=_integer)
     except RecursionError:
         return Malformed(id=identifier(line), code=INVALID_REQUEST, message="The message is nested too deep.")
     except ValueError:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
+from dbtools.cells import size
 from dbtools.column_types import Family, Operator, quoted
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, key_text
+from dbtools.policy import Limits
 from dbtools.results import ResultSet
 from dbtools.statement import Comparison, Condition, Order, Output, Select, Statement, bind_conditions
 from dbtools.tools.definition import Setting
@@ -19,6 +22,7 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     CELL_TEMPLATE: ("table", "key", "column"),
 }
 LONGEST = 400  #: characters that are read of a key
+DEFAULT = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +39,19 @@ class Completion:
 
     known: tuple[str, ...] = ()  #: where the catalog has the answer
     statement: Statement | None = None  #: what reads keys
+    limits: Limits = DEFAULT
 
     def render(self, found: ResultSet) -> Completed:
         """Return the values that the catalog, or the rows *found*, have."""
         keys = (key for row in found.rows if (key := _key(row)) is not None)
         values = self.known or tuple(keys)
-        return Completed(values=values[:MOST_VALUES], more=found.more or len(values) > MOST_VALUES)
+        sizes = accumulate(size(value) for value in values[: _most(self.limits)])
+        shown = values[: sum(each <= self.limits.max_bytes for each in sizes)]
+        return Completed(values=shown, more=found.more or len(shown) < len(values))
+
+
+def _most(limits: Limits) -> int:
+    return min(MOST_VALUES, limits.max_rows)
 
 
 def _key(row: Sequence[object]) -> str | None:
@@ -62,12 +73,13 @@ def bind_completion(
         )
     if name == "table":
         keyed = (table for table in setting.catalog.tables if key_arguments(table))
-        return Completion(known=_beginning(map(setting.catalog.label, keyed), value))
+        known = _beginning(map(setting.catalog.label, keyed), value)
+        return Completion(known=known, limits=setting.limits)
     tables = setting.catalog.named(given.get("table", ""))
     if len(tables) != 1 or not key_arguments(tables[0]):
-        return Completion()
+        return Completion(limits=setting.limits)
     if name == "column":
-        return Completion(known=_beginning(tables[0].column_by_name, value))
+        return Completion(known=_beginning(tables[0].column_by_name, value), limits=setting.limits)
     composite = len(tables[0].key_columns()) > 1
     return _keys(setting, tables[0], value.split(",") if composite else [value])
 
@@ -83,7 +95,7 @@ def _keys(setting: Setting, table: Table, parts: list[str]) -> Completion:
     """Return what reads the keys of *table* that begin with *parts*, the last of which is unfinished."""
     columns = table.key_columns()
     if len(parts) > len(columns) or any(not _completes(column) for column in columns):
-        return Completion()
+        return Completion(limits=setting.limits)
     before = [
         Comparison(column=column.name, value=part) for column, part in zip(columns, parts[:-1], strict=False)
     ]
@@ -97,7 +109,8 @@ def _keys(setting: Setting, table: Table, parts: list[str]) -> Completion:
         conditions=conditions,
         order=tuple(Order(term=column) for column in columns),
     )
-    return Completion(statement=Statement(shape=shape, values=values, limit=MOST_VALUES))
+    statement = Statement(shape=shape, values=values, limit=_most(setting.limits))
+    return Completion(statement=statement, limits=setting.limits)
 
 
 def _completes(column: Column) -> bool:

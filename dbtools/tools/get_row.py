@@ -18,7 +18,6 @@ from dbtools.paths import Names, Place, folded
 from dbtools.results import (
     Answer,
     Link,
-    Media,
     ResultSet,
     is_media,
     media_type,
@@ -38,14 +37,13 @@ from dbtools.tools.arguments import (
     schema_of,
     unknown_argument,
 )
+from dbtools.tools.attachments import LARGEST_MEDIA, attached
 from dbtools.tools.definition import ROW_SCHEMA, Setting, Settled, ToolDefinition
 from dbtools.tools.list_rows import find_columns, link_type
 from dbtools.tools.naming import argument_names
 from dbtools.tools.tables import table_of, table_schema
 from dbtools.tools.wording import LONGEST_LABEL, cleaned, quotation, table_name
 
-LARGEST_MEDIA = 1_000_000  #: bytes of the pictures and sounds that go along with a row
-LARGEST_OTHER = 100_000  #: bytes of the other blobs that do
 MOST_LINKS = 10
 LONGEST_CHARACTER = 4  #: bytes
 ROOM_FOR_NOTE = 300  #: bytes
@@ -267,12 +265,13 @@ class GetCall(Settled):
             for name, cell in cells.items()
             if isinstance(cell, Cut | bytes)
         }
-        media = tuple(self._media(cells, uris))
         row = {
             name: _shown(cell, uris[name], encode) if name in uris else encode(cell)
             for (name, cell), encode in zip(cells.items(), self.reading.encoders, strict=True)
         }
         cut = self._fit(row, cells)
+        media, left = attached(cells, uris, self._room() - size({"row": row}))
+        cut += left
         structured: dict[str, object] = {"row": row}
         if cut:
             more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
@@ -299,17 +298,6 @@ class GetCall(Settled):
         table = self.reading.names.table
         key = [cells[at[column]] for column in table.key_columns()]
         return cell_uri(self.reading.setting.catalog.label(table), key, place.name)
-
-    def _media(self, cells: Mapping[str, object], uris: Mapping[str, str | None]) -> Iterator[Media]:
-        room = LARGEST_MEDIA
-        for name, cell in cells.items():
-            uri = uris.get(name)
-            if not isinstance(cell, bytes) or not cell or uri is None:
-                continue
-            type = media_type(cell)
-            if len(cell) <= (room if is_media(type) else min(room, LARGEST_OTHER)):
-                room -= len(cell)
-                yield Media(uri=uri, type=type, content=cell)
 
     def _room(self) -> int:
         return self.reading.setting.limits.max_bytes - ROOM_FOR_NOTE

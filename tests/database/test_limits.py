@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import aiosqlite
@@ -20,10 +21,12 @@ from dbtools.dialects.sqlite.location import location_of
 from dbtools.dialects.sqlite.pooled import SqlitePool
 from dbtools.dialects.sqlite.searching import CONTAINS, Search
 from dbtools.errors import CallError, DbtoolsError
+from dbtools.links import ROW_TEMPLATE
 from dbtools.parameters import scan
 from dbtools.policy import Caller
 from dbtools.results import Answer
 from dbtools.statement import LONGEST_PATTERN, MOST_SEARCHES
+from dbtools.tools.completion import Completed
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, open_bare, rows_of
 
@@ -318,6 +321,30 @@ def test_answers_are_limited_in_bytes_and_go_on(dialect: str, serve: Serve) -> N
     assert [row[0] for answer in answers for row in rows_of(answer.structured)] == list(range(60))
     assert max(len(answer.text.encode()) for answer in answers) <= 3_000
     assert all(answer.rows for answer in answers)
+
+
+@pytest.mark.parametrize("beginning", [b"\x89PNG\r\n\x1a\n", b"."])
+def test_bytes_that_go_along_are_limited_as_well(beginning: bytes, dialect: str, serve: Serve) -> None:
+    type = {"sqlite": "blob", "postgresql": "bytea"}
+    ddl = f"create table t (id int not null primary key, v {type[dialect]});"
+    with serve(dialect, ddl, limits=LimitsSection(max_tokens=500)) as shop:
+        content = beginning + b"." * 90_000
+        shop.bare.execute(f"insert into t values ({shop.places([1, content])})", 1, content)
+        got = shop.call("get_t", {"id": 1})
+
+    assert len(got.text) + sum(each.size for each in got.media) <= 1_500
+    assert [link.uri for link in got.links] == ["dbtools://cell/t/1/v"]
+
+
+def test_completions_are_limited_as_rows_are(dialect: str, serve: Serve) -> None:
+    tables = "".join(f"create table t{number} (id int not null primary key);" for number in range(5))
+    with serve(
+        dialect, f"{tables} insert into t1 values (1), (2), (3);", limits=LimitsSection(max_rows=2)
+    ) as shop:
+        complete = partial(shop.portal.call, shop.toolbox.complete, Caller(), ROW_TEMPLATE)
+
+        assert complete("table", "", {}) == Completed(values=("t0", "t1"), more=True)
+        assert complete("key", "", {"table": "t1"}) == Completed(values=("1", "2"), more=True)
 
 
 @pytest.mark.parametrize("length", [19, 20, 21, 399, 400, 401])

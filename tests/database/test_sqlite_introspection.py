@@ -12,7 +12,8 @@ from hypothesis import given, strategies as st
 
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
 from dbtools.dialects.checks import Check, read_checks
-from dbtools.dialects.sqlite.introspection import read_catalog
+from dbtools.dialects.sqlite.guard import secure
+from dbtools.dialects.sqlite.introspection import LONGEST_NAME, read_catalog
 from dbtools.dialects.sqlite.types import Affinity, affinity, column_type
 
 INTEGER = column_type("integer", strict=False)
@@ -822,6 +823,44 @@ def test_table_with_a_name_that_is_no_utf8_is_left_out(connection: sqlite3.Conne
 
     assert names(catalog) == ["u"]
     assert catalog.warnings == ("table 't' is left out: its name or that of a column is no valid text.",)
+
+
+def test_table_with_a_name_that_fits_into_no_answer_is_left_out(connection: sqlite3.Connection) -> None:
+    long, longest = "n" * (LONGEST_NAME + 1), "n" * LONGEST_NAME
+    connection.executescript(f"""
+    create table "{long}" (a text);
+    create table "{longest}" ("{longest}" text);
+    create table u (a text, "{long}" text);
+    """)
+
+    catalog = read_catalog(connection, Selection())
+
+    assert names(catalog) == [longest]
+    assert [warning.rpartition(": ")[2] for warning in catalog.warnings] == [
+        f"its name or that of a column has more than {LONGEST_NAME} characters."
+    ] * 2
+
+
+def test_nested_views_are_worked_out_once(connection: sqlite3.Connection) -> None:
+    """SQLite asks the authorizer of each column that it reads, except where it only names columns."""
+    levels = 11  # 2,048 times the table: more than a statement may read
+    connection.execute("create table v0 (id integer primary key, a text)")
+    for level in range(levels):
+        connection.execute(
+            f"create view v{level + 1} as select a.* from v{level} as a join v{level} as b using (id)"
+        )
+    asked = []
+
+    def note(*event: object) -> int:
+        asked.append(event)
+        return sqlite3.SQLITE_OK
+
+    connection.set_authorizer(note)
+    catalog = read_catalog(connection, Selection())
+    secure(connection)
+
+    assert len(catalog.tables) == levels + 1
+    assert len(asked) < 1_000
 
 
 def test_locked_database_is_not_taken_for_an_empty_one(sqlite_database: Callable[[str], Path]) -> None:

@@ -106,6 +106,34 @@ async def test_each_call_is_written_down_with_what_became_of_it(
     assert SECRET not in (tmp_path / "calls.jsonl").read_text()
 
 
+async def test_bytes_of_a_picture_are_counted(
+    url_of: Callable[[Mapping[str, str]], str], tmp_path: Path
+) -> None:
+    picture = b"\x89PNG\r\n\x1a\n".hex() + "00" * 5_000
+    ddl = {
+        "sqlite": f"""
+        create table album (id int primary key, p blob);
+        insert into album values (1, x'{picture}');
+        """,
+        "postgresql": f"""
+        create table album (id int primary key, p bytea);
+        insert into album values (1, '\\x{picture}');
+        """,
+    }
+    path = tmp_path / "dbtools.toml"
+    path.write_text(f'[database]\nurl = "{url_of(ddl)}"\n[log]\nfile = "calls.jsonl"\n')
+
+    async with spawn(path, tmp_path, version=MODERN) as client:
+        await client.open()
+        result = await client.call("get_album", {"id": 1})
+        client.hang_up()
+        assert await client.status() == 0
+
+    text, image, *_ = result["content"]
+    (entry,) = _entries(tmp_path / "calls.jsonl")
+    assert entry["bytes"] == len(text["text"]) + len(image["data"])
+
+
 async def test_denied_call_is_written_down_as_denied(url: str, tmp_path: Path) -> None:
     path = _configured(tmp_path, url, 'file = "calls.jsonl"')
     await _serve_and_call(path, tmp_path, MODERN, ())

@@ -161,6 +161,16 @@ async def test_head_that_is_too_large_is_refused(head: bytes, more: bytes) -> No
     assert answered.startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize("size", [LONGEST_HEAD + 1, 100_000])
+@pytest.mark.parametrize("head", [b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n", GET[:-2] + b"a: %s\r\n\r\n"])
+async def test_head_that_is_too_large_is_refused_also_in_one_piece(head: bytes, size: int) -> None:
+    async with _serving(App()) as port, _peer(port) as peer:
+        peer.write(head % (b"a" * size))
+        answered = await peer.rest()
+
+    assert answered.startswith(b"HTTP/1.1 431 ")
+
+
 async def test_head_that_is_as_large_as_allowed_is_read() -> None:
     app = App()
     fields = b"".join(b"f%d: %s  \t\r\n" % (at, b"v" * 200) for at in range(MOST_FIELDS - 1))

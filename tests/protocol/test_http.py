@@ -193,6 +193,14 @@ def _nested(levels: int) -> bytes:
     return b'{"a":' * levels + b"1" + b"}" * levels
 
 
+#: In other encodings its letters beyond ASCII have the byte of a quote: the brackets seem to be in a text.
+MESSAGE = (
+    '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", '
+    '"capabilities": {"experimental": {"\u0122": ' + "[" * 100 + "]" * 100 + ', "\u0122 ": 1}}, '
+    '"clientInfo": {"name": "x", "version": "1"}}}'
+)
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -215,6 +223,15 @@ async def test_bodies_that_are_no_message_are_refused(
 
     assert answer.status_code == status
     assert after["structuredContent"] == {"row": {"id": 1, "name": "Ada"}}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+async def test_body_in_another_encoding_than_utf8_is_refused(encoding: str, shared: HttpServer) -> None:
+    async with shared.client() as client:
+        answer = await client.post(**posted(MESSAGE.encode(encoding)))
+
+    assert answer.status_code == 400
+    assert "not UTF-8" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,12 @@ def _deep(head: str, tail: str, *, opening: str = "[", closing: str = "]") -> by
             id="deep, id last",
         ),
         pytest.param(_deep('"method":"x","params":', ""), INVALID_REQUEST, None, id="deep, no id"),
+        pytest.param(
+            '{"jsonrpc":"2.0","id":7,"method":"ping"}'.encode("utf-16-be") + b"\0",
+            PARSE_ERROR,
+            None,
+            id="UTF-16",
+        ),
         pytest.param(b"[" * DEEP, INVALID_REQUEST, None, id="deep, opened only"),
     ],
 )

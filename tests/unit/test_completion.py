@@ -6,6 +6,7 @@ from dbtools.catalog import Catalog
 from dbtools.column_types import Family, Operator
 from dbtools.errors import BadValue, UnknownArgument
 from dbtools.links import CELL_TEMPLATE
+from dbtools.policy import Limits
 from dbtools.results import ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
 from dbtools.tools import Setting
@@ -68,6 +69,18 @@ def test_no_more_than_a_hundred_values_are_offered() -> None:
     assert len(_known("table", "", many)) == 100
     assert _completion("table", "", many).render(NOTHING).more
     assert not _completion("table", "", enough).render(NOTHING).more
+
+
+def test_no_more_values_are_offered_than_rows_and_tokens_allow() -> None:
+    many = [table(ID, name=f"{at:02}{'n' * 200}") for at in range(50)]
+    rows = setting(*many, limits=Limits(max_rows=2))
+    tokens = setting(*many, limits=Limits(max_tokens=500))
+
+    assert _known("table", "", rows) == [many[0].name, many[1].name]
+    assert _completion("table", "", rows).render(NOTHING).more
+    assert _asked("", rows, table=many[0].name).limit == 2
+    assert len(_known("table", "", tokens)) == 7
+    assert _completion("table", "", tokens).render(NOTHING).more
 
 
 def test_columns_are_those_of_the_table() -> None:

@@ -1,6 +1,5 @@
 """`get_T`: one row by its key, whole as long as it fits, with pictures beside it."""
 
-import base64
 import json
 
 import pytest
@@ -11,10 +10,11 @@ from dbtools.cells import Cut
 from dbtools.column_types import Family, Operator
 from dbtools.errors import CallError, NoRow
 from dbtools.policy import Limits
-from dbtools.results import Answer, Link, Media, Style, Text
+from dbtools.results import Answer, Link, Media, Style, Text, is_media, media_type
 from dbtools.statement import Condition, Output, Select, Statement
+from dbtools.tools import Toolset
+from dbtools.tools.attachments import LARGEST_MEDIA
 from dbtools.tools.definition import ROW_SCHEMA
-from dbtools.tools.get_row import LARGEST_MEDIA
 from tests.unit.shop import ID, ORDER_LINE, SHOP, answer, column, table, tools
 
 PHOTO = table(ID, column("title"), column("content", Family.BYTES), name="photo")
@@ -196,7 +196,40 @@ def test_long_bytes_are_named_where_they_do_not_fit() -> None:
         "title": "x",
         "content": "[5,000 bytes, application/octet-stream]",
     }
-    assert [base64.b64encode(each.content) for each in got.media] == [base64.b64encode(b"." * 5_000)]
+    assert got.media == ()
+    assert [link.name for link in got.links] == ["content"]
+
+
+@pytest.mark.parametrize(
+    ("toolset", "content", "goes"),
+    [
+        pytest.param(SMALL, PNG, True, id="small picture, few tokens"),
+        pytest.param(SMALL, PNG + b"\0" * 2_000, False, id="picture, few tokens"),
+        pytest.param(TOOLS, PNG + b"\0" * 900_000, True, id="large picture"),
+        pytest.param(SMALL, b"." * 300, True, id="few bytes, few tokens"),
+        pytest.param(SMALL, b"." * 600, False, id="bytes, few tokens"),
+        pytest.param(TOOLS, b"." * 20_000, True, id="bytes"),
+        pytest.param(TOOLS, b"." * 44_000, False, id="many bytes"),
+    ],
+)
+def test_bytes_that_go_along_count(toolset: Toolset, content: bytes, goes: bool) -> None:
+    got = answer(toolset, "get_photo", {"id": 1}, (1, "x", content))
+
+    assert [each.content for each in got.media] == [content] * goes
+    if is_media(media_type(content)):
+        assert [link.name for link in got.links] == ["content"] * (not goes)
+
+
+def test_pictures_count_as_what_a_model_takes_for_them() -> None:
+    columns = [column(f"p{at:02}", Family.BYTES) for at in range(20)]
+    toolset = tools(table(ID, *columns, name="album"))
+    content = PNG + b"\0" * 40_000
+
+    got = answer(toolset, "get_album", {"id": 1}, (1, *[content] * 20))
+
+    assert len(got.media) == 9
+    assert [each.uri.rpartition("/")[2] for each in got.media] == [f"p{at:02}" for at in range(9)]
+    assert [link.name for link in got.links] == [f"p{at:02}" for at in range(9, 19)]
 
 
 CELLS = st.none() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=()), max_size=40)

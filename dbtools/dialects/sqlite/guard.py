@@ -8,6 +8,12 @@ from dbtools.dialects.identifiers import identifier
 
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 PATIENCE = 2.0  #: seconds
+COLUMNS_OF_VIEW = """
+select 1
+from main.sqlite_schema as s
+join pragma_table_xinfo(s.name, 'main')
+where s.rowid = ?
+"""
 LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
 #: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
@@ -62,12 +68,24 @@ def read_quotes_as_names(connection: sqlite3.Connection) -> None:
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, bool(texts))
 
 
+def resolve_views(connection: sqlite3.Connection) -> None:
+    """Let *connection* work out the columns of each view once.
+
+    Otherwise pragma_table_list prepares the same view over and over where that fails, as of one that reads
+    too many others, which takes seconds each time (3.40).
+    """
+    for row in connection.execute("select rowid from main.sqlite_schema where type = 'view'").fetchall():
+        # What is wrong with a view is told where its columns are asked for.
+        with suppress(sqlite3.Error):
+            connection.execute(COLUMNS_OF_VIEW, row).fetchone()
+
+
 def _warm(connection: sqlite3.Connection) -> None:
     """Connect virtual tables once: it asks to write the schema table, which is denied later (3.40)."""
     connection.execute("select 1 from json_each('[1]'), json_tree('[1]')").fetchall()
-    names = connection.execute(
-        "select name from pragma_table_list where type = 'virtual' and schema = 'main'"
-    )
+    connection.execute("explain select 1 from pragma_table_list").fetchall()
+    # It is not run, since it works out all views. Only virtual tables have no pages of their own.
+    names = connection.execute("select name from main.sqlite_schema where type = 'table' and rootpage = 0")
     for (name,) in names.fetchall():
         # A module that this SQLite lacks makes its own table unreadable, and nothing else.
         with suppress(sqlite3.Error):

@@ -27,7 +27,7 @@ from dbtools.dialects.inspected import (
 )
 from dbtools.dialects.lists import ListForms, with_lists
 from dbtools.dialects.sqlite.ddl import fold
-from dbtools.dialects.sqlite.guard import authorize, secure
+from dbtools.dialects.sqlite.guard import authorize, resolve_views, secure
 from dbtools.dialects.sqlite.location import NO_SESSION, Location, connect, location_of, wants_recovery
 from dbtools.dialects.sqlite.syntax import explained, lexis
 from dbtools.dialects.sqlite.types import column_type
@@ -241,6 +241,7 @@ def _check_names(names: Iterable[str]) -> None:
 
 def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> bool:
     """Return whether what has a type surely holds it: all is from STRICT tables, and handed through."""
+    resolve_views(connection)
     words = set(query.words)
     for name, kind, sql in _relations(connection, seen.tables):
         if kind == "view":

@@ -19,6 +19,7 @@ from dbtools.dialects.sqlite.ddl import Definition, fold, generation, module_of,
 from dbtools.dialects.sqlite.dependencies import read_dependencies
 from dbtools.dialects.sqlite.estimates import row_estimates
 from dbtools.dialects.sqlite.foreign_keys import read_foreign_keys
+from dbtools.dialects.sqlite.guard import resolve_views
 from dbtools.dialects.sqlite.limits import Limits, column_limits
 from dbtools.dialects.sqlite.stamps import stamp_of
 from dbtools.dialects.sqlite.structure import HIDDEN, STORED, VIRTUAL, ColumnRow, Index, Relation, Structure
@@ -33,6 +34,7 @@ ROWIDS = ("rowid", "_rowid_", "oid")
 #: What is wrong with one relation; all else, such as a lock or an interrupt, is wrong with the whole reading.
 LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
 NO_LIMITS = Limits()
+LONGEST_NAME = 500  #: characters: no answer can be bounded that has longer ones
 
 RELATIONS = """
 select name, type, wr, strict
@@ -150,6 +152,7 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
 
 
 def _relations(connection: sqlite3.Connection, selection: Selection) -> dict[str, Relation]:
+    resolve_views(connection)
     definitions = dict(connection.execute(DEFINITIONS).fetchall())
     return {
         name: Relation(
@@ -176,6 +179,8 @@ def _columns(
     for name in relations.keys() - problems.keys():
         if not _is_text(name + "".join(row.name for row in found[name])):
             problems[name] = "its name or that of a column is no valid text"
+        elif max(map(len, (name, *(row.name for row in found[name])))) > LONGEST_NAME:
+            problems[name] = f"its name or that of a column has more than {LONGEST_NAME} characters"
         elif all(row.hidden == HIDDEN for row in found[name]):
             problems[name] = "it has no columns"
     readable = {
