@@ -85,7 +85,7 @@ def test_query_whose_quoted_column_is_gone_is_withdrawn(
 
     assert before == [[1], [3]]
     assert stale == gone
-    assert [each.startswith("shop.sql:5: error: query shown is withdrawn: ") for each in reasons] == [True]
+    assert [each.startswith("queries/shop.sql:5: error: query shown is withdrawn: ") for each in reasons] == [True]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_text_in_double_quotes_is_refused_on_its_line(sql: str, serve_queries: S
         reasons = _reasons(shop)
 
     assert reasons == [
-        f"shop.sql:{line}: error: query odd is withdrawn: no such column: {text}. "
+        f"queries/shop.sql:{line}: error: query odd is withdrawn: no such column: {text}. "
         f"A name stands in double quotes; text stands in single quotes: '{text}'."
     ]
 
