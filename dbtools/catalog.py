@@ -153,6 +153,8 @@ class Catalog:
     #: by schema and table, the columns that are there and that the login may not select: for the rules of
     #: roles, which may name them, and never shown to a caller
     unreadable: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
+    #: in lower case: relations, functions and operators whose use in a row filter may raise an error
+    raising: frozenset[str] = field(default=frozenset(), compare=False)
     #: what tells this state of the schema from later ones; nothing where nobody knows
     stamp: str = field(default="", compare=False)
 
@@ -225,6 +227,11 @@ class Catalog:
         Tables that the login cannot read count, so that a name means the same to every login.
         """
         return (self.whole.label(table), self.qualified(table), table.name)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All names by which rules refer to tables."""
+        return frozenset(name for table in self.tables for name in self.names_of(table))
 
     def unique_name(self, table: Table) -> str:
         """Return a name by which a rule refers to *table* alone."""

@@ -114,6 +114,12 @@ class ColumnType:
         return taken if self.ordered else tuple(each for each in taken if each not in ORDER)
 
     @property
+    def comparable(self) -> bool:
+        """Whether comparing two values of the column raises no error, whatever operator is taken."""
+        element = self.element
+        return self.family not in (Family.OTHER, Family.OBJECT) and (element is None or element.comparable)
+
+    @property
     def wants(self) -> str:
         """What a value must look like, with an example."""
         if self.labels:

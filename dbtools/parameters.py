@@ -47,8 +47,9 @@ class Lexis:
     backticks: bool  #: whether `name` is a quoted name, not an operator
     line_ends: str  #: the characters of which each ends a comment of one line
     native_marks: str  #: the characters with which the database's own parameters begin
-    lenient: bool  #: whether arithmetic, and a subquery with more than one row as a value, raise no error
+    lenient: bool  #: whether a subquery with more than one row as a value, and comparing, raise no error
     total_functions: frozenset[str]  #: that raise no error, whatever they are given
+    total_operators: frozenset[str]  #: likewise
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,12 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[str | Parameter]:
         text = ""
     if text:
         yield text
+
+
+def unquoted(text: str) -> str:
+    """Return what the quoted name or text *text* holds."""
+    mark = text[-1]
+    return text[1:-1] if mark == "]" else text[1:-1].replace(mark * 2, mark)
 
 
 def tokenize(sql: str, lexis: Lexis) -> Iterator[Token]:

@@ -100,9 +100,13 @@ class Rule:
         if self.pattern in catalog.names_of(table):
             return MOST_PRECISE
         meant = catalog.qualified(table) if "." in self.pattern else table.name
-        if self.is_pattern and fnmatchcase(meant, self.pattern):
+        if not self.is_name(catalog) and fnmatchcase(meant, self.pattern):
             return len(WILDCARD.sub("", self.pattern))
         return None
+
+    def is_name(self, catalog: Catalog) -> bool:
+        """Return whether it is the name of tables: also one with a wildcard in it, if a table has it."""
+        return not self.is_pattern or self.pattern in catalog.whole.names
 
     @property
     def narrows(self) -> bool:
@@ -245,7 +249,15 @@ def withheld_views(
     for place, (table, rule) in granted.items():
         if table.reads is None or rule.grant is None or rule.grant.accept_reads:
             continue
-        if reasons := list(uncovered(catalog.whole.reads_of(table), catalog.whole, seen)):
+        reads = catalog.whole.reads_of(table)
+        reasons = list(uncovered(reads, catalog.whole, seen))
+        places = sorted({place[:2] for place in reads.columns})
+        reasons += [
+            f"{label_of(catalog.whole, each)}, whose rows the role may not aggregate"
+            for each in places
+            if each in seen and not seen[each].aggregated
+        ]
+        if reasons:
             yield place, rule, reasons
 
 

@@ -5,70 +5,134 @@ row, the error would tell whether the caller's conditions hold for it. What is n
 read behind an optimisation barrier, which costs the indexes of the caller's conditions.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from dbtools.parameters import Fragment, Kind, Lexis, Token, tokenize, words
+from dbtools.parameters import Fragment, Kind, Lexis, Token, tokenize, unquoted, words
 
 #: Words that may stand before a parenthesis without being a function.
 KEYWORDS = words(
     "all and any as between by case distinct else escape exists from in is join not on or select some then "
     "union values when where"
 )
-PATTERNED = frozenset({"like", "ilike", "glob"})  #: whose right side must be a constant
-PARTIAL = frozenset({"match", "regexp", "similar", "zone"})
-SUBQUERIES = frozenset({"in", "exists", "any", "all", "some", "from", "join", ","})
-SIGNS = frozenset("=<>!,.")  #: of comparisons, lists and qualified names
-ARITHMETIC = frozenset("+-*/%")
+PATTERNED = words("like ilike glob")  #: a constant has to follow, in which nothing is escaped
+COUNTED = words("limit offset fetch")  #: a number has to follow
+PARTIAL = words("match regexp similar zone")
+NOW = words("now current_date current_timestamp localtimestamp")
+QUERIES = words("select values table with")  #: beginnings of subqueries
+SUBQUERIES = words("in exists any all some from join ,")  #: what may stand before any subquery
+NAME_QUOTES = ('"', "`", "[")
 CONSTANTS = (Kind.PARAMETER, Kind.QUOTED)
-NOTHING = Token(kind=Kind.BLANK, text="", offset=0)
+ESCAPE = re.compile(r"'[^']'")
+SIGN = re.compile(r"[-+*/<>=~!@#%^&|?]")
+PECULIAR = re.compile(r"[~!@#%^&|?]")
+END = Token(kind=Kind.BLANK, text="", offset=-1)
 
 
-def is_total(condition: Fragment, lexis: Lexis, computed: Collection[str] = ()) -> bool:
+def is_total(condition: Fragment, lexis: Lexis, raising: Collection[str] = ()) -> bool:
     """Return whether *condition* raises no error, whatever a row holds.
 
-    Reading a cell of the tables named *computed*, in lower case, may raise one.
+    *raising* are names, in lower case, of columns, relations, functions and operators that may raise one.
     """
-    tokens = [
-        each
-        for each in tokenize(condition.text, lexis)
-        if each.kind not in (Kind.BLANK, Kind.COMMENT, Kind.SEMICOLON)
-    ]
-    return not any(_raising(tokens, lexis, computed))
+    skipped = (Kind.BLANK, Kind.COMMENT, Kind.SEMICOLON)
+    tokens = [each for each in tokenize(condition.text, lexis) if each.kind not in skipped]
+    place = _Place(tokens=list(_with_operators(tokens)), lexis=lexis, raising=raising)
+    return not any(place.raises(at) for at in range(len(place.tokens)))
 
 
-def _raising(tokens: Sequence[Token], lexis: Lexis, computed: Collection[str]) -> Iterator[bool]:
-    padded = [NOTHING, *tokens, NOTHING]
-    for before, token, after in zip(padded, tokens, padded[2:], strict=False):
-        word = token.text.lower()
-        match token.kind:
-            case Kind.CODE if word == "::":
-                yield before.kind not in CONSTANTS and not before.text.isdigit()
-            case Kind.CODE if word[0].isalpha() or word[0] == "_":
-                yield word in computed or _raises(word, after, lexis)
-            case Kind.CODE if word in ARITHMETIC:
-                yield not (lexis.lenient and after.text != ">") and not _is_harmless(before, word, after)
-            case Kind.CODE:
-                yield word not in SIGNS and not word.isdigit()
-            case Kind.QUOTED:
-                yield word.strip('"`[]') in computed or after.text == "("
-            case Kind.OPENING:
-                scalar = after.text.lower() == "select" and before.text.lower() not in SUBQUERIES
-                yield scalar and not lexis.lenient
-            case _:
-                yield False
+def _with_operators(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield *tokens*, the signs of one operator as one token."""
+    operator: Token | None = None
+    for token in tokens:
+        if operator is not None and _goes_on(operator, token):
+            operator = replace(operator, text=operator.text + token.text)
+            continue
+        if operator is not None:
+            yield operator
+        operator = token if _is_sign(token) else None
+        if operator is None:
+            yield token
+    if operator is not None:
+        yield operator
 
 
-def _raises(word: str, after: Token, lexis: Lexis) -> bool:
-    """Return whether *word* is an operator or a function that may raise an error."""
-    if word in PARTIAL or (word in PATTERNED and after.kind not in CONSTANTS):
-        return True
-    return after.text == "(" and word not in KEYWORDS and word not in lexis.total_functions
-
-
-def _is_harmless(before: Token, sign: str, after: Token) -> bool:
-    """Return whether *sign* is that of all columns, or of a negative number."""
-    if sign == "*":
-        return before.text.lower() in ("select", "(", ".")
-    return after.text.isdigit() and (
-        before.text in SIGNS or before.text == "(" or before.text.lower() in KEYWORDS
+def _goes_on(operator: Token, token: Token) -> bool:
+    """Return whether *token* is one more sign of *operator*; a + or - at its end is only that of some."""
+    adjacent = operator.offset + len(operator.text) == token.offset
+    return (
+        adjacent
+        and _is_sign(token)
+        and (token.text not in "+-" or PECULIAR.search(operator.text) is not None)
     )
+
+
+def _is_sign(token: Token) -> bool:
+    return token.kind is Kind.CODE and SIGN.fullmatch(token.text) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """The tokens of a condition, and what is known of them."""
+
+    tokens: Sequence[Token]
+    lexis: Lexis
+    raising: Collection[str]
+
+    def raises(self, at: int) -> bool:
+        """Return whether the token *at* this place may raise an error."""
+        token = self.tokens[at]
+        match token.kind:
+            case Kind.QUOTED:
+                is_name = token.text.startswith(NAME_QUOTES)
+                return self._text(at + 1) == "(" or (is_name and unquoted(token.text).lower() in self.raising)
+            case Kind.OPENING:
+                subquery = self._text(at + 1) in QUERIES and self._text(at - 1) not in SUBQUERIES
+                return subquery and not self.lexis.lenient
+            case Kind.CODE if token.text == "::":
+                return not (self._at(at - 1).kind in CONSTANTS or self._text(at - 1).isdigit())
+            case Kind.CODE if token.text[0].isalpha() or token.text[0] == "_":
+                return self._word_raises(at)
+            case Kind.CODE:
+                return not token.text.isdigit() and token.text not in ",." and self._operator_raises(at)
+            case _:
+                return False
+
+    def _word_raises(self, at: int) -> bool:
+        word, after = self._text(at), self._at(at + 1)
+        if word in self.raising or word in PARTIAL:
+            return True
+        if word in PATTERNED:
+            return after.kind is not Kind.QUOTED or "\\" in after.text
+        if word == "escape":
+            return ESCAPE.fullmatch(after.text) is None
+        if word in COUNTED:
+            return not after.text.isdigit()
+        return after.text == "(" and word not in KEYWORDS and not self._is_total_function(at)
+
+    def _is_total_function(self, at: int) -> bool:
+        if self._text(at) == "current_setting" and self._at(at + 2).kind not in CONSTANTS:
+            return False
+        return self._text(at) in self.lexis.total_functions and self._text(at - 1) != "."
+
+    def _operator_raises(self, at: int) -> bool:
+        sign, before, after = self._text(at), self._text(at - 1), self._text(at + 1)
+        if sign in self.raising:
+            return True
+        if sign in self.lexis.total_operators or (sign == "*" and before in ("select", "(", ".")):
+            return False
+        if sign not in ("+", "-"):
+            return True
+        if after.isdigit() and (
+            before in self.lexis.total_operators or before in ("(", ",") or before in KEYWORDS
+        ):
+            return False
+        called = [self._text(each) for each in range(at - 3, at)]
+        is_now = before in NOW or (called[1:] == ["(", ")"] and called[0] in NOW)
+        return not (is_now and (after == "interval" or after.isdigit()))
+
+    def _at(self, at: int) -> Token:
+        return self.tokens[at] if 0 <= at < len(self.tokens) else END
+
+    def _text(self, at: int) -> str:
+        return self._at(at).text.lower()

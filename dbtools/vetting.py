@@ -34,7 +34,7 @@ def withheld_findings(catalog: Catalog, role: Role) -> Iterator[Finding]:
             f"role {role.name}, tables.{rule.pattern}: {label_of(whole, place)} is withheld, since it reads "
             f"{series(reasons)}. If that is intended: accept_reads = true."
         )
-        level = "warning" if rule.is_pattern else "error"
+        level = "error" if rule.is_name(catalog) else "warning"
         yield Finding(code="reads_hidden", message=message, level=level, source=rule.source)
     for place, (_, rule) in granted.items():
         table = whole.table(*place)
@@ -64,7 +64,7 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
         misses |= rule.narrows and any(each.code == UNKNOWN_TABLE for each in problems)
         rules.append(replace(rule, grant=None) if problems else rule)
     if misses:
-        rules = [replace(rule, grant=None) if rule.is_pattern else rule for rule in rules]
+        rules = [rule if rule.is_name(catalog) else replace(rule, grant=None) for rule in rules]
     return (role if role.rules is None else replace(role, rules=tuple(rules))), tuple(findings)
 
 
@@ -72,7 +72,7 @@ def _rivals(catalog: Catalog, role: Role) -> Mapping[str, Sequence[Finding]]:
     """Return the rules that name a table which another rule of *role* names differently, by pattern."""
     whole = catalog.whole
     findings: defaultdict[str, list[Finding]] = defaultdict(list)
-    named = {rule.pattern: rule for rule in reversed(role.rules or ()) if not rule.is_pattern}
+    named = {rule.pattern: rule for rule in reversed(role.rules or ()) if rule.is_name(catalog)}
     for table in whole.tables:
         rules = [named[name] for name in dict.fromkeys(whole.names_of(table)) if name in named]
         for rule in rules if len(rules) > 1 else ():
@@ -86,13 +86,13 @@ def _rivals(catalog: Catalog, role: Role) -> Mapping[str, Sequence[Finding]]:
 
 def _overridden(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
     """Yield the tables that *rule*, a pattern, denies or narrows and that a longer pattern decides on."""
-    if not rule.is_pattern or not rule.narrows or rule.pattern == "*":
+    if rule.is_name(catalog) or not rule.narrows or rule.pattern == "*":
         return
     for table in catalog.whole.tables:
         if rule.precision(catalog, table) is None:
             continue
         decides = role.rule_of(catalog, table)
-        if decides is None or decides == rule or not decides.is_pattern:
+        if decides is None or decides == rule or decides.is_name(catalog):
             continue
         label = catalog.whole.label(table)
         message = (
@@ -111,7 +111,7 @@ def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
         labels = map(whole.label, whole.tables)
         message = f"{where}: there is no such table. {nearest(rule.pattern, labels)}"
         yield Finding(code=UNKNOWN_TABLE, message=message.rstrip(), source=rule.source)
-    if len(tables) > 1 and not rule.is_pattern:
+    if len(tables) > 1 and rule.is_name(catalog):
         unique = listing(map(whole.unique_name, tables))
         message = f"{where}: more than one table has this name. Write one of {unique}."
         yield Finding(code="ambiguous_table", message=message, source=rule.source)

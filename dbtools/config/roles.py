@@ -14,7 +14,7 @@ from dbtools.config.sections import GrantSection, Settings, file_error
 from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.errors import listing, nearest
-from dbtools.parameters import SqlError, scan
+from dbtools.parameters import Lexis, SqlError, scan
 from dbtools.policy import (
     SET_ROLE,
     Finding,
@@ -303,8 +303,8 @@ async def _with_filter(
                 Finding(code="untyped_claim", message=message, source=rule.source),
             )
         known = declared_casts(settings, condition)
-    computed = {table.name.lower() for table in catalog.whole.tables if table.computed}
-    total = is_total(grant.filter.condition, dialect_of(settings.database.url).lexis, computed)
+    lexis = dialect_of(settings.database.url).lexis
+    total = is_total(grant.filter.condition, lexis, catalog.raising | _incomparable(catalog, lexis))
     filter = replace(grant.filter, casts=known, total=total)
     return replace(rule, grant=replace(grant, filter=filter)), ()
 
@@ -316,3 +316,11 @@ def token_findings(settings: Settings) -> Iterator[Finding]:
         if token.role not in roles:
             message = f"[auth] tokens: there is no role {token.role}. Roles: {listing(roles)}."
             yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))
+
+
+def _incomparable(catalog: Catalog, lexis: Lexis) -> frozenset[str]:
+    """Return the names, in lower case, of columns whose values may not be compared without an error."""
+    if lexis.lenient:
+        return frozenset()
+    columns = (column for table in catalog.tables for column in table.columns)
+    return frozenset(column.name.lower() for column in columns if not column.type.comparable)

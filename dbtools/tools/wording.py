@@ -58,7 +58,9 @@ def shown_default(default: str | None) -> str:
     """Return *default* if it names nothing but what is the database's own: the rest may be hidden."""
     text = default or ""
     if constant := CAST_CONSTANT.fullmatch(text):
-        text = text if _is_common(constant["type"]) else constant["value"]
+        # The text of such a type is the name of an object.
+        own = "" if constant["type"].startswith("reg") else constant["value"]
+        text = text if _is_common(constant["type"]) else own
     return cleaned(text, LONGEST_DEFAULT) if _is_common(STRING.sub("", text)) else ""
 
 

@@ -147,10 +147,11 @@ def calling_as(
     inherits: Sequence[str] = (),
     hash_key: str = KEY,
     declared: Mapping[str, ParameterType] = TYPES,
+    excluded: Sequence[str] = (),
 ) -> Iterator[Caller]:
     """Give somebody with *grants* on the database of *shop*."""
     settings = Settings(
-        database=DatabaseSection(url=shop.url),
+        database=DatabaseSection(url=shop.url, exclude=tuple(excluded)),
         roles={**(roles or {}), ROLE: RoleSection(tables=dict(grants), inherits=tuple(inherits))},
         policy=PolicySection(hash_key=hash_key, claims=dict(declared)),
     )

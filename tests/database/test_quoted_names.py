@@ -85,7 +85,9 @@ def test_query_whose_quoted_column_is_gone_is_withdrawn(
 
     assert before == [[1], [3]]
     assert stale == gone
-    assert [each.startswith("queries/shop.sql:5: error: query shown is withdrawn: ") for each in reasons] == [True]
+    assert [each.startswith("queries/shop.sql:5: error: query shown is withdrawn: ") for each in reasons] == [
+        True
+    ]
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,18 @@ OF_POSTGRESQL: Mapping[str, str] = {
     "by_an_operator": "select id from orders where id ==> 1",
     "by_a_domain": "select id::text::guarded as id from orders",
     "of_the_catalog": "select relname::text from pg_catalog.pg_class",
+    "of_a_size": "select pg_total_relation_size('customers') as size",
+    "of_statistics": "select pg_stat_get_live_tuples('customers'::regclass) as rows",
+    "of_a_name": "select to_regclass('customers')::text as name",
+    "of_a_constant": "select 'customers'::regclass as name",
 }
 VIRTUAL = """
     create virtual table found using fts5(name, email, content='customers', content_rowid='id');
     insert into found(found) values ('rebuild');
     create virtual table found_words using fts5vocab('found', 'row');
     create virtual table found_older using fts4(name, content="customers");
+    create virtual table found_short using fts5(name, con=customers, content_r=id);
+    create virtual table found_quoted using "fts5"(name, c = "customers");
     create virtual table notes using fts5(body);
 """
 OTHERS = """
@@ -92,7 +98,7 @@ OTHERS = """
 """
 #: Relations that show customers, beside the views.
 ALSO: Mapping[str, tuple[str, ...]] = {
-    "sqlite": ("found", "found_words", "found_older"),
+    "sqlite": ("found", "found_words", "found_older", "found_short", "found_quoted"),
     "postgresql": ("copied",),
 }
 ALSO_SAFE: Mapping[str, tuple[str, ...]] = {
@@ -148,7 +154,8 @@ WITHOUT_EMAIL = {
         "united",
         "common",
     ),
-    *("by_rowid", "by_system_column", "copied", "found_older"),
+    *("by_rowid", "by_system_column", "copied", "found_older", "found_short"),
+    "found_quoted",
 }
 
 
@@ -174,6 +181,14 @@ def test_view_is_withheld_unless_all_that_it_reads_is_seen(
     assert seen >= {"orders", "regions", *SAFE, *ALSO_SAFE[dialect], *(_revealing(dialect) & spared)}
     told = {each.split(": ")[2].split(" is withheld")[0] for each in problems if " is withheld" in each}
     assert told == withheld
+
+
+def test_view_aggregates_no_table_that_the_role_may_not_aggregate(dialect: str, shop: Shop) -> None:
+    with calling_as(shop, {"*": True, "customers": GrantSection(aggregate=False)}) as caller:
+        seen = seen_by(caller)
+
+    assert "customers" in seen
+    assert seen & _revealing(dialect) == set()
 
 
 def test_withheld_view_is_as_one_that_is_not_there(dialect: str, shop: Shop) -> None:
@@ -210,7 +225,10 @@ def test_role_that_sees_all_sees_all_views_but_those_of_which_nobody_knows_what_
 ) -> None:
     unknown = {
         "sqlite": {"of_the_schema", "of_a_pragma"},
-        "postgresql": {"of_any_sql", "by_a_function", "by_an_operator", "by_a_domain", "of_the_catalog"},
+        "postgresql": {
+            *("of_any_sql", "by_a_function", "by_an_operator", "by_a_domain", "of_the_catalog"),
+            *("of_a_size", "of_statistics", "of_a_name", "of_a_constant"),
+        },
     }
     with calling_as(shop, {"*": True}) as caller:
         seen = seen_by(caller)
@@ -447,3 +465,66 @@ def test_only_what_may_raise_an_error_is_read_behind_a_barrier(
         seen = {table.name: table.guarded for table in view.catalog.tables}
 
     assert seen == {"customers": guarded, "plain": True}
+
+
+def test_filter_over_a_view_that_is_not_served_is_guarded(dialect: str, serve: Serve) -> None:
+    ordinary, odd = CELLS[dialect]
+    level = {"sqlite": "json_extract(raw, '$.a')", "postgresql": "raw::int"}[dialect]
+    ddl = f"""
+        create table readings ({COLUMNS}, raw text);
+        insert into readings values (1, 'seen', 'north', {ordinary}), (2, 'hidden', 'south', {odd});
+        create view levels as select id as number, {level} as level from readings;
+    """
+    where = "region = 'north' or exists (select 1 from levels where number = id and level > 0)"
+    with (
+        serve(dialect, ddl) as shop,
+        calling_as(shop, {"readings": GrantSection(where=where)}, excluded=("levels",)) as caller,
+    ):
+        found = {
+            caller.outcome(calling("list_rows", table="readings", where=[{"column": "name", "value": name}]))
+            for name in ("hidden", "seen", "nobody")
+        }
+
+    assert len(found) == 1
+    assert {code for code, _ in found} != {"answer"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param("alter table hidden_notes inherit notes", id="child"),
+        pytest.param(
+            "alter table parts attach partition hidden_part for values in ('south')", id="partition"
+        ),
+        pytest.param("alter table parts_west attach partition hidden_part for values in (2)", id="deeper"),
+    ],
+)
+def test_table_that_is_joined_to_another_is_not_shown_before_that_is_known(change: str, serve: Serve) -> None:
+    ddl = """
+        create table notes (id integer, body text);
+        create table hidden_notes (id integer, body text);
+        insert into hidden_notes values (1, 'CANARY');
+        create table parts (region text, value integer) partition by list (region);
+        create table parts_west partition of parts for values in ('west') partition by list (value);
+        create table hidden_part (region text, value integer);
+    """
+    region = "west" if "west" in change else "south"
+    rows = f"insert into hidden_part values ('{region}', 2);"
+    with (
+        serve("postgresql", ddl + rows) as shop,
+        calling_as(shop, {"*": True, "hidden_notes": False, "hidden_part": False}) as caller,
+    ):
+        assert (caller.rows("list_notes"), caller.rows("list_parts")) == ([], [])
+        shop.bare.execute(change)
+        found = [str(caller.outcome(calling(f"list_{each}"))) for each in ("notes", "parts")]
+
+    assert not [each for each in found if "CANARY" in each or f"'{region}'" in each]
+
+
+@pytest.mark.parametrize("name", ["€uro", "nom\u0301", "😀", "＄"])
+def test_generated_column_is_computed_from_a_column_of_any_name(name: str, serve: Serve) -> None:
+    ddl = f"create table people (id integer primary key, {name} text, shown text as ({name} || 'x'));"
+    with serve("sqlite", ddl) as shop, calling_as(shop, {"people": GrantSection(exclude=(name,))}) as caller:
+        found = caller.call("list_people")
+
+    assert found["columns"] == ["id"]

@@ -486,6 +486,28 @@ def test_denial_that_a_longer_pattern_overrides_is_told(narrow: str, roles: Role
     assert [(each.code, each.level, each.source.line) for each in findings] == [("overridden", "warning", 5)]
 
 
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        pytest.param("tables.'a[1]' = true", [], id="name of two tables"),
+        pytest.param("tables.'main.a[1]' = true", ["main.a[1]"], id="name of one"),
+        pytest.param("tables.'hr.a[1]' = true\ntables.'*' = false", ["hr.a[1]"], id="beside a pattern"),
+        pytest.param("tables.'a[1]' = true\ntables.'main.a[1]' = false", [], id="two names"),
+    ],
+)
+def test_name_with_a_wildcard_that_a_table_has_is_no_pattern(
+    text: str, seen: list[str], roles: Roles
+) -> None:
+    places = (("main", "a[1]"), ("hr", "a[1]"), ("main", "a1"))
+    catalog = Catalog(
+        tables=tuple(table(ID, name=name, schema=schema) for schema, name in places), default_schema="main"
+    )
+
+    served, _ = vetted(catalog, roles(f"[roles.r]\n{text}\n")["r"])
+
+    assert [catalog.qualified(each) for each in restrict(catalog, served).tables] == seen
+
+
 def test_denial_that_a_name_overrides_is_meant(roles: Roles) -> None:
     catalog = Catalog(tables=(table(ID, name="hr_pay"), table(ID, name="hr_staff")))
     role = roles("[roles.r]\ntables.'hr_*' = false\ntables.hr_pay = true\n")["r"]

@@ -93,3 +93,36 @@ ACTING = (
 def is_acting(name: str) -> bool:
     """Return whether *name* is that of such a function."""
     return any(fnmatchcase(name, pattern) for pattern in ACTING)
+
+
+#: System functions that tell of objects by their names or numbers, or of how much is in them: what a view
+#: shows by them is not among the columns that it reads.
+TELLING = (
+    "pg_stat_get_*",
+    "pg_*_size",
+    "pg_relation_*",
+    "pg_table_*",
+    "*_description",
+    "pg_get_*",
+    "pg_describe_object",
+    "pg_identify_object*",
+    "pg_sequence_*",
+    "pg_partition_*",
+    "pg_*_is_visible",
+    "pg_index*_has_property",
+    "to_reg*",
+    "reg*out",
+    "reg*in",
+    "has_*_privilege",
+    "currval",
+    "lastval",
+    "row_security_active",
+    "pg_show_all_settings",
+    "pg_show_all_file_settings",
+    "aclexplode",
+)
+
+
+def is_telling(name: str) -> bool:
+    """Return whether *name* is that of such a function."""
+    return any(fnmatchcase(name, pattern) for pattern in TELLING)

@@ -226,6 +226,38 @@ where o.oid = any($1::pg_catalog.oid[])
     and f.provolatile = 'i'
 """
 
+#: What may raise an error in a row filter: views and the like, and what did not come with the server or with
+#: an extension.
+RAISING = """
+with own (class, number, name, namespace) as (
+    select 'pg_catalog.pg_proc'::pg_catalog.regclass, p.oid, p.proname, p.pronamespace
+    from pg_catalog.pg_proc as p
+    union all
+    select 'pg_catalog.pg_operator'::pg_catalog.regclass, o.oid, o.oprname, o.oprnamespace
+    from pg_catalog.pg_operator as o
+)
+select distinct pg_catalog.lower(w.name::text) as name
+from own as w
+join pg_catalog.pg_namespace as n on n.oid = w.namespace
+where n.nspname not in ('pg_catalog', 'information_schema')
+    and not exists (
+        select
+        from pg_catalog.pg_depend as d
+        where d.classid = w.class::pg_catalog.oid
+            and d.objid = w.number
+            and d.deptype = 'e'
+    )
+union
+select pg_catalog.lower(c.relname::text)
+from pg_catalog.pg_class as c
+where c.relkind in ('v', 'f')
+    or c.oid in (
+        select a.attrelid
+        from pg_catalog.pg_attribute as a
+        where a.attgenerated = 'v'
+    )
+"""
+
 LEAVES = """
 with recursive members (root, member) as (
     select i.inhparent, i.inhrelid

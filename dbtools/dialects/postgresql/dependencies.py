@@ -11,7 +11,7 @@ from typing import Any
 from asyncpg import Record
 
 from dbtools.catalog import Reads
-from dbtools.dialects.postgresql.acting import is_acting
+from dbtools.dialects.postgresql.acting import is_acting, is_telling
 from dbtools.dialects.postgresql.kept_queries import (
     CALLED,
     CHECKS,
@@ -22,6 +22,9 @@ from dbtools.dialects.postgresql.kept_queries import (
 )
 
 Place = tuple[str, str, str]  #: schema, table and column
+#: regproc, regprocedure, regoper, regoperator, regclass, regtype, regconfig, regdictionary, regnamespace,
+#: regrole and regcollation.
+NAMING_TYPES = {24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191}
 FIRST_OWN = 16384  #: the first number of what did not come with the server
 
 #: The parsed queries of the views $1.
@@ -127,11 +130,14 @@ async def _others(connection: Any, trees: Mapping[int, str]) -> Mapping[int, tup
     reading = {
         row["number"]: f"what the function {row['schema']}.{row['name']} reads"
         for row in rows
-        if row["reads"] or is_acting(row["name"])
+        if row["reads"] or is_acting(row["name"]) or is_telling(row["name"])
     }
     found = {
         view: sorted({reading[each] for each in numbers & reading.keys()}) for view, numbers in called.items()
     }
+    for view, tree in trees.items():
+        if types_made_in(tree) & NAMING_TYPES:
+            found[view].append("what names of objects tell")
     return {view: tuple(words) for view, words in found.items() if words}
 
 

@@ -63,6 +63,7 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
         facts = await _read_facts(connection, [row for row in relations if row["reachable"]])
         unreadable = await _read_unreadable(connection, relations)
+        raising = await connection.fetch(catalog_queries.RAISING)
         posture = await read_posture(connection)
         stamp = await fingerprint(connection)
     tables = sorted(_tables(facts), key=lambda table: _place(table, default_schema))
@@ -72,6 +73,7 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
         search_path=tuple(search_path),
         warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
         posture=posture,
+        raising=frozenset(row["name"] for row in raising),
         unreadable=unreadable,
         stamp=stamp,
     )

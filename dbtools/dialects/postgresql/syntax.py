@@ -12,7 +12,8 @@ lexis = Lexis(
     native_marks="$",
     lenient=False,
     total_functions=words(
-        "btrim char_length coalesce count current_setting greatest least left length lower ltrim max min now "
-        "nullif right rtrim starts_with strpos upper"
+        "btrim char_length coalesce count current_setting greatest least left lower ltrim max min now nullif "
+        "position right rtrim starts_with strpos trim upper"
     ),
+    total_operators=words("= <> != < <= > >= -> ->> #> #>> @> <@ ? ?| ?&"),
 )

@@ -7,8 +7,8 @@ when the tools were made, its rows are of these tables and types, whatever has b
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-#: A number of the relation c in the schema n: of its names, and of the transactions that wrote its columns
-#: and the query of a view.
+#: A number of the relation c in the schema n: of its names, and of the transactions that wrote its columns,
+#: the query of a view, and which tables inherit from it or are its partitions.
 NUMBER = """
 pg_catalog.hashtextextended(pg_catalog.concat_ws('.', n.nspname, c.relname), '0')::pg_catalog.numeric
 + (
@@ -26,6 +26,23 @@ pg_catalog.hashtextextended(pg_catalog.concat_ws('.', n.nspname, c.relname), '0'
     ),
     '0'
 )
++ case
+    when c.relhassubclass
+    then (
+        with recursive heirs (relation, written) as (
+            select i.inhrelid, i.xmin
+            from pg_catalog.pg_inherits as i
+            where i.inhparent = c.oid
+            union
+            select i.inhrelid, i.xmin
+            from heirs as h
+            join pg_catalog.pg_inherits as i on i.inhparent = h.relation
+        )
+        select coalesce(pg_catalog.sum(h.written::pg_catalog.text::pg_catalog.int8), '0')
+        from heirs as h
+    )
+    else '0'
+end
 """
 SEPARATOR = ", "
 TABLES = """

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import dropwhile, islice, pairwise, takewhile
 
+from dbtools.parameters import WORD
+
 TOKEN = re.compile(
     r"""
     (?=\S)(?:
@@ -119,7 +121,7 @@ def _names(part: _Part) -> Iterator[str]:
         if token.lastgroup == "quoted":
             yield fold(_unquoted(token[0]))
         else:
-            yield from (fold(word) for word in re.findall(r"[^\W\d][\w$]*", token[0]))
+            yield from (fold(word) for word in re.findall(WORD, token[0]))
 
 
 def fold(name: str) -> str:

@@ -8,12 +8,12 @@ explained by itself, however deeply views are nested, and no row is read.
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import dropwhile
+from itertools import dropwhile, pairwise
 
 from dbtools.catalog import Reads, TableKind
 from dbtools.column_types import quoted
 from dbtools.dialects.identifiers import identifier
-from dbtools.dialects.sqlite.ddl import fold, module_of
+from dbtools.dialects.sqlite.ddl import fold
 from dbtools.dialects.sqlite.structure import HIDDEN, ColumnRow, Structure
 from dbtools.dialects.sqlite.syntax import bare, lexis
 from dbtools.dialects.sqlite.written_queries import SILENT_JOINS, code_in, names_in, words_in
@@ -86,7 +86,8 @@ def _of_view(
     if any(word in sql.lower() for word in SILENT_JOINS) and SILENT_JOINS & words_in(sql):
         seen |= set(_shared(sql, {table for table, _ in seen}, columns))
     modules = {fold(name) for (name,) in connection.execute(MODULES)}
-    return Reads(columns=frozenset(_places(seen, columns, modules)))
+    matched = "match" in sql.lower()
+    return Reads(columns=frozenset(_places(seen, columns, modules, matched=matched)))
 
 
 def _select_of(sql: str) -> str:
@@ -109,9 +110,12 @@ def _shared(sql: str, tables: Iterable[str], columns: Columns) -> Iterator[tuple
 
 
 def _places(
-    seen: Iterable[tuple[str, str]], columns: Columns, modules: Container[str]
+    seen: Iterable[tuple[str, str]], columns: Columns, modules: Container[str], *, matched: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the columns that are *seen*, of tables and of *modules*, in the terms of the catalog."""
+    """Yield the columns that are *seen*, of tables and of *modules*, in the terms of the catalog.
+
+    *matched* says whether full-text tables may be searched.
+    """
     for table, column in seen:
         rows = columns.get(table)
         if rows is None:
@@ -122,8 +126,8 @@ def _places(
             # Perhaps it is the primary key by another name.
             keys = [row.name for row in rows if row.primary and row.type.lower() == "integer"]
             yield ("", table, keys[0] if len(keys) == 1 else "")
-        elif any(row.name == column and row.hidden == HIDDEN for row in rows):
-            # With such a column, functions of a full-text table show any other one.
+        elif any(row.hidden == HIDDEN and (matched or row.name == column) for row in rows):
+            # Functions and patterns of a full-text table tell of any of its columns.
             yield from (("", table, row.name) for row in rows if row.hidden != HIDDEN)
         else:
             yield ("", table, column)
@@ -132,9 +136,8 @@ def _places(
 def _of_virtual(table: Structure, columns: Columns) -> Reads:
     """Return what a virtual *table* reads: nothing but its own rows, if its module keeps them."""
     sql = table.relation.sql
-    module = module_of(sql)
     try:
-        arguments = list(_arguments(sql))
+        arguments, module = list(_arguments(sql)), _module_of(sql)
     except SqlError:
         return UNTOLD
     if module in INDEX_READERS:
@@ -144,11 +147,19 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
     if module not in KEEPING:
         return Reads(others=(f"what the module {quoted(module)} reads",))
     options = {fold(words[0]): words[2] for words in arguments if words[1:2] == ["="] and words[2:]}
-    content = options.get("content", "")
-    shown = {fold(row.name) for row in table.rows} | {fold(options.get("content_rowid", "")), ""}
+    # FTS5 takes the beginning of an option's name for the option.
+    content = next((options[name] for name in options if "content".startswith(name)), "")
+    numbers = {fold(value) for name, value in options.items() if "content_rowid".startswith(name)}
+    shown = {fold(row.name) for row in table.rows} | numbers | {""}
     shown |= {fold(row.name) for row in columns.get(_spelled(content, columns), ()) if row.primary}
     places = _all_of(content, columns) if content else ()
     return Reads(columns=frozenset(place for place in places if fold(place[2]) in shown))
+
+
+def _module_of(sql: str) -> str:
+    """Return the folded name of the module that the CREATE VIRTUAL TABLE statement *sql* uses."""
+    names = [bare(token) for token in code_in(sql)]
+    return next((fold(name) for word, name in pairwise(names) if fold(word) == "using"), "")
 
 
 def _arguments(sql: str) -> Iterator[list[str]]:

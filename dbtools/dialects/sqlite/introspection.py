@@ -141,6 +141,7 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
             )
             for name, table in tables.items()
         ),
+        raising=frozenset(_raising(connection, columns)),
         warnings=(
             *(
                 f"{relations[name].kind} {quoted(name)} is left out: {problem}."
@@ -149,6 +150,13 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
             *selection.idle([("", name) for name, *_ in connection.execute(RELATIONS)]),
         ),
     )
+
+
+def _raising(connection: sqlite3.Connection, columns: Mapping[str, Sequence[ColumnRow]]) -> Iterator[str]:
+    """Yield the names, in lower case, of all relations of which reading a cell may raise an error."""
+    for name, type, *_ in connection.execute(RELATIONS).fetchall():
+        if type != "table" or any(row.hidden == VIRTUAL for row in columns.get(name, ())):
+            yield name.lower()
 
 
 def _relations(connection: sqlite3.Connection, selection: Selection) -> dict[str, Relation]:
@@ -268,8 +276,9 @@ def _table(structure: Structure) -> Table:
 def _with_sources(columns: Sequence[Column], words: Mapping[str, frozenset[str]]) -> Iterator[Column]:
     """Yield *columns*, the generated ones with those that they may be computed from."""
     for column in columns:
-        named = words.get(fold(column.name), frozenset())
-        sources = frozenset(each.name for each in columns if fold(each.name) in named and each != column)
+        named = words.get(fold(column.name))
+        others = (each.name for each in columns if each != column)
+        sources = frozenset(name for name in others if named is None or fold(name) in named)
         yield replace(column, sources=sources) if column.generated else column
 
 

@@ -1,6 +1,6 @@
 """How SQLite tells the words of SQL from what is quoted and what is commented out."""
 
-from dbtools.parameters import Kind, Lexis, Token, tokenize, words
+from dbtools.parameters import Kind, Lexis, Token, tokenize, unquoted, words
 
 lexis = Lexis(
     nested_comments=False,
@@ -16,6 +16,7 @@ lexis = Lexis(
         "max min nullif round rtrim sign strftime substr substring time trim typeof unicode unixepoch "
         "unlikely upper"
     ),
+    total_operators=words("= == <> != < <= > >= + - * / % & | << >> ~"),
 )
 
 
@@ -50,10 +51,7 @@ def misnamed(message: str, sql: str) -> Token | None:
 
 def bare(token: Token) -> str:
     """Return the text of *token* without its quotes, if it has any."""
-    text, mark = token.text, token.text[-1]
-    if token.kind is not Kind.QUOTED:
-        return text
-    return text[1:-1] if mark == "]" else text[1:-1].replace(mark * 2, mark)
+    return unquoted(token.text) if token.kind is Kind.QUOTED else token.text
 
 
 def _is_name(token: Token) -> bool:
