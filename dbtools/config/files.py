@@ -198,7 +198,9 @@ def _complaint(exc: ValidationError, written: Written) -> errors.ConfigurationEr
         known = _known(place[:-1])
         hint = f"{nearest(str(first['loc'][-1]), known)}Keys here: {listing(known)}."
         return written.error(place, "there is no such key.", hint=hint)
-    message = WANTED.get(first["type"]) or first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = _wanted(place, first["type"]) or first["msg"].removeprefix("Value error, ").removeprefix(
+        "Input "
+    )
     # Not of texts: one may hold a secret of the environment.
     given = first["input"]
     is_short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= LONGEST)
@@ -229,10 +231,20 @@ WANTED: Mapping[str, str] = {
     "tuple_type": "wants an array of strings",
     "string_type": "wants a string",
     "int_type": "wants an integer",
-    "dict_type": "wants a table",
-    "model_type": "wants a table",
+    "dict_type": "wants { … }",
+    "model_type": "wants { … }",
     "missing": "is missing",
 }
+
+
+def _wanted(place: Key, problem: str) -> str:
+    """Return what is wanted at *place*, nothing where the *problem* has words of its own."""
+    is_grant = tuple(place[:1]) == ("roles",) and tuple(place[2:3]) == ("tables",) and len(place) == GRANT
+    if is_grant and problem == "model_type":
+        return "wants true, false or { … }"
+    if tuple(place) == ("auth", "tokens") and problem == "tuple_type":
+        return "wants an array of { … }"
+    return WANTED.get(problem, "")
 
 
 def _cut(text: str) -> str:

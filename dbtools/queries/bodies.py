@@ -241,7 +241,7 @@ def _clause_problem(tokens: Sequence[Token], fragment: Fragment, always: Collect
 def places_of(sql: str, lexis: Lexis) -> dict[Parameter, int]:
     """Return where in *sql*, which `read_body` takes, each parameter first stands, in clauses too."""
     places: dict[Parameter, int] = {}
-    for token in _all_tokens(sql, lexis):
+    for token in all_tokens(sql, lexis):
         if token.kind is Kind.PARAMETER:
             places.setdefault(Parameter(token.text[1:]), token.offset)
     return places
@@ -249,10 +249,10 @@ def places_of(sql: str, lexis: Lexis) -> dict[Parameter, int]:
 
 def quotes_of(sql: str, lexis: Lexis) -> tuple[str, ...]:
     """Return what stands in quotes in *sql*, which `read_body` takes, in clauses too."""
-    return tuple(token.text for token in _all_tokens(sql, lexis) if token.kind is Kind.QUOTED)
+    return tuple(token.text for token in all_tokens(sql, lexis) if token.kind is Kind.QUOTED)
 
 
-def _all_tokens(sql: str, lexis: Lexis) -> Iterator[Token]:
+def all_tokens(sql: str, lexis: Lexis) -> Iterator[Token]:
     """Yield the tokens of *sql*, and instead of a clause those in it."""
     for token in tokenize(sql, lexis):
         if not is_clause(token):

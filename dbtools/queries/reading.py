@@ -27,6 +27,7 @@ from dbtools.queries.bodies import (
 )
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
+from dbtools.queries.orders import idle_terms
 
 MOST_ATTEMPTS = 1000  #: to go on after an error, before what is left of a query is taken for SQL
 BEGINNING = re.compile(r"-- name:[ \t]*(?P<name>[^\r\n]*)")
@@ -236,6 +237,7 @@ def _query(part: _Part, name: str, file: str, lexis: Lexis) -> tuple[Query | Non
     mistakes += _undeclared(header, body, places)
     mistakes += _unused(header, places, quotes_of(sql, lexis))
     mistakes += ((part.line_of(start) + at, problem) for at, problem in _absent_lists(header, body))
+    mistakes += ((part.line_of(start + at), problem) for at, problem in idle_terms(sql, lexis))
     source = Source(file=file, line=part.line)
     return _made(header, name, body, source, part.line_of(start)), mistakes
 

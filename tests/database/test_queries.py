@@ -255,6 +255,41 @@ def test_folder_that_is_not_there_is_told(dialect: str, serve_queries: ServeQuer
     assert [(each["code"], each["level"], each["line"]) for each in found] == [("no_queries", "error", 4)]
 
 
+PLACEHOLDERS = {
+    "alone.sql": "select id from customers\nwhere id = ?",
+    "close.sql": "select id from customers\nwhere id=? and name is not null",
+    "listed.sql": "select id from customers\nwhere id in (?, ?)",
+    "limit.sql": "select id from customers\nlimit ?",
+    "value.sql": "select id,\n? as x from customers",
+    "sorted.sql": "-- param p: text\nselect id from customers order by :p",
+}
+
+
+def test_what_is_no_parameter_and_what_does_nothing_is_told_in_its_place(
+    dialect: str, serve_queries: ServeQueries
+) -> None:
+    with serve_queries(
+        dialect, DDL, PLACEHOLDERS, '[roles.r]\ntables.customers = { where = "id = ?" }\n'
+    ) as shop:
+        found = _found(shop)
+
+    told = {each["file"]: (each["line"], each["level"], str(each["message"])) for each in found}
+    for name in ("alone.sql", "close.sql", "listed.sql", "limit.sql", "value.sql"):
+        line, level, message = told[name]
+        assert (name, line, level) == (name, 2, "error")
+        assert message.endswith("? is no parameter here, only :name is.")
+    assert told["sorted.sql"][:2] == (2, "error")
+    (filter,) = [each for each in found if each["code"] == "bad_filter"]
+    assert "? is no parameter here, only :name is" in str(filter["message"])
+
+
+def test_question_mark_that_is_an_operator_works(serve_queries: ServeQueries) -> None:
+    body = """'{"a": 1}'::jsonb"""
+    query = f"-- param key: text\nselect {body} ? :key as has, {body} ?| array['b'] as any_of"
+    with serve_queries("postgresql", DDL, {"q.sql": query}) as shop:
+        assert shop.rows("q", {"key": "a"}) == [[True, False]]
+
+
 WITHDRAWN = """
 [roles.clerk]
 tables.customers = true

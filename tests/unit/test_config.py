@@ -127,7 +127,8 @@ def test_schema_of_the_file_accepts_it() -> None:
         pytest.param("[limits]\nmax_rows = 10001", ["limits.max_rows:"], id="too large"),
         pytest.param("[limits]\nmax_tokens = 499", ["limits.max_tokens:"], id="too few tokens"),
         pytest.param("[limits]\nmax_cell = -1", ["limits.max_cell:"], id="negative"),
-        pytest.param("limits = 5", ["limits:"], id="number for a section"),
+        pytest.param("limits = 5", ["limits: wants { … }, not 5."], id="number for a section"),
+        pytest.param("[auth]\ntokens = 'x'", ["auth.tokens: wants an array of { … }."], id="text for tokens"),
         pytest.param("[limits]\ntimeout = 'soon'", ["limits.timeout:", "10s"], id="duration in words"),
         pytest.param("[limits]\ntimeout = '10 d'", ["limits.timeout:", "10s"], id="unknown unit"),
         pytest.param("[limits]\ntimeout = '-1s'", ["limits.timeout:"], id="negative duration"),
@@ -178,7 +179,9 @@ def test_schema_of_the_file_accepts_it() -> None:
             ["roles.a.tables.bool.colums: there is no such key. Did you mean columns?"],
             id="unknown key of a grant of a table",
         ),
-        pytest.param("[roles.a]\ntables.x = 5", ["roles.a.tables.x: wants a table, not 5."], id="grant"),
+        pytest.param(
+            "[roles.a]\ntables.x = 5", ["roles.a.tables.x: wants true, false or { … }, not 5."], id="grant"
+        ),
     ],
 )
 def test_complaint_names_the_file_and_the_key(tmp_path: Path, text: str, says: list[str]) -> None:

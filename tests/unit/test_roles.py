@@ -185,11 +185,15 @@ def test_limits_of_a_role_are_its_own_and_never_higher_than_those_of_all(
             ["roles.r.tables.x.colums:", "there is no such key", "Did you mean columns?"],
             id="unknown key of a grant",
         ),
-        pytest.param("[roles.r]\ntables.x = 'all'", ["roles.r.tables.x:"], id="text for a grant"),
+        pytest.param(
+            "[roles.r]\ntables.x = 'all'",
+            ["roles.r.tables.x: wants true, false or { … }."],
+            id="text for a grant",
+        ),
         pytest.param("[roles.r]\ntables.x = 'yes'", ["roles.r.tables.x:"], id="text that means true"),
         pytest.param("[roles.r]\ntables.x = 1", ["roles.r.tables.x:"], id="number for a grant"),
         pytest.param("[roles.r]\ntables = true", ["roles.r.tables:"], id="boolean for tables"),
-        pytest.param("[roles]\nr = true", ["roles.r:", "wants a table"], id="boolean for a role"),
+        pytest.param("[roles]\nr = true", ["roles.r:", "wants { … }"], id="boolean for a role"),
         pytest.param(
             "[roles.r]\ntables.x = { columns = 'id' }",
             ["roles.r.tables.x.columns:", "wants an array of strings"],

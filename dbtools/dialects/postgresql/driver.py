@@ -22,7 +22,7 @@ from dbtools.dialects.postgresql.grammar import PostgresqlGrammar, list_paramete
 from dbtools.dialects.postgresql.inspection import LIST_FORMS
 from dbtools.dialects.postgresql.pooled import dated, keep_setting, literal, reading
 from dbtools.dialects.postgresql.session import apply, prepare
-from dbtools.dialects.postgresql.syntax import lexis
+from dbtools.dialects.postgresql.syntax import MISWRITTEN, NO_PARAMETER, lexis, placeholder_in
 from dbtools.dialects.postgresql.transactions import DRIVER_ERRORS, is_lost, roll_back
 from dbtools.dialects.postgresql.types import sql_name
 from dbtools.dialects.postgresql.versions import confirmation
@@ -95,7 +95,8 @@ class PostgresqlDriver:
             # Anew each time: of a statement that is kept the types may be those before a migration.
             await connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
         except asyncpg.PostgresError as exc:
-            raise Refused(f"{exc.args[0]}.") from exc
+            is_placeholder = exc.sqlstate in MISWRITTEN and placeholder_in(condition.text) is not None
+            raise Refused(f"{NO_PARAMETER if is_placeholder else exc.args[0]}.") from exc
         finally:
             await roll_back(connection)
         return tuple(sql_name(each) for each in prepared.get_parameters())

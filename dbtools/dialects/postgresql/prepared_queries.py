@@ -14,6 +14,7 @@ from typing import Any
 import asyncpg
 
 from dbtools.dialects.inspected import NOT_READING, Declared, refusal
+from dbtools.dialects.postgresql.syntax import MISWRITTEN, NO_PARAMETER, placeholder_in
 from dbtools.dialects.postgresql.types import sql_name
 from dbtools.parameters import Parameter
 
@@ -259,6 +260,9 @@ async def _prepare(connection: Any, written: Written) -> PreparedQuery:
 
 def refused(error: asyncpg.PostgresError, written: Written) -> Exception:
     """Return *error* in the server's own words, which are for operators, with its place in their text."""
+    placeholder = placeholder_in("".join(map(str, written.query.source)))
+    if error.sqlstate in MISWRITTEN and placeholder is not None:
+        return refusal(f"{NO_PARAMETER}.", offset=placeholder)
     position = _position(error)
     offset = None if position is None else written.offset_at(position)
     hint = getattr(error, "hint", None) or ""
