@@ -552,7 +552,7 @@ def test_what_is_wrong_with_the_role_is_told_beside_the_script(shop: Shop) -> No
 
     assert result.exit_code == 0
     assert 'on table "public"."regions"' in result.stdout
-    assert result.stderr.startswith("dbtools: shop.toml:5: error: role support, tables.nothing:")
+    assert result.stderr.startswith(f"dbtools: {path}:5: error: role support, tables.nothing:")
 
 
 def test_strict_server_does_not_keep_the_script_from_being_written(shop: Shop) -> None:

@@ -265,7 +265,7 @@ def test_check_tells_the_posture_as_a_warning(configured: Callable[..., str]) ->
     (found,) = json.loads(result.stdout)["findings"]
 
     assert (result.exit_code, found["code"], found["level"]) == (0, "posture", "warning")
-    assert (found["file"], found["line"]) == ("shop.toml", 1)
+    assert (Path(found["file"]).name, found["line"]) == ("shop.toml", 1)
     assert found["message"].startswith(SUPERUSER)
 
 
@@ -286,13 +286,12 @@ def test_operator_without_roles_is_told_what_the_login_may_not_select(
         wild = run("check", configured('[roles.a]\ntables."*" = true\n', own))
         named = run("check", configured("[roles.a]\ntables.customers = true\ntables.totals = false", own))
 
-    assert result.stdout == (
-        "shop.toml:1: warning: The login may not select from app.customers, public.totals.\n"
+    assert result.stdout.endswith(
+        "/shop.toml:1: warning: The login may not select from app.customers, public.totals.\n"
     )
     assert wild.stdout == "All is well.\n"
-    assert named.stdout.startswith(
-        "shop.toml:4: warning: role a, tables.customers: the login may not select from customers.\n"
-    )
+    told = "/shop.toml:4: warning: role a, tables.customers: the login may not select from customers.\n"
+    assert told in named.stdout.splitlines(keepends=True)[0]
     assert "totals" not in named.stdout
 
 

@@ -35,7 +35,7 @@ def _recover(path: Path) -> None:
         connection.execute("select count(*) from note").fetchone()
 
 
-@pytest.mark.parametrize("command", [("check",), ("tools",), ("call", "list_note"), ("serve",)], ids=" ".join)
+@pytest.mark.parametrize("command", [("check",), ("tools",), ("call", "list_note")], ids=" ".join)
 def test_file_that_has_to_be_recovered_is_reported_as_that(tmp_path: Path, command: tuple[str, ...]) -> None:
     path = tmp_path / "notes.db"
     with closing(sqlite3.connect(path)) as connection:

@@ -356,7 +356,7 @@ def test_nobody_says_who_calls_where_tokens_do(
 
 
 async def test_start_tells_of_tokens_of_roles_that_are_not_there(server: HttpServer) -> None:
-    told = "dbtools: dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some.\n"
+    told = "/dbtools.toml:11: error: [auth] tokens: there is no role gone. Roles: all, some.\n"
 
     assert told in server.log.read_text()
 
@@ -384,7 +384,7 @@ def test_check_finds_keys_that_cannot_be_read(
 
     assert checked.exit_code == 1
     line = 1 + path.read_text().partition("jwks = ")[0].count("\n")
-    found = f"dbtools.toml:{line}: error: [auth] jwt.jwks: the keys cannot be read: {reason}."
+    found = f"{path}:{line}: error: [auth] jwt.jwks: the keys cannot be read: {reason}."
     assert found in checked.stdout.splitlines()
 
 

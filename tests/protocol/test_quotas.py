@@ -138,7 +138,7 @@ async def test_unknown_storage_ends_the_server_with_a_complaint(path: Path, tmp_
     async with spawn(configuration, tmp_path) as client:
         assert await client.status() == 2
 
-    assert client.log.read_text().startswith("dbtools: dbtools.toml:4: limits.storage: ")
+    assert client.log.read_text().startswith(f"dbtools: {configuration}:4: limits.storage: ")
 
 
 async def test_calls_at_the_same_time_are_limited_and_free_their_place() -> None:
