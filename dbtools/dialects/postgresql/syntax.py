@@ -23,8 +23,8 @@ NO_PARAMETER = "? is no parameter here, only :name is"
 SIGNS = "+-*/<>=~!@#%^&|`?"
 #: What stands before a value, so that `?` there is no operator between two.
 BEFORE_VALUES = words(
-    "( , = < > + - * / % where and or not on having between limit offset select distinct values like ilike in "
-    "by then else when is"
+    "( , = < > + - * / % where and or not on having between limit offset select distinct values like ilike "
+    "in by then else when is"
 ) | {""}
 AFTER_VALUES = {"", ")", ",", ";"}
 
