@@ -12,6 +12,9 @@ from dbtools.policy import Caller, Source
 from dbtools.snapshot import View
 from dbtools.statement import Select, Shape, Statement
 from dbtools.toolbox import Toolbox
+from dbtools.tools.naming import normalised
+
+WITHHELD = re.compile(r", tables\..*?: (?:.*\.)?([^.]+?) is withheld, since ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,9 @@ async def explain(
     view = await toolbox.view(caller.role)
     tool = view.tools.get(name)
     if tool is None:
-        withheld = [each for each in view.warnings if f" role {caller.role}," in each]
+        withheld = [
+            each for each in view.warnings if f" role {caller.role}," in each and _may_concern(each, name)
+        ]
         problems = problems_of(view, name) or withheld
         reason = " ".join([f"The role {caller.role} has no tool {name}.", *problems])
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
@@ -71,6 +76,12 @@ async def explain(
         return Explanation(allowed=False, reason=str(exc), rule=rule)
     reason = _reason(statement, told)
     return Explanation(allowed=True, reason=reason, rule=decided, sql=sql, parameters=parameters)
+
+
+def _may_concern(warning: str, tool: str) -> bool:
+    """Return whether *warning*, if it is of a table that is withheld, is of that of *tool*."""
+    withheld = WITHHELD.search(warning)
+    return withheld is None or tool.endswith(f"_{normalised(withheld[1])}")
 
 
 def problems_of(view: View, name: str) -> tuple[str, ...]:

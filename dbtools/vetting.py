@@ -1,5 +1,7 @@
 """Check the rules of a role. A catalog and a role in; findings, and the role without what is wrong, out."""
 
+import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +24,7 @@ from dbtools.policy import (
 )
 
 UNKNOWN_TABLE = "unknown_table"
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  #: of TOML
 
 
 def withheld_findings(catalog: Catalog, role: Role) -> Iterator[Finding]:
@@ -30,9 +33,12 @@ def withheld_findings(catalog: Catalog, role: Role) -> Iterator[Finding]:
         return
     granted, whole = granted_tables(catalog, role), catalog.whole
     for place, rule, reasons in withheld_views(catalog, granted):
+        table = whole.table(*place)
+        name = whole.unique_name(table) if table else place[1]
+        key = name if BARE_KEY.fullmatch(name) else json.dumps(name)
         message = (
-            f"role {role.name}, tables.{rule.pattern}: {label_of(whole, place)} is withheld, since it reads "
-            f"{series(reasons)}. If that is intended: accept_reads = true."
+            f"role {role.name}, tables.{rule.pattern}: {name} is withheld, since it reads {series(reasons)}. "
+            f"If that is intended: tables.{key} = {{ accept_reads = true }}."
         )
         level = "error" if rule.is_name(catalog) else "warning"
         yield Finding(code="reads_hidden", message=message, level=level, source=rule.source)
@@ -61,6 +67,13 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
     for rule in role.rules or ():
         problems = [*_problems(catalog, role, rule), *rivals.get(rule.pattern, ())]
         findings += problems or [*_unread(catalog, role, rule), *_overridden(catalog, role, rule)]
+        if rule.grant is not None and rule.grant.accept_reads and not rule.is_name(catalog):
+            # Views that come later would be accepted unseen.
+            message = (
+                f"role {role.name}, tables.{rule.pattern}: accept_reads counts in the rule of one view only."
+            )
+            findings.append(Finding(code="idle_rule", message=message, level="warning", source=rule.source))
+            rule = replace(rule, grant=replace(rule.grant, accept_reads=False))
         misses |= rule.narrows and any(each.code == UNKNOWN_TABLE for each in problems)
         rules.append(replace(rule, grant=None) if problems else rule)
     if misses:

@@ -103,7 +103,7 @@ class Current:
             # A server of all roles asks who calls: half of a file, or a slip, would let in everybody.
             raise file_error(
                 later.source("auth"),
-                "[auth] is gone, and nobody would be asked who they are.",
+                "[auth] is gone or empty, so that nobody would be asked who they are.",
                 hint="A server that is to serve everybody has to be started anew.",
             )
 

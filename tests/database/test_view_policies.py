@@ -216,7 +216,20 @@ def test_view_whose_rule_accepts_its_reads_is_served(shop: Shop) -> None:
     assert (seen, rows) == ({"plain", "orders"}, [[2, "Bob", "bob@example.org"]])
     assert problems == (
         "error: role reader, tables.counted: counted is withheld, since it reads customers, which the role "
-        "does not see. If that is intended: accept_reads = true.",
+        "does not see. If that is intended: tables.counted = { accept_reads = true }.",
+    )
+
+
+def test_view_is_accepted_by_a_rule_of_its_own_alone(shop: Shop) -> None:
+    """A pattern would accept views that nobody has thought of yet."""
+    grants: Grants = {"*": GrantSection(accept_reads=True), "customers": False}
+    with calling_as(shop, grants) as caller:
+        seen, problems = seen_by(caller), caller.problems()
+
+    assert "plain" not in seen
+    assert "orders" in seen
+    assert problems[0] == (
+        "warning: role reader, tables.*: accept_reads counts in the rule of one view only."
     )
 
 

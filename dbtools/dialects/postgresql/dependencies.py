@@ -128,7 +128,7 @@ async def _others(connection: Any, trees: Mapping[int, str]) -> Mapping[int, tup
     functions = sorted(set[int]().union(*called.values()))
     rows = await connection.fetch(CALLED, functions) if functions else []
     reading = {
-        row["number"]: f"what the function {row['schema']}.{row['name']} reads"
+        row["number"]: f"what the function {row['schema']}.{row['name']} reads, which is not known"
         for row in rows
         if row["reads"] or is_acting(row["name"]) or is_telling(row["name"])
     }

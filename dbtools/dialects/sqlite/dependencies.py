@@ -145,7 +145,7 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
         own = len(arguments) - (2 if module == "fts5vocab" else 1)
         return Reads(columns=frozenset(_all_of(arguments[own][0], columns)) if own >= 0 else frozenset())
     if module not in KEEPING:
-        return Reads(others=(f"what the module {quoted(module)} reads",))
+        return Reads(others=(f"what the module {quoted(module)} reads, which is not known",))
     options = {fold(words[0]): words[2] for words in arguments if words[1:2] == ["="] and words[2:]}
     # FTS5 takes the beginning of an option's name for the option.
     content = next((options[name] for name in options if "content".startswith(name)), "")
