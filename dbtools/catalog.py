@@ -18,6 +18,9 @@ from dbtools.parameters import Fragment
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
 
 
+UNTOLD = "what the database does not tell"  #: of what a view or a query reads
+
+
 class TableKind(StrEnum):
     """What sort of relation a table is."""
 

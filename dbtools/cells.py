@@ -278,6 +278,15 @@ def _valid(value: object) -> object:
             return value
 
 
+def is_json(text: str) -> bool:
+    """Return whether *text* is JSON."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
 def valid(text: str) -> str:
     """Return *text* with what UTF-8 cannot encode made visible."""
     return text if text.isascii() else _replaced(text, SURROGATES, _shown)

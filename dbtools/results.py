@@ -45,11 +45,15 @@ class ResultSet:
     rows: tuple[tuple[object, ...], ...]
     more: bool = False  #: whether the statement has further rows
 
-    @property
-    def length(self) -> int:
-        """How many characters and bytes the cells hold."""
-        starts = (cell.start if isinstance(cell, Cut) else cell for row in self.rows for cell in row)
-        return sum(len(cell) for cell in starts if isinstance(cell, str | bytes))
+    def is_longer(self, most: int) -> bool:
+        """Return whether the cells hold more than *most* characters and bytes."""
+        length = 0
+        for row in self.rows:
+            starts = [cell.start if isinstance(cell, Cut) else cell for cell in row]
+            length += sum([len(cell) for cell in starts if isinstance(cell, str | bytes)])
+            if length > most:
+                return True
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)

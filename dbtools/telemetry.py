@@ -53,9 +53,9 @@ def is_told() -> bool:
 def flush(patience: float) -> None:
     """Have what was recorded in this process sent, and wait so many seconds for that at the most."""
     providers = trace.get_tracer_provider(), metrics.get_meter_provider()
-    flushes = [flush for each in providers if (flush := getattr(each, "force_flush", None)) is not None]
+    sends = [send for each in providers if (send := getattr(each, "force_flush", None)) is not None]
     # An exporter that gets no answer tries again for longer than anybody wants to wait.
-    threads = [Thread(target=flush, name="telemetry", daemon=True) for flush in flushes]
+    threads = [Thread(target=send, name="telemetry", daemon=True) for send in sends]
     for thread in threads:
         thread.start()
     ends = monotonic() + patience

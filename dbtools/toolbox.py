@@ -265,7 +265,7 @@ class Toolbox:
 
 async def _rendered(found: ResultSet, render: Callable[[], T]) -> T:
     """Return what *render* makes of *found*: of much on a thread, so that other callers need not wait."""
-    return render() if found.length <= LARGE else await anyio.to_thread.run_sync(render)
+    return await anyio.to_thread.run_sync(render) if found.is_longer(LARGE) else render()
 
 
 def _patience(snapshot: Snapshot, caller: Caller) -> float:

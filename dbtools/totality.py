@@ -21,7 +21,7 @@ COUNTED = words("limit offset fetch")  #: a number has to follow
 PARTIAL = words("match regexp similar zone")
 NOW = words("now current_date current_timestamp localtimestamp")
 QUERIES = words("select values table with")  #: beginnings of subqueries
-SUBQUERIES = words("in exists any all some from join ,")  #: what may stand before any subquery
+SUBQUERIES = words("in exists any all some from join")  #: what may stand before any subquery
 NAME_QUOTES = ('"', "`", "[")
 CONSTANTS = (Kind.PARAMETER, Kind.QUOTED)
 ESCAPE = re.compile(r"'[^']'")
@@ -103,7 +103,8 @@ class _Place:
         if word in self.raising or word in PARTIAL:
             return True
         if word in PATTERNED:
-            return after.kind is not Kind.QUOTED or "\\" in after.text
+            goes_on = self._at(at + 2).kind is Kind.QUOTED
+            return after.kind is not Kind.QUOTED or goes_on or "\\" in after.text
         if word == "escape":
             return ESCAPE.fullmatch(after.text) is None
         if word in COUNTED:

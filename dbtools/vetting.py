@@ -90,7 +90,9 @@ def _rivals(catalog: Catalog, role: Role) -> Mapping[str, Sequence[Finding]]:
         rules = [named[name] for name in dict.fromkeys(whole.names_of(table)) if name in named]
         for rule in rules if len(rules) > 1 else ():
             others = listing(f"tables.{each.pattern}" for each in rules if each is not rule)
-            message = f"role {role.name}, tables.{rule.pattern}: {others} names the same table. Keep one."
+            message = (
+                f"role {role.name}, tables.{rule.pattern}: this names the same table as {others}. Keep one."
+            )
             findings[rule.pattern].append(
                 Finding(code="ambiguous_table", message=message, source=rule.source)
             )
@@ -99,7 +101,8 @@ def _rivals(catalog: Catalog, role: Role) -> Mapping[str, Sequence[Finding]]:
 
 def _overridden(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
     """Yield the tables that *rule*, a pattern, denies or narrows and that a longer pattern decides on."""
-    if rule.is_name(catalog) or not rule.narrows or rule.pattern == "*":
+    is_default = rule.pattern == "*" and rule.grant is None
+    if rule.is_name(catalog) or not rule.narrows or is_default:
         return
     for table in catalog.whole.tables:
         if rule.precision(catalog, table) is None:
@@ -109,8 +112,8 @@ def _overridden(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
             continue
         label = catalog.whole.label(table)
         message = (
-            f"role {role.name}, tables.{rule.pattern}: the longer pattern tables.{decides.pattern} "
-            f"decides on {label}."
+            f"role {role.name}, tables.{rule.pattern}: the pattern tables.{decides.pattern}, which goes "
+            f"first, decides on {label}."
         )
         yield Finding(code="overridden", message=message, level="warning", source=rule.source)
 

@@ -82,7 +82,8 @@ def query_files(folder: Path) -> Sequence[Path]:
         if count > MOST_FILES:
             raise errors.ConfigurationError(f"more than {MOST_FILES} files and folders are in it.")
         found += [Path(parent, name) for name in files]
-    return sorted(path for path in found if path.suffix.lower() == ".sql" and path.is_file())
+    # Path.is_file raises an error where a folder may not be entered (Python 3.11).
+    return sorted(path for path in found if path.suffix.lower() == ".sql" and os.path.isfile(path))
 
 
 def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:

@@ -2,15 +2,13 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
-from dbtools.catalog import Catalog, Reads
+from dbtools.catalog import UNTOLD, Catalog, Reads
 from dbtools.column_types import quoted
 from dbtools.config.roles import Held
 from dbtools.config.sections import Settings
 from dbtools.errors import nearest
 from dbtools.policy import Finding, label_of, restrict, series, uncovered
 from dbtools.queries.permitted import Permitted
-
-UNTOLD = "what the database does not tell"
 
 
 def role_findings(

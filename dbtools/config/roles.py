@@ -7,14 +7,14 @@ from typing import Any
 
 from dbtools import errors
 from dbtools.catalog import Catalog, RowFilter
-from dbtools.column_types import Mask, quoted
+from dbtools.column_types import Family, Mask, quoted
 from dbtools.config.claims import declared_casts, untyped
 from dbtools.config.descriptions import described
 from dbtools.config.sections import GrantSection, Settings, file_error
 from dbtools.database import Database
 from dbtools.dialects import dialect_of
 from dbtools.errors import listing, nearest
-from dbtools.parameters import Lexis, SqlError, scan
+from dbtools.parameters import Fragment, Lexis, SqlError, scan
 from dbtools.policy import (
     SET_ROLE,
     Finding,
@@ -304,7 +304,8 @@ async def _with_filter(
             )
         known = declared_casts(settings, condition)
     lexis = dialect_of(settings.database.url).lexis
-    total = is_total(grant.filter.condition, lexis, catalog.raising | _incomparable(catalog, lexis))
+    condition = grant.filter.condition
+    total = is_total(condition, lexis, catalog.raising | _incomparable(catalog, condition, lexis))
     filter = replace(grant.filter, casts=known, total=total)
     return replace(rule, grant=replace(grant, filter=filter)), ()
 
@@ -318,9 +319,15 @@ def token_findings(settings: Settings) -> Iterator[Finding]:
             yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))
 
 
-def _incomparable(catalog: Catalog, lexis: Lexis) -> frozenset[str]:
-    """Return the names, in lower case, of columns whose values may not be compared without an error."""
+def _incomparable(catalog: Catalog, condition: Fragment, lexis: Lexis) -> frozenset[str]:
+    """Return the names, in lower case, of columns in *condition* of which comparing may raise an error."""
     if lexis.lenient:
         return frozenset()
-    columns = (column for table in catalog.tables for column in table.columns)
-    return frozenset(column.name.lower() for column in columns if not column.type.comparable)
+    text = condition.text.lower()
+    named = [each for table in catalog.tables for each in table.columns if each.name.lower() in text]
+    # A decimal number that is compared with a binary one may be too large for one.
+    binary = any(each.type.family is Family.NUMBER for each in named)
+    raising = (
+        each for each in named if not each.type.comparable or (binary and each.type.family is Family.DECIMAL)
+    )
+    return frozenset(each.name.lower() for each in raising)

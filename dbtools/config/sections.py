@@ -44,7 +44,7 @@ def _claim(value: object) -> object:
     """Refuse what no caller can have as a claim, or no database as a value."""
     is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
     if not (isinstance(value, str) or is_whole or (isinstance(value, float) and isfinite(value))):
-        raise ValueError("wants a string, true, false or a finite number")
+        raise ValueError("must be a string, true, false or a finite number")
     return value
 
 

@@ -16,9 +16,8 @@ from dbtools.dialects.identifiers import identifier
 from dbtools.policy import BLANK
 
 Element = sa.ColumnElement[Any]
-SEEN = (
-    "dbtools seen"  #: the column that says whether the filter shows a row, unless a table has one so called
-)
+#: The column that says whether the filter shows a row, unless the table has one of this name.
+SEEN = "dbtools seen"
 
 
 class Filtering(Protocol):

@@ -11,7 +11,7 @@ from dbtools.queries.bodies import all_tokens
 IDLE = {
     "order": "sorts no row",
     "group": "groups no row by a column",
-    "partition": "parts no row from another",
+    "partition": "puts all rows into one partition",
 }
 #: What a term of such a list may be followed by.
 ENDS = {

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dbtools import errors
 from dbtools.catalog import Column
-from dbtools.cells import Cut, dump, encoder, valid, visible
+from dbtools.cells import Cut, dump, encoder, is_json, valid, visible
 from dbtools.column_types import Family, quoted
 from dbtools.links import address_of, schema_of_uri
 from dbtools.results import Media, ResultSet, media_type
@@ -54,14 +54,18 @@ class CellCall:
             )
         if isinstance(cell, bytes):
             return Media(uri=self.uri, type=media_type(cell), content=cell)
-        is_json = self.column.type.family is Family.JSON
-        if is_json and isinstance(cell, str) and len(cell) > LARGE_JSON:
+        declared = self.column.type.family is Family.JSON
+        if declared and isinstance(cell, str) and len(cell) > LARGE_JSON and self._is_valid(cell):
             return Media(uri=self.uri, type="application/json", content=visible(valid(cell)).encode())
         value = encoder(self.column.type)(cell)
-        if isinstance(value, str) and not is_json:
+        if isinstance(value, str) and not declared:
             # Not JSON's escapes here: a text resource is the text itself.
             return Media(uri=self.uri, type="text/plain", content=valid(value).encode())
         return Media(uri=self.uri, type="application/json", content=dump(value)[1].encode())
+
+    def _is_valid(self, text: str) -> bool:
+        """Return whether *text* is JSON, as the database has made sure of it or not."""
+        return not self.column.type.lenient or is_json(text)
 
 
 def unknown(uri: str) -> errors.UnknownResource:

@@ -16,8 +16,8 @@ LONGEST_COLUMNS = 3_000  #: characters of the list of columns in one description
 MOST_CHOICES = 12
 CONTROLS = re.compile(r"[\x00-\x1f]")
 STRING = re.compile(r"'(?:[^']|'')*'")
-WORD = re.compile(r"[^\W\d]\w*")
-CAST_CONSTANT = re.compile(rf"(?P<value>{STRING.pattern})::(?P<type>.*)", re.DOTALL)
+WORD = re.compile(r"(?<![\d.])[^\W\d]\w*")
+CAST_CONSTANT = re.compile(rf"(?P<value>{STRING.pattern})::(?P<type>[\w. ]+(?:\[\])*)")
 #: Words of defaults that name no object of a user's.
 COMMON_WORDS = words(
     "null true false now current_date current_time current_timestamp localtime localtimestamp at zone date "

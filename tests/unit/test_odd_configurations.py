@@ -104,7 +104,7 @@ def test_odd_value_of_each_key_is_read_or_refused_with_file_and_line(
         pytest.param(
             f'[auth]\ntokens = [{{ sha256 = "{HASH}", role = "r", claims = {{ a = nan }} }}]',
             4,
-            "auth.tokens.0.claims.a: wants a string, true, false or a finite number",
+            "auth.tokens.0.claims.a: must be a string, true, false or a finite number",
             id="claim that is no number",
         ),
         pytest.param(f"[limits]\n\nmax_rows = {'9' * 5_000}", 5, "too many digits", id="too many digits"),

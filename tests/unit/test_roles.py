@@ -490,6 +490,18 @@ def test_denial_that_a_longer_pattern_overrides_is_told(narrow: str, roles: Role
     assert [(each.code, each.level, each.source.line) for each in findings] == [("overridden", "warning", 5)]
 
 
+@pytest.mark.parametrize(("default", "told"), [("false", []), ("{ where = 'id > 1' }", ["overridden"])])
+def test_filter_of_all_that_a_longer_pattern_overrides_is_told(
+    default: str, told: list[str], roles: Roles
+) -> None:
+    catalog = Catalog(tables=(table(ID, name="hr_pay"), table(ID, name="orders")))
+    text = f"[roles.r]\ntables.'*' = {default}\ntables.'hr_*' = true\n"
+
+    _, findings = vetted(catalog, roles(text)["r"])
+
+    assert [each.code for each in findings] == told
+
+
 @pytest.mark.parametrize(
     ("text", "seen"),
     [

@@ -44,6 +44,7 @@ def test_comparisons_are_total(condition: str, lexis: Lexis) -> None:
         "name = 'a' or odd_column = 1",
         'id in (select id from "odd""view")',
         "exists (select 1 from levels limit level)",
+        "name like 'a'\n'b\\'",
         "own_function(x)",
         "name ==> 'x'",
         '"own_function"(x)',
@@ -65,6 +66,8 @@ def test_what_may_raise_an_error_is_not_total(condition: str, lexis: Lexis) -> N
         pytest.param("cast(raw as integer) = 1", True, False, id="cast"),
         pytest.param("raw -> 'a' = '1'", False, True, id="part of JSON"),
         pytest.param("level = (values (1), (2))", True, False, id="rows as a value"),
+        pytest.param("coalesce(a, (select b from c)) = 1", True, False, id="rows as an argument"),
+        pytest.param("a in (1, (select b from c))", True, False, id="rows in a list"),
     ],
 )
 def test_what_may_raise_an_error_depends_on_the_database(

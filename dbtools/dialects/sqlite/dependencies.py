@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import dropwhile, pairwise
 
-from dbtools.catalog import Reads, TableKind
+from dbtools.catalog import UNTOLD, Reads, TableKind
 from dbtools.column_types import quoted
 from dbtools.dialects.identifiers import identifier
 from dbtools.dialects.sqlite.ddl import fold
@@ -24,7 +24,7 @@ KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
 INDEX_READERS = frozenset({"fts4aux", "fts5vocab"})  #: modules that show the words of a full-text table
 #: Functions in FROM that read nothing but their arguments.
 PURE = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree", "generate_series"})
-UNTOLD = Reads(others=("what the database does not tell",))
+UNKNOWN = Reads(others=(UNTOLD,))
 ROWID = "ROWID"  #: what the authorizer calls a rowid
 SYSTEM = ("sqlite_", "pragma_")  #: what the names of SQLite's own tables begin with
 MODULES = "select name from pragma_module_list"
@@ -77,7 +77,7 @@ def _of_view(
         program = connection.execute(f"explain {select}").fetchall()
     except (SqlError, sqlite3.Error, sqlite3.Warning):
         # It may read what cannot stand here, such as sqlite_sequence.
-        return UNTOLD
+        return UNKNOWN
     finally:
         connection.set_authorizer(None)
     opened = {root for _, code, _, root, database, *_ in program if code == "OpenRead" and database == 0}
@@ -139,7 +139,7 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
     try:
         arguments, module = list(_arguments(sql)), _module_of(sql)
     except SqlError:
-        return UNTOLD
+        return UNKNOWN
     if module in INDEX_READERS:
         # fts5vocab(TABLE, TYPE) or fts5vocab(SCHEMA, TABLE, TYPE); fts4aux has no TYPE.
         own = len(arguments) - (2 if module == "fts5vocab" else 1)

@@ -78,14 +78,14 @@ def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavai
 
 
 def wants_recovery(error: Exception) -> bool:
-    """Return whether a program ended while it wrote, which whoever may only read cannot undo."""
+    """Return whether a program stopped while writing, which a reader cannot undo."""
     return getattr(error, "sqlite_errorname", "") in ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
 
 
 def to_be_recovered() -> errors.DatabaseUnavailable:
     """Return what is said of a file that has to be recovered."""
     return errors.DatabaseUnavailable(
-        "The database file has to be recovered: a program ended while it wrote to it.",
+        "The database file has to be recovered: a program stopped while writing to it.",
         hint="Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
     )
 
