@@ -146,7 +146,7 @@ def with_toolbox(
             return await use(toolbox, database)
         finally:
             await database.close()
-            # Whoever misses a tool should know why.
+            # An operator who misses a tool should learn why.
             for each in toolbox.current.missing if toolbox.current else ():
                 click.echo(f"dbtools: {each}", err=True)
 

@@ -95,9 +95,9 @@ def is_acting(name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in ACTING)
 
 
-#: System functions that tell of objects by their names or numbers, or of how much is in them: what a view
-#: shows by them is not among the columns that it reads.
-TELLING = (
+#: System functions that describe objects by name or number, or say how much is in them: what a view shows
+#: by them is not among the columns that it reads.
+DESCRIBING = (
     "pg_stat_get_*",
     "pg_*_size",
     "pg_relation_*",
@@ -123,6 +123,6 @@ TELLING = (
 )
 
 
-def is_telling(name: str) -> bool:
+def is_describing(name: str) -> bool:
     """Return whether *name* is that of such a function."""
-    return any(fnmatchcase(name, pattern) for pattern in TELLING)
+    return any(fnmatchcase(name, pattern) for pattern in DESCRIBING)

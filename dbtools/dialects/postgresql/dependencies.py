@@ -11,7 +11,7 @@ from typing import Any
 from asyncpg import Record
 
 from dbtools.catalog import Reads
-from dbtools.dialects.postgresql.acting import is_acting, is_telling
+from dbtools.dialects.postgresql.acting import is_acting, is_describing
 from dbtools.dialects.postgresql.kept_queries import (
     CALLED,
     CHECKS,
@@ -130,7 +130,7 @@ async def _others(connection: Any, trees: Mapping[int, str]) -> Mapping[int, tup
     reading = {
         row["number"]: f"what the function {row['schema']}.{row['name']} reads, which is not known"
         for row in rows
-        if row["reads"] or is_acting(row["name"]) or is_telling(row["name"])
+        if row["reads"] or is_acting(row["name"]) or is_describing(row["name"])
     }
     found = {
         view: sorted({reading[each] for each in numbers & reading.keys()}) for view, numbers in called.items()

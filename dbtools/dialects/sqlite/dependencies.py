@@ -119,7 +119,7 @@ def _places(
     for table, column in seen:
         rows = columns.get(table)
         if rows is None:
-            # What a query names itself is told of as well, such as a common table expression.
+            # SQLite also reports what the query itself defines, such as common table expressions.
             own = fold(table) not in modules and not fold(table).startswith(SYSTEM)
             yield from () if own or fold(table) in PURE else [("", table, "")]
         elif column == ROWID:
@@ -127,7 +127,7 @@ def _places(
             keys = [row.name for row in rows if row.primary and row.type.lower() == "integer"]
             yield ("", table, keys[0] if len(keys) == 1 else "")
         elif any(row.hidden == HIDDEN and (matched or row.name == column) for row in rows):
-            # Functions and patterns of a full-text table tell of any of its columns.
+            # Functions and patterns of a full-text table can reveal any of its columns.
             yield from (("", table, row.name) for row in rows if row.hidden != HIDDEN)
         else:
             yield ("", table, column)
