@@ -1,20 +1,17 @@
 """Why a call is allowed or denied, and its statement. A call in, an Explanation out; nothing is run."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dbtools import errors
 from dbtools.catalog import Table
 from dbtools.database import Database
 from dbtools.execution import session_of, values_of
-from dbtools.policy import Caller, Source
+from dbtools.policy import Caller, Finding, Source
 from dbtools.snapshot import View
 from dbtools.statement import Select, Shape, Statement
 from dbtools.toolbox import Toolbox
 from dbtools.tools.naming import normalised
-
-WITHHELD = re.compile(r", tables\..*?: (?:.*\.)?([^.]+?) is withheld, since ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +46,8 @@ async def explain(
     view = await toolbox.view(caller.role)
     tool = view.tools.get(name)
     if tool is None:
-        withheld = [
-            each for each in view.warnings if f" role {caller.role}," in each and _may_concern(each, name)
-        ]
-        problems = problems_of(view, name) or withheld
-        reason = " ".join([f"The role {caller.role} has no tool {name}.", *problems])
+        problems = problems_of(view, name) or _withheld(view, name)
+        reason = " ".join([f"The role {caller.role} has no tool {name}.", *map(str, problems)])
         return Explanation(allowed=False, reason=reason, rule=view.role.source)
     decided = _source(view, tool.table)
     try:
@@ -78,17 +72,26 @@ async def explain(
     return Explanation(allowed=True, reason=reason, rule=decided, sql=sql, parameters=parameters)
 
 
-def _may_concern(warning: str, tool: str) -> bool:
-    """Return whether *warning*, if it is of a table that is withheld, is of that of *tool*."""
-    withheld = WITHHELD.search(warning)
-    return withheld is None or tool.endswith(f"_{normalised(withheld[1])}")
+def problems_of(view: View, query: str) -> tuple[Finding, ...]:
+    """Return why *query* is withdrawn, for the operator: nothing where there is none."""
+    return tuple(each for each in _findings(view) if each.subject == query)
 
 
-def problems_of(view: View, name: str) -> tuple[str, ...]:
-    """Return why the query *name* is withdrawn, for the operator: nothing where there is none."""
-    begins = rf" query {re.escape(name)}(?: is withdrawn)?: "
-    of_role = f" role {view.role.name}, queries: {name} is withdrawn: "
-    return tuple(each for each in view.warnings if re.search(begins, each) or of_role in each)
+def _withheld(view: View, tool: str) -> tuple[Finding, ...]:
+    """Return what is wrong with the role of *view*: of what is withheld only that of which *tool* is."""
+    return tuple(
+        each
+        for each in _findings(view)
+        if each.role
+        and (not each.subject or tool.endswith(f"_{normalised(each.subject.rpartition('.')[2])}"))
+    )
+
+
+def _findings(view: View) -> Iterator[Finding]:
+    """Yield what was found that may concern the role of *view*."""
+    for each in view.problems:
+        if isinstance(each, Finding) and each.role in ("", view.role.name):
+            yield each
 
 
 def _bound(view: View, refusal: errors.CallError) -> Source | None:

@@ -60,6 +60,8 @@ class Finding:
     message: str
     level: str = "error"  #: or "warning"
     source: Source = field(default_factory=Source)
+    role: str = field(default="", compare=False)  #: the role that it is about, if it is about one
+    subject: str = field(default="", compare=False)  #: the query or the view that is withheld by it
 
     def __str__(self) -> str:
         """Return the finding as one line, its place in front."""

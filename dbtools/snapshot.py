@@ -6,7 +6,7 @@ from functools import cached_property
 
 from dbtools import errors
 from dbtools.catalog import Catalog
-from dbtools.policy import Role, restrict
+from dbtools.policy import Finding, Role, restrict
 from dbtools.queries.permitted import Permitted
 from dbtools.results import Style
 from dbtools.tools import (
@@ -37,7 +37,7 @@ class View:
     role: Role
     setting: Setting
     chosen: Chosen
-    warnings: tuple[str, ...]  #: what the operator should know, and no caller
+    problems: tuple[str | Finding, ...]  #: what the operator should know, and no caller
     tools: Toolset = field(repr=False)  #: all that can be called
     definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
     resources: tuple[Resource, ...] = field(default=(), repr=False)  #: that are listed
@@ -48,6 +48,11 @@ class View:
         queries = {query.name for query in self.setting.queries}
         shown = (each for each in self.definitions if each.name not in queries)
         return sum(tokens_of(tool_content(each)) for each in shown)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The problems as lines of text."""
+        return tuple(map(str, self.problems))
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
@@ -106,7 +111,7 @@ class Settled:
     roles: Sequence[Role]
     catalogs: Mapping[str, Catalog] = field(default_factory=dict)  #: of roles whose login sees another one
     queries: tuple[Permitted, ...] = ()  #: that roles may be granted
-    problems: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     missing: tuple[str, ...] = ()  #: those of them by which queries are missing, all at once
     manner: Manner | None = None  #: None: that of the toolbox
     hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
@@ -125,13 +130,13 @@ def take_snapshot(
     manner = settled.manner or manner
     same = before is not None and before.manner.listing == manner.listing
     surfaces = {name: view.chosen for name, view in before.views.items()} if before and same else {}
-    warnings = (*catalog.warnings, *settled.problems)
+    problems: tuple[str | Finding, ...] = (*catalog.warnings, *settled.findings)
     views: dict[str, View] = {}
     for role in settled.roles:
         seen = restrict(settled.catalogs.get(role.name, catalog), role)
         queries = tuple(each for each in settled.queries if role.may_call(each.name))
         setting = Setting(catalog=seen, limits=role.limits, style=manner.style, queries=queries)
-        views[role.name] = _view(setting, role, manner, surfaces.get(role.name), warnings)
+        views[role.name] = _view(setting, role, manner, surfaces.get(role.name), problems)
     return Snapshot(
         catalog=catalog,
         views=views,
@@ -159,7 +164,7 @@ def _change(before: View | None, after: View | None) -> Change:
 
 
 def _view(
-    setting: Setting, role: Role, manner: Manner, chosen: Chosen | None, warnings: tuple[str, ...]
+    setting: Setting, role: Role, manner: Manner, chosen: Chosen | None, problems: tuple[str | Finding, ...]
 ) -> View:
     tools = define(setting)
     chosen = chosen or choose(manner.listing, tools)
@@ -169,7 +174,7 @@ def _view(
         role=role,
         setting=setting,
         chosen=chosen,
-        warnings=warnings,
+        problems=problems,
         tools=tools,
         definitions=definitions,
         resources=tuple(define_resources(setting)),

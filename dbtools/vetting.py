@@ -41,7 +41,7 @@ def withheld_findings(catalog: Catalog, role: Role) -> Iterator[Finding]:
             f"If that is intended: tables.{key} = {{ accept_reads = true }}."
         )
         level = "error" if rule.is_name(catalog) else "warning"
-        yield Finding(code="reads_hidden", message=message, level=level, source=rule.source)
+        yield Finding(code="reads_hidden", message=message, level=level, source=rule.source, subject=name)
     for place, (_, rule) in granted.items():
         table = whole.table(*place)
         for name in revealing_columns(table, rule.grant) if table and rule.grant else ():

@@ -14,6 +14,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.dialects.watched import Look
+from dbtools.policy import Finding
 from dbtools.snapshot import Snapshot
 from dbtools.toolbox import Toolbox
 from dbtools.tools import Change
@@ -42,7 +43,7 @@ class Watch:
         toolbox: Toolbox,
         observed: Sequence[Observed],
         *,
-        tell: Callable[[str], None],
+        tell: Callable[[str | Finding], None],
         mended: Callable[[str], None],
     ) -> None:
         self._toolbox = toolbox
@@ -55,7 +56,7 @@ class Watch:
     async def run(self) -> None:
         """Watch until cancelled."""
         snapshot = await self._toolbox.snapshot()
-        self._warnings = _warnings(snapshot)
+        self._problems = _problems(snapshot)
         unsubscribe = self._toolbox.subscribe(self._note)
         try:
             async with anyio.create_task_group() as group:
@@ -72,13 +73,13 @@ class Watch:
 
     def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
         """Tell what is wrong in *snapshot* and was not before; what is mended, where nothing is."""
-        before, self._warnings = self._warnings, _warnings(snapshot)
-        for each in self._warnings:
+        before, self._problems = self._problems, _problems(snapshot)
+        for each in self._problems:
             if each not in before:
                 self._tell(each)
-        if set(self._warnings) < set(before):
+        if set(self._problems) < set(before):
             for each in before:
-                if each not in self._warnings:
+                if each not in self._problems:
                     self._mended(f"No longer so: {each}")
 
     async def _refresh(self) -> None:
@@ -153,5 +154,5 @@ class _Nudge:
         self.event.set()
 
 
-def _warnings(snapshot: Snapshot) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each for view in snapshot.views.values() for each in view.warnings))
+def _problems(snapshot: Snapshot) -> tuple[str | Finding, ...]:
+    return tuple(dict.fromkeys(each for view in snapshot.views.values() for each in view.problems))

@@ -25,6 +25,7 @@ from dbtools.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dbtools.policy import Finding
     from dbtools.snapshot import Snapshot, View
     from dbtools.tools import Change
 
@@ -111,8 +112,8 @@ class _Operator:
 
     def announce(self, view: "View") -> None:
         """Tell what is wrong, what is served, and how a client is connected."""
-        for warning in view.warnings:
-            self.tell(warning)
+        for problem in view.problems:
+            self.tell(problem)
         if not self._talks:
             return
         words = ["serve", *([_full(self._target)] if self._target else [])]
@@ -125,18 +126,18 @@ class _Operator:
 
     def listening(self, url: str, snapshot: "Snapshot", notes: "tuple[str, ...]") -> None:
         """Tell where it is served, and to whom."""
-        warnings = dict.fromkeys(each for view in snapshot.views.values() for each in view.warnings)
-        for each in (*warnings, *notes):
+        problems = dict.fromkeys(each for view in snapshot.views.values() for each in view.problems)
+        for each in (*problems, *notes):
             self.tell(each)
         seen = {(each.schema, each.name) for view in snapshot.views.values() for each in view.catalog.tables}
         logger.info(f"{len(seen)} tables are served at {url} to {_roles(snapshot)}.")
 
-    def tell(self, message: str) -> None:
-        """Tell *message*, of something that has to be mended; a finding says whether it is an error."""
+    def tell(self, problem: "str | Finding") -> None:
+        """Log *problem*, which an operator should mend; a finding says whether it is an error."""
         from dbtools.cells import one_line
 
-        is_error = ": error: " in f": {message}"
-        logger.log(logging.ERROR if is_error else logging.WARNING, one_line(message))
+        is_error = not isinstance(problem, str) and problem.level == "error"
+        logger.log(logging.ERROR if is_error else logging.WARNING, one_line(str(problem)))
 
     def mended(self, message: str) -> None:
         """Tell *message*, which is good news of what has been told before."""

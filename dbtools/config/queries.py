@@ -114,7 +114,7 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
 
 def _twice(query: Query, other: Query) -> Finding:
     message = f"query {query.name}: there is one of this name at {str(other.source).rstrip(': ')}."
-    return Finding(code="bad_query", message=message, source=query.source)
+    return Finding(code="bad_query", message=message, source=query.source, subject=query.name)
 
 
 async def library_of(
@@ -158,7 +158,8 @@ def _without_left_out(
             message = (
                 f"query {permitted.name} is withdrawn: It reads {problem}. [registry] url trusts a registry."
             )
-            findings.append(Finding(code=WITHDRAWN, message=message, source=permitted.query.source))
+            source, name = permitted.query.source, permitted.name
+            findings.append(Finding(code=WITHDRAWN, message=message, source=source, subject=name))
             continue
         if reads:
             message = f"query {permitted.name} reads {problem}."
@@ -189,13 +190,15 @@ async def held_against(
         for query in queries:
             if query.name in taken:
                 message = f"query {query.name}: a tool has this name already."
-                findings.append(Finding(code="bad_query", message=message, source=query.source))
+                source, name = query.source, query.name
+                findings.append(Finding(code="bad_query", message=message, source=source, subject=name))
                 continue
             try:
                 permitted.append(await _permitted(settings, query, inspect))
             except _Withdrawn as exc:
                 message = f"query {query.name} is withdrawn: {exc}"
-                findings.append(Finding(code=exc.code, message=message, source=exc.source))
+                source, name = exc.source, query.name
+                findings.append(Finding(code=exc.code, message=message, source=source, subject=name))
                 permitted += [each for each in kept if each.query == query and exc.code == UNCHECKED]
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
@@ -326,7 +329,10 @@ async def held_with_queries(
                     await _inspected(permitted.query, present, inspect)
             except _Withdrawn as exc:
                 message = f"role {role.name}, queries: {permitted.name} is withdrawn: {exc}"
-                findings.append(Finding(code=exc.code, message=message, source=grant.source))
+                source, name = grant.source, permitted.name
+                findings.append(
+                    Finding(code=exc.code, message=message, source=source, role=role.name, subject=name)
+                )
                 if exc.code == WITHDRAWN:
                     continue
             working.append(replace(grant, pattern=permitted.name))

@@ -88,7 +88,8 @@ def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
 def _covered(name: str, other: Source) -> Finding:
     place = str(other).rstrip(": ")
     message = f"query {name}: it is not served, since there is one of this name at {place}."
-    return Finding(code="covered", message=message, level="warning", source=Source(file=_place(name), line=1))
+    source = Source(file=_place(name), line=1)
+    return Finding(code="covered", message=message, level="warning", source=source, subject=name)
 
 
 def query_of(entry: Entry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:

@@ -1,7 +1,7 @@
 """The roles that a configuration describes: sections in, Roles out, held against the database."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -238,7 +238,7 @@ async def held(settings: Settings, role: Role, catalog: Catalog, database: Datab
             written=role,
             served=replace(role, rules=(), queries=()),
             catalog=catalog,
-            findings=(*role.problems, finding),
+            findings=_of_role(role, (*role.problems, finding)),
         )
     served, findings = vetted(seen, role)
     findings = (*role.problems, *findings)
@@ -250,7 +250,11 @@ async def held(settings: Settings, role: Role, catalog: Catalog, database: Datab
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
     findings += tuple(withheld_findings(seen, served))
-    return Held(written=role, served=served, catalog=seen, findings=findings)
+    return Held(written=role, served=served, catalog=seen, findings=_of_role(role, findings))
+
+
+def _of_role(role: Role, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(replace(each, role=role.name) for each in findings)
 
 
 async def _seen(settings: Settings, role: Role, catalog: Catalog, database: Database) -> Catalog:

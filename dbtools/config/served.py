@@ -124,7 +124,7 @@ async def _settled(current: Current, catalog: Catalog, database: Database, only:
         roles=[each.served for each in found],
         catalogs={each.served.name: each.catalog for each in found},
         queries=library.queries,
-        problems=tuple(map(str, findings)),
+        findings=findings,
         missing=tuple(str(each) for each in library.findings if (each.code, each.level) == UNREAD),
         manner=settings.manner(),
         hash_key=settings.policy.hash_key.encode(),

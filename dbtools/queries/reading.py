@@ -133,7 +133,8 @@ def texts_of(text: str, file: str, lexis: Lexis) -> Mapping[str, str]:
 def _finding(file: str, name: str, line: int, problem: str) -> Finding:
     where = f"query {name}: " if NAME.fullmatch(name) else ""
     stop = "" if problem.endswith((".", "?")) else "."
-    return Finding(code="bad_query", message=f"{where}{problem}{stop}", source=Source(file=file, line=line))
+    source = Source(file=file, line=line)
+    return Finding(code="bad_query", message=f"{where}{problem}{stop}", source=source, subject=name)
 
 
 def _parts(text: str, lexis: Lexis) -> Iterator[_Part]:

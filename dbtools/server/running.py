@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from dbtools.database import Database
+    from dbtools.policy import Finding
     from dbtools.server.notices import Notices
     from dbtools.snapshot import Snapshot, View
     from dbtools.tools import Change
@@ -48,7 +49,7 @@ class Operator(Protocol):
     def listening(self, url: str, snapshot: "Snapshot", notes: tuple[str, ...]) -> None:
         """Tell what is served at *url*, and what to know of that."""
 
-    def tell(self, message: str) -> None:
+    def tell(self, problem: "str | Finding") -> None:
         """Tell something that went wrong."""
 
     def mended(self, message: str) -> None:

@@ -16,7 +16,7 @@ from mcp.server.lowlevel import Server
 
 from dbtools.config import DatabaseSection, LogSection, Settings
 from dbtools.dialects import url_of_file
-from dbtools.policy import Caller
+from dbtools.policy import Caller, Finding
 from dbtools.server.http import HttpApp, Plan
 from dbtools.server.listening import config_of
 from dbtools.server.notices import Notices
@@ -37,9 +37,9 @@ class Operator:
     def listening(self, url: str, snapshot: Snapshot, notes: tuple[str, ...]) -> None:
         """Take note of nothing."""
 
-    def tell(self, message: str) -> None:
+    def tell(self, problem: str | Finding) -> None:
         """Take note of what went wrong."""
-        logger.warning(message)
+        logger.warning(str(problem))
 
     def mended(self, message: str) -> None:
         """Take note of nothing."""

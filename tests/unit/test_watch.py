@@ -12,7 +12,7 @@ import pytest
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.dialects.watched import Look
-from dbtools.policy import Limits, Role
+from dbtools.policy import Finding, Limits, Role
 from dbtools.results import ResultSet
 from dbtools.snapshot import DATABASE, Manner, Snapshot
 from dbtools.statement import Statement
@@ -48,7 +48,7 @@ class World:
     read: int = 0
     opened: int = 0
     looked: int = 0
-    told: list[str] = field(default_factory=list)
+    told: list[str | Finding] = field(default_factory=list)
     mended: list[str] = field(default_factory=list)
     hear: Callable[[], None] = lambda: None
     held: anyio.Event | None = None  #: what a refresh waits for
