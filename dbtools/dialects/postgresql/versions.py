@@ -16,7 +16,7 @@ pg_catalog.hashtextextended(pg_catalog.concat_ws('.', n.nspname, c.relname), '0'
     where a.attrelid = c.oid
         and a.attnum > 0
 )
-+ c.relhassubclass::pg_catalog.int4
++ c.relhassubclass::pg_catalog.int4::pg_catalog.numeric
 """
 #: Of a view also of the transaction that wrote its query.
 OF_VIEW = f"""{NUMBER}
