@@ -231,11 +231,6 @@ class Catalog:
         """
         return (self.whole.label(table), self.qualified(table), table.name)
 
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """All names by which rules refer to tables."""
-        return frozenset(name for table in self.tables for name in self.names_of(table))
-
     def unique_name(self, table: Table) -> str:
         """Return a name by which a rule refers to *table* alone."""
         known = Counter(name for each in self.tables for name in set(self.names_of(each)))

@@ -102,13 +102,9 @@ class Rule:
         if self.pattern in catalog.names_of(table):
             return MOST_PRECISE
         meant = catalog.qualified(table) if "." in self.pattern else table.name
-        if not self.is_name(catalog) and fnmatchcase(meant, self.pattern):
+        if self.is_pattern and fnmatchcase(meant, self.pattern):
             return len(WILDCARD.sub("", self.pattern))
         return None
-
-    def is_name(self, catalog: Catalog) -> bool:
-        """Return whether it is the name of tables: also one with a wildcard in it, if a table has it."""
-        return not self.is_pattern or self.pattern in catalog.whole.names
 
     @property
     def narrows(self) -> bool:

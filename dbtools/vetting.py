@@ -40,7 +40,7 @@ def withheld_findings(catalog: Catalog, role: Role) -> Iterator[Finding]:
             f"role {role.name}, tables.{rule.pattern}: {name} is withheld, since it reads {series(reasons)}. "
             f"If that is intended: tables.{key} = {{ accept_reads = true }}."
         )
-        level = "error" if rule.is_name(catalog) else "warning"
+        level = "warning" if rule.is_pattern else "error"
         yield Finding(code="reads_hidden", message=message, level=level, source=rule.source, subject=name)
     for place, (_, rule) in granted.items():
         table = whole.table(*place)
@@ -67,7 +67,7 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
     for rule in role.rules or ():
         problems = [*_problems(catalog, role, rule), *rivals.get(rule.pattern, ())]
         findings += problems or [*_unread(catalog, role, rule), *_overridden(catalog, role, rule)]
-        if rule.grant is not None and rule.grant.accept_reads and not rule.is_name(catalog):
+        if rule.grant is not None and rule.grant.accept_reads and rule.is_pattern:
             # Views that come later would be accepted unseen.
             message = (
                 f"role {role.name}, tables.{rule.pattern}: accept_reads counts in the rule of one view only."
@@ -77,7 +77,7 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
         misses |= rule.narrows and any(each.code == UNKNOWN_TABLE for each in problems)
         rules.append(replace(rule, grant=None) if problems else rule)
     if misses:
-        rules = [rule if rule.is_name(catalog) else replace(rule, grant=None) for rule in rules]
+        rules = [replace(rule, grant=None) if rule.is_pattern else rule for rule in rules]
     return (role if role.rules is None else replace(role, rules=tuple(rules))), tuple(findings)
 
 
@@ -85,7 +85,7 @@ def _rivals(catalog: Catalog, role: Role) -> Mapping[str, Sequence[Finding]]:
     """Return the rules that name a table which another rule of *role* names differently, by pattern."""
     whole = catalog.whole
     findings: defaultdict[str, list[Finding]] = defaultdict(list)
-    named = {rule.pattern: rule for rule in reversed(role.rules or ()) if rule.is_name(catalog)}
+    named = {rule.pattern: rule for rule in reversed(role.rules or ())}
     for table in whole.tables:
         rules = [named[name] for name in dict.fromkeys(whole.names_of(table)) if name in named]
         for rule in rules if len(rules) > 1 else ():
@@ -102,13 +102,13 @@ def _rivals(catalog: Catalog, role: Role) -> Mapping[str, Sequence[Finding]]:
 def _overridden(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
     """Yield the tables that *rule*, a pattern, denies or narrows and that a longer pattern decides on."""
     is_default = rule.pattern == "*" and rule.grant is None
-    if rule.is_name(catalog) or not rule.narrows or is_default:
+    if not rule.is_pattern or not rule.narrows or is_default:
         return
     for table in catalog.whole.tables:
         if rule.precision(catalog, table) is None:
             continue
         decides = role.rule_of(catalog, table)
-        if decides is None or decides == rule or decides.is_name(catalog):
+        if decides is None or decides == rule or not decides.is_pattern:
             continue
         label = catalog.whole.label(table)
         message = (
@@ -127,8 +127,10 @@ def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
         labels = map(whole.label, whole.tables)
         message = f"{where}: there is no such table. {nearest(rule.pattern, labels)}"
         yield Finding(code=UNKNOWN_TABLE, message=message.rstrip(), source=rule.source)
-    if len(tables) > 1 and rule.is_name(catalog):
-        unique = listing(map(whole.unique_name, tables))
+    # A table may have the text of a pattern as its name.
+    namesakes = [table for table in tables if rule.pattern in whole.names_of(table)]
+    if len(namesakes) > 1:
+        unique = listing(map(whole.unique_name, namesakes))
         message = f"{where}: more than one table has this name. Write one of {unique}."
         yield Finding(code="ambiguous_table", message=message, source=rule.source)
     if rule.grant is None:

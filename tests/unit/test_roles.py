@@ -506,14 +506,14 @@ def test_filter_of_all_that_a_longer_pattern_overrides_is_told(
     ("text", "seen"),
     [
         pytest.param("tables.'a[1]' = true", [], id="name of two tables"),
-        pytest.param("tables.'main.a[1]' = true", ["main.a[1]"], id="name of one"),
-        pytest.param("tables.'hr.a[1]' = true\ntables.'*' = false", ["hr.a[1]"], id="beside a pattern"),
+        pytest.param("tables.'main.a[1]' = true", ["main.a[1]", "main.a1"], id="name and pattern"),
+        pytest.param("tables.'*' = true\ntables.'hr.a[1]' = false", ["main.a[1]", "main.a1"], id="denial"),
         pytest.param("tables.'a[1]' = true\ntables.'main.a[1]' = false", [], id="two names"),
+        pytest.param("tables.'*' = true\ntables.'a[1x]' = false", ["main.a[1]", "hr.a[1]"], id="pattern"),
     ],
 )
-def test_name_with_a_wildcard_that_a_table_has_is_no_pattern(
-    text: str, seen: list[str], roles: Roles
-) -> None:
+def test_pattern_that_is_the_name_of_a_table_means_both(text: str, seen: list[str], roles: Roles) -> None:
+    """Whoever creates a table of that name changes nothing for the others."""
     places = (("main", "a[1]"), ("hr", "a[1]"), ("main", "a1"))
     catalog = Catalog(
         tables=tuple(table(ID, name=name, schema=schema) for schema, name in places), default_schema="main"
