@@ -116,8 +116,9 @@ class ColumnType:
     @property
     def comparable(self) -> bool:
         """Whether comparing two values of the column raises no error, whatever operator is taken."""
-        element = self.element
-        return self.family not in (Family.OTHER, Family.OBJECT) and (element is None or element.comparable)
+        if self.family in (Family.OTHER, Family.OBJECT) or self.name == "json":
+            return False
+        return self.element is None or self.element.comparable
 
     @property
     def wants(self) -> str:

@@ -6,38 +6,44 @@ read behind an optimisation barrier, which costs the indexes of the caller's con
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dbtools.parameters import Fragment, Kind, Lexis, Token, tokenize, unquoted, words
 
-#: Words that may stand before a parenthesis without being a function.
+#: Words that raise nothing by themselves; those that may stand before a parenthesis are no functions.
 KEYWORDS = words(
-    "all and any as between by case distinct else escape exists from in is join not on or select some then "
-    "union values when where"
+    "all and any as asc between by case desc distinct else end except exists false first from full group "
+    "having ilike in inner intersect interval is isnull join last lateral left like limit not notnull null nulls "
+    "offset on or order outer right select some then true union unknown using values when where with"
 )
 PATTERNED = words("like ilike glob")  #: a constant has to follow, in which nothing is escaped
-COUNTED = words("limit offset fetch")  #: a number has to follow
-PARTIAL = words("match regexp similar zone")
+COUNTED = words("limit offset")  #: a number has to follow
 NOW = words("now current_date current_timestamp localtimestamp")
 QUERIES = words("select values table with")  #: beginnings of subqueries
-SUBQUERIES = words("in exists any all some from join")  #: what may stand before any subquery
+SUBQUERIES = words("in exists any all some")  #: what may stand before any subquery
+RELATIONS = ("from", "join")  #: a table has to follow
 NAME_QUOTES = ('"', "`", "[")
-CONSTANTS = (Kind.PARAMETER, Kind.QUOTED)
-ESCAPE = re.compile(r"'[^']'")
 SIGN = re.compile(r"[-+*/<>=~!@#%^&|?]")
 PECULIAR = re.compile(r"[~!@#%^&|?]")
+NUMBER = re.compile(r"[0-9]+")
 END = Token(kind=Kind.BLANK, text="", offset=-1)
 
 
-def is_total(condition: Fragment, lexis: Lexis, raising: Collection[str] = ()) -> bool:
-    """Return whether *condition* raises no error, whatever a row holds.
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """What the names in a filter may mean, all in lower case."""
 
-    *raising* are names, in lower case, of columns, relations, functions and operators that may raise one.
-    """
+    columns: frozenset[str] = frozenset()  #: of any table, whose values raise no error when they are compared
+    tables: frozenset[str] = frozenset()  #: of which reading a cell raises no error
+    raising: frozenset[str] = frozenset()  #: columns, relations, functions and operators that may raise one
+
+
+def is_total(condition: Fragment, lexis: Lexis, names: Names) -> bool:
+    """Return whether *condition*, whose *names* are known, raises no error, whatever a row holds."""
     skipped = (Kind.BLANK, Kind.COMMENT, Kind.SEMICOLON)
     tokens = [each for each in tokenize(condition.text, lexis) if each.kind not in skipped]
-    place = _Place(tokens=list(_with_operators(tokens)), lexis=lexis, raising=raising)
+    place = _Place(tokens=list(_with_operators(tokens)), lexis=lexis, names=names)
     return not any(place.raises(at) for at in range(len(place.tokens)))
 
 
@@ -60,15 +66,24 @@ def _with_operators(tokens: Sequence[Token]) -> Iterator[Token]:
 def _goes_on(operator: Token, token: Token) -> bool:
     """Return whether *token* is one more sign of *operator*; a + or - at its end is only that of some."""
     adjacent = operator.offset + len(operator.text) == token.offset
-    return (
-        adjacent
-        and _is_sign(token)
-        and (token.text not in "+-" or PECULIAR.search(operator.text) is not None)
-    )
+    may_end_so = token.text not in "+-" or PECULIAR.search(operator.text) is not None
+    return adjacent and _is_sign(token) and may_end_so
 
 
 def _is_sign(token: Token) -> bool:
     return token.kind is Kind.CODE and SIGN.fullmatch(token.text) is not None
+
+
+def _is_name(token: Token) -> bool:
+    return token.kind is Kind.QUOTED and token.text.startswith(NAME_QUOTES)
+
+
+def _is_text(token: Token) -> bool:
+    return token.kind is Kind.QUOTED and not _is_name(token)
+
+
+def _is_number(token: Token) -> bool:
+    return NUMBER.fullmatch(token.text) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,63 +92,87 @@ class _Place:
 
     tokens: Sequence[Token]
     lexis: Lexis
-    raising: Collection[str]
+    names: Names
 
     def raises(self, at: int) -> bool:
-        """Return whether the token *at* this place may raise an error."""
-        token = self.tokens[at]
+        """Return whether the token *at* this place may raise an error; what is not known may."""
+        token, text = self.tokens[at], self._text(at)
         match token.kind:
-            case Kind.QUOTED:
-                is_name = token.text.startswith(NAME_QUOTES)
-                return self._text(at + 1) == "(" or (is_name and unquoted(token.text).lower() in self.raising)
+            case Kind.QUOTED if _is_name(token):
+                return self._text(at + 1) == "(" or self._name_raises(at, unquoted(token.text).lower())
+            case Kind.QUOTED | Kind.PARAMETER:
+                return False
+            case Kind.OPENING if text == "[":
+                return self._text(at - 1) == "array"
             case Kind.OPENING:
-                subquery = self._text(at + 1) in QUERIES and self._text(at - 1) not in SUBQUERIES
-                return subquery and not self.lexis.lenient
-            case Kind.CODE if token.text == "::":
-                return not (self._at(at - 1).kind in CONSTANTS or self._text(at - 1).isdigit())
-            case Kind.CODE if token.text[0].isalpha() or token.text[0] == "_":
-                return self._word_raises(at)
+                scalar = self._text(at + 1) in QUERIES and self._text(at - 1) not in SUBQUERIES
+                return scalar and not self.lexis.lenient
+            case Kind.CODE if text == "::":
+                before = self._at(at - 1)
+                return not (_is_text(before) or before.kind is Kind.PARAMETER or _is_number(before))
+            case Kind.CODE if text[0].isalpha() or text[0] == "_":
+                return self._word_raises(at, text)
             case Kind.CODE:
-                return not token.text.isdigit() and token.text not in ",." and self._operator_raises(at)
+                return not _is_number(token) and text not in ",." and self._operator_raises(at, text)
             case _:
                 return False
 
-    def _word_raises(self, at: int) -> bool:
-        word, after = self._text(at), self._at(at + 1)
-        if word in self.raising or word in PARTIAL:
-            return True
+    def _word_raises(self, at: int, word: str) -> bool:
+        after = self._at(at + 1)
         if word in PATTERNED:
             goes_on = self._at(at + 2).kind is Kind.QUOTED
-            return after.kind is not Kind.QUOTED or goes_on or "\\" in after.text
-        if word == "escape":
-            return ESCAPE.fullmatch(after.text) is None
+            return not _is_text(after) or goes_on or "\\" in after.text
         if word in COUNTED:
-            return not after.text.isdigit()
-        return after.text == "(" and word not in KEYWORDS and not self._is_total_function(at)
+            return not _is_number(after)
+        if after.text == "(" and word not in KEYWORDS:
+            return word in self.names.raising or not self._is_total_function(at, word)
+        if word in KEYWORDS or word in NOW or self._text(at - 1) == "::":
+            return word in self.names.raising
+        return self._name_raises(at, word)
 
-    def _is_total_function(self, at: int) -> bool:
-        if self._text(at) == "current_setting" and self._at(at + 2).kind not in CONSTANTS:
-            return False
-        return self._text(at) in self.lexis.total_functions and self._text(at - 1) != "."
+    def _name_raises(self, at: int, name: str) -> bool:
+        """Return whether *name*, of a column or a table, may raise an error, or means what is not known."""
+        before, after, names = self._text(at - 1), self._text(at + 1), self.names
+        if name in names.raising:
+            return True
+        if after == ".":
+            return False  # a schema or a table, whose column follows
+        if before in RELATIONS or (before == "." and self._text(at - 3) in RELATIONS):
+            return name not in names.tables
+        # Beside columns, another name for the table that stands before it.
+        is_alias = before == "as" or (
+            self._at(at - 1).kind is not Kind.OPENING and self._bare(at - 1) in names.tables
+        )
+        return name not in names.columns and not is_alias
 
-    def _operator_raises(self, at: int) -> bool:
-        sign, before, after = self._text(at), self._text(at - 1), self._text(at + 1)
-        if sign in self.raising:
+    def _is_total_function(self, at: int, word: str) -> bool:
+        if word == "current_setting":
+            # Without its second argument it fails where the setting is unknown.
+            return _is_text(self._at(at + 2)) and (self._text(at + 3), self._text(at + 4)) == (",", "true")
+        return word in self.lexis.total_functions and self._text(at - 1) != "."
+
+    def _operator_raises(self, at: int, sign: str) -> bool:
+        before, after = self._text(at - 1), self._text(at + 1)
+        if sign in self.names.raising:
             return True
         if sign in self.lexis.total_operators or (sign == "*" and before in ("select", "(", ".")):
             return False
         if sign not in ("+", "-"):
             return True
-        if after.isdigit() and (
-            before in self.lexis.total_operators or before in ("(", ",") or before in KEYWORDS
-        ):
+        is_beginning = before in self.lexis.total_operators or before in ("(", ",") or before in KEYWORDS
+        counted = _is_number(self._at(at + 1))
+        if is_beginning and counted:
             return False
         called = [self._text(each) for each in range(at - 3, at)]
         is_now = before in NOW or (called[1:] == ["(", ")"] and called[0] in NOW)
-        return not (is_now and (after == "interval" or after.isdigit()))
+        return not (is_now and (after == "interval" or counted))
 
     def _at(self, at: int) -> Token:
         return self.tokens[at] if 0 <= at < len(self.tokens) else END
 
     def _text(self, at: int) -> str:
         return self._at(at).text.lower()
+
+    def _bare(self, at: int) -> str:
+        token = self._at(at)
+        return unquoted(token.text).lower() if _is_name(token) else token.text.lower()

@@ -26,11 +26,16 @@ from dbtools.policy import (
     SessionSetting,
     Source,
 )
-from dbtools.totality import is_total
+from dbtools.totality import Names, is_total
 from dbtools.vetting import vetted, withheld_findings
 
 DEEPEST = 50  #: roles that inherit from each other
 CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
+#: Families of which values are cast to another one of these, implicitly.
+CAST_FAMILIES = {
+    Family.DECIMAL: {Family.NUMBER},
+    Family.DATE: {Family.TIMESTAMP, Family.TIMESTAMPTZ},
+}
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 
 
@@ -309,7 +314,7 @@ async def _with_filter(
         known = declared_casts(settings, condition)
     lexis = dialect_of(settings.database.url).lexis
     condition = grant.filter.condition
-    total = is_total(condition, lexis, catalog.raising | _incomparable(catalog, condition, lexis))
+    total = is_total(condition, lexis, _names(catalog, condition, lexis))
     filter = replace(grant.filter, casts=known, total=total)
     return replace(rule, grant=replace(grant, filter=filter)), ()
 
@@ -323,15 +328,20 @@ def token_findings(settings: Settings) -> Iterator[Finding]:
             yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))
 
 
-def _incomparable(catalog: Catalog, condition: Fragment, lexis: Lexis) -> frozenset[str]:
-    """Return the names, in lower case, of columns in *condition* of which comparing may raise an error."""
-    if lexis.lenient:
-        return frozenset()
-    text = condition.text.lower()
-    named = [each for table in catalog.tables for each in table.columns if each.name.lower() in text]
-    # A decimal number that is compared with a binary one may be too large for one.
-    binary = any(each.type.family is Family.NUMBER for each in named)
-    raising = (
-        each for each in named if not each.type.comparable or (binary and each.type.family is Family.DECIMAL)
+def _names(catalog: Catalog, condition: Fragment, lexis: Lexis) -> Names:
+    """Return what the names in *condition* may mean."""
+    columns = [column for table in catalog.tables for column in table.columns]
+    raising = set(catalog.raising)
+    if not lexis.lenient:
+        raising |= {each.name.lower() for each in columns if not each.type.comparable}
+        text = condition.text.lower()
+        families = {each.type.family for each in columns if each.name.lower() in text}
+        # Of two types one is cast to the other, for which it may be too large.
+        for family, others in CAST_FAMILIES.items():
+            if families & others:
+                raising |= {each.name.lower() for each in columns if each.type.family is family}
+    return Names(
+        columns=frozenset(each.name.lower() for each in columns),
+        tables=frozenset(table.name.lower() for table in catalog.tables),
+        raising=frozenset(raising),
     )
-    return frozenset(each.name.lower() for each in raising)

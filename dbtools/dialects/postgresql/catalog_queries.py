@@ -236,7 +236,7 @@ with own (class, number, name, namespace) as (
     select 'pg_catalog.pg_operator'::pg_catalog.regclass, o.oid, o.oprname, o.oprnamespace
     from pg_catalog.pg_operator as o
 )
-select distinct pg_catalog.lower(w.name::text) as name
+select distinct w.name::text as name
 from own as w
 join pg_catalog.pg_namespace as n on n.oid = w.namespace
 where n.nspname not in ('pg_catalog', 'information_schema')
@@ -248,7 +248,7 @@ where n.nspname not in ('pg_catalog', 'information_schema')
             and d.deptype = 'e'
     )
 union
-select pg_catalog.lower(c.relname::text)
+select c.relname::text
 from pg_catalog.pg_class as c
 where c.relkind in ('v', 'f')
     or c.oid in (
@@ -256,6 +256,22 @@ where c.relkind in ('v', 'f')
         from pg_catalog.pg_attribute as a
         where a.attgenerated = 'v'
     )
+"""
+#: Whether values are cast, without a word, by what did not come with the server or with an extension.
+CASTING = """
+select exists (
+    select
+    from pg_catalog.pg_cast as k
+    where k.oid >= '16384'
+        and k.castcontext = 'i'
+        and not exists (
+            select
+            from pg_catalog.pg_depend as d
+            where d.classid = 'pg_catalog.pg_cast'::pg_catalog.regclass::pg_catalog.oid
+                and d.objid = k.oid
+                and d.deptype = 'e'
+        )
+)
 """
 
 LEAVES = """

@@ -22,9 +22,12 @@ from dbtools.dialects.postgresql.kept_queries import (
 )
 
 Place = tuple[str, str, str]  #: schema, table and column
-#: regproc, regprocedure, regoper, regoperator, regclass, regtype, regconfig, regdictionary, regnamespace,
-#: regrole and regcollation.
-NAMING_TYPES = {24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191}
+#: regproc, regprocedure, regoper, regoperator, regclass, regtype, regnamespace, regrole, regcollation, and
+#: the types of their arrays.
+NAMING_TYPES = {
+    *(24, 2202, 2203, 2204, 2205, 2206, 4089, 4096, 4191),
+    *(1008, 2207, 2208, 2209, 2210, 2211, 4090, 4097, 4192),
+}
 FIRST_OWN = 16384  #: the first number of what did not come with the server
 
 #: The parsed queries of the views $1.

@@ -20,6 +20,7 @@ from dbtools.dialects.postgresql.dependencies import read_dependencies
 from dbtools.dialects.postgresql.fingerprint import fingerprint
 from dbtools.dialects.postgresql.joins import Joins, read_joins
 from dbtools.dialects.postgresql.posture import read_posture
+from dbtools.dialects.postgresql.syntax import lexis
 from dbtools.dialects.postgresql.type_queries import TYPES
 from dbtools.dialects.postgresql.types import DeclaredType, DeclaredTypes
 from dbtools.dialects.postgresql.versions import together, versions_of
@@ -63,7 +64,9 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
         facts = await _read_facts(connection, [row for row in relations if row["reachable"]])
         unreadable = await _read_unreadable(connection, relations)
-        raising = await connection.fetch(catalog_queries.RAISING)
+        raising = {row["name"].lower() for row in await connection.fetch(catalog_queries.RAISING)}
+        if await connection.fetchval(catalog_queries.CASTING):
+            raising |= lexis.total_operators
         posture = await read_posture(connection)
         stamp = await fingerprint(connection)
     tables = sorted(_tables(facts), key=lambda table: _place(table, default_schema))
@@ -73,7 +76,7 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
         search_path=tuple(search_path),
         warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
         posture=posture,
-        raising=frozenset(row["name"] for row in raising),
+        raising=frozenset(raising),
         unreadable=unreadable,
         stamp=stamp,
     )

@@ -13,7 +13,7 @@ lexis = Lexis(
     lenient=False,
     total_functions=words(
         "btrim char_length coalesce count current_setting greatest least left lower ltrim max min now nullif "
-        "position right rtrim starts_with strpos trim upper"
+        "right rtrim starts_with strpos upper"
     ),
     total_operators=words("= <> != < <= > >= -> ->> #> #>> @> <@ ? ?| ?&"),
 )
