@@ -14,8 +14,8 @@ from dbtools.parameters import Fragment, Kind, Lexis, Token, tokenize, unquoted,
 #: Words that raise nothing by themselves; those that may stand before a parenthesis are no functions.
 KEYWORDS = words(
     "all and any as asc between by case desc distinct else end except exists false first from full group "
-    "having ilike in inner intersect interval is isnull join last lateral left like limit not notnull null nulls "
-    "offset on or order outer right select some then true union unknown using values when where with"
+    "having ilike in inner intersect interval is isnull join last lateral left like limit not notnull null "
+    "nulls offset on or order outer right select some then true union unknown using values when where with"
 )
 PATTERNED = words("like ilike glob")  #: a constant has to follow, in which nothing is escaped
 COUNTED = words("limit offset")  #: a number has to follow

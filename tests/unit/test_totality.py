@@ -10,8 +10,8 @@ from dbtools.totality import Names, is_total
 BOTH = (sqlite, postgresql)
 NAMES = Names(
     columns=words(
-        "a account active b c country created customer_id day exact id kind level name note number owner photo "
-        "raw region x y"
+        "a account active b c country created customer_id day exact id kind level name note number owner "
+        "photo raw region x y"
     )
     | {"odd name"},
     tables=frozenset({"customers", "permits", "regions", "levels", "c", "t"}),

@@ -78,6 +78,15 @@ select *
 from ancestors
 """
 
+#: Those of the types $1 that are the rows of tables, of which they name the columns.
+ROW_TYPES = """
+select t.oid as number
+from pg_catalog.pg_type as t
+join pg_catalog.pg_class as c on c.oid = t.typrelid
+where t.oid = any($1::pg_catalog.oid[])
+    and c.relkind <> 'c'
+"""
+
 
 async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[int, Reads]:
     """Return what *views* and tables that inherit read directly, by number."""
@@ -124,10 +133,12 @@ async def called_in(connection: Any, tree: str, types: Collection[int] = ()) -> 
 
 async def _others(connection: Any, trees: Mapping[int, str]) -> Mapping[int, tuple[str, ...]]:
     """Return the functions that the views of *trees* call and that may read more, in words, by view."""
-    called: dict[int, set[int]] = {}
-    for view, tree in trees.items():
-        own_types = any(type >= FIRST_OWN for type in types_made_in(tree))
-        called[view] = await called_in(connection, tree) if own_types else functions_of(tree)
+    made = {view: types_made_in(tree) for view, tree in trees.items()}
+    own = {type for types in made.values() for type in types if type >= FIRST_OWN}
+    called = {
+        view: await called_in(connection, tree) if made[view] & own else functions_of(tree)
+        for view, tree in trees.items()
+    }
     functions = sorted(set[int]().union(*called.values()))
     rows = await connection.fetch(CALLED, functions) if functions else []
     reading = {
@@ -138,9 +149,11 @@ async def _others(connection: Any, trees: Mapping[int, str]) -> Mapping[int, tup
     found = {
         view: sorted({reading[each] for each in numbers & reading.keys()}) for view, numbers in called.items()
     }
-    for view, tree in trees.items():
-        if types_made_in(tree) & NAMING_TYPES:
-            found[view].append("what names of objects tell")
+    rows = await connection.fetch(ROW_TYPES, sorted(own)) if own else []
+    naming = NAMING_TYPES | {row["number"] for row in rows}
+    for view, types in made.items():
+        if types & naming:
+            found[view].append("names of objects")
     return {view: tuple(words) for view, words in found.items() if words}
 
 
