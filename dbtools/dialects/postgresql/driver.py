@@ -95,6 +95,8 @@ class PostgresqlDriver:
             # Anew each time: of a statement that is kept the types may be those before a migration.
             await connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
         except asyncpg.PostgresError as exc:
+            if is_lost(exc):
+                raise
             is_placeholder = exc.sqlstate in MISWRITTEN and placeholder_in(condition.text) is not None
             raise Refused(f"{NO_PARAMETER if is_placeholder else exc.args[0]}.") from exc
         finally:
