@@ -85,6 +85,7 @@ VIRTUAL = """
     create virtual table found_short using fts5(name, con=customers, content_r=id);
     create virtual table found_quoted using "fts5"(name, c = "customers");
     create virtual table notes using fts5(body);
+    create virtual table "using" using fts5(body);
 """
 OTHERS = """
     create function email_of(integer) returns text language sql stable
@@ -107,7 +108,7 @@ ALSO: Mapping[str, tuple[str, ...]] = {
     "postgresql": ("copied",),
 }
 ALSO_SAFE: Mapping[str, tuple[str, ...]] = {
-    "sqlite": ("notes",),
+    "sqlite": ("notes", "using"),
     "postgresql": ("copied_totals", "of_a_partition"),
 }
 OWN: Mapping[str, Mapping[str, str]] = {

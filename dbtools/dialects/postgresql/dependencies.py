@@ -15,6 +15,7 @@ from dbtools.dialects.postgresql.acting import is_acting, is_describing
 from dbtools.dialects.postgresql.kept_queries import (
     CALLED,
     CHECKS,
+    TREES,
     WHOLE_ROW,
     functions_of,
     reads_of,
@@ -29,16 +30,6 @@ NAMING_TYPES = {
     *(1008, 2207, 2208, 2209, 2210, 2211, 4090, 4097, 4192),
 }
 FIRST_OWN = 16384  #: the first number of what did not come with the server
-
-#: The parsed queries of the views $1.
-TREES = """
-select
-    r.ev_class as relation,
-    r.ev_action::pg_catalog.text as tree
-from pg_catalog.pg_rewrite as r
-where r.ev_class = any($1::pg_catalog.oid[])
-    and r.ev_type = '1'
-"""
 
 #: The columns of the tables $1; those of a partition are columns of the table that it is part of.
 COLUMNS = """
@@ -92,13 +83,13 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
     """Return what *views* and tables that inherit read directly, by number."""
     version = connection.get_server_version().major
     trees: Sequence[Record] = await connection.fetch(TREES, views) if views else []
-    read = {row["relation"]: list(reads_of(row["tree"], version)) for row in trees}
+    read = {row["view"]: list(reads_of(row["tree"], version)) for row in trees}
     pairs = [(row["relation"], row["ancestor"]) for row in await connection.fetch(ANCESTORS)]
     tables = {table for each in read.values() for table, _ in each} | {
         table for pair in pairs for table in pair
     }
     names = _Names(await connection.fetch(COLUMNS, sorted(tables)) if tables else [])
-    others = await _others(connection, {row["relation"]: row["tree"] for row in trees})
+    others = await _others(connection, {row["view"]: row["tree"] for row in trees})
     columns: defaultdict[int, set[Place]] = defaultdict(set)
     parents: defaultdict[int, set[Place]] = defaultdict(set)
     for view, places in read.items():

@@ -47,16 +47,6 @@ where (
 order by n.nspname, c.relname
 """
 
-#: The queries of the views $1, as the server keeps them.
-QUERIES = """
-select
-    r.ev_class as view,
-    r.ev_action::pg_catalog.text as query
-from pg_catalog.pg_rewrite as r
-where r.ev_class = any($1::pg_catalog.oid[])
-    and r.ev_type = '1'
-"""
-
 #: What the queries of the views $1 name beside tables: only what is not the system's own is kept of it.
 OBJECTS = """
 select distinct

@@ -17,7 +17,7 @@ from dbtools.dialects.identifiers import identifier
 from dbtools.dialects.inspected import Reads
 from dbtools.dialects.postgresql import grant_queries
 from dbtools.dialects.postgresql.grant_script import Grant, Needs, Script
-from dbtools.dialects.postgresql.kept_queries import NOT_TEMPORARY, WHOLE_ROW, reads_of
+from dbtools.dialects.postgresql.kept_queries import NOT_TEMPORARY, TREES, WHOLE_ROW, reads_of
 from dbtools.errors import listing
 from dbtools.policy import BLANK, Role, restrict
 
@@ -181,8 +181,8 @@ async def _add_filter(
 async def _add_views(connection: "asyncpg.Connection[Record]", reads: _Reads, views: Sequence[int]) -> None:
     """Add what somebody must be allowed to read for the queries of *views* to run."""
     version = connection.get_server_version().major
-    for row in await connection.fetch(grant_queries.QUERIES, views):
-        for relation, columns in reads_of(row["query"], version):
+    for row in await connection.fetch(TREES, views):
+        for relation, columns in reads_of(row["tree"], version):
             reads.add(relation, columns)
     for row in await connection.fetch(grant_queries.OBJECTS, views):
         reads.schemas.add(row["schema"])

@@ -28,6 +28,16 @@ ORIGINS = re.compile(
 #: An outer join, or grouping by more than one set: either makes nulls of what has none.
 MAKES_NULLS = re.compile(r":jointype [^0]|:groupingSets [^<]")
 
+#: The trees of the queries of the views $1, as the server keeps them.
+TREES = """
+select
+    r.ev_class as view,
+    r.ev_action::pg_catalog.text as tree
+from pg_catalog.pg_rewrite as r
+where r.ev_class = any($1::pg_catalog.oid[])
+    and r.ev_type = '1'
+"""
+
 #: The temporary view $1: its tree, and the names and types of its columns.
 KEPT = """
 select

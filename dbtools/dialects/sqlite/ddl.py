@@ -131,9 +131,15 @@ def fold(name: str) -> str:
 
 def module_of(sql: str) -> str:
     """Return the folded name of the module that the CREATE VIRTUAL TABLE statement *sql* uses."""
-    code = (token[0] for token in TOKEN.finditer(sql) if token.lastgroup == "words")
-    words = [fold(word) for chunk in code for word in chunk.split()]
-    return words[words.index("using") + 1] if "using" in words[:-1] else ""
+    is_next = False
+    for token in TOKEN.finditer(sql):
+        if token.lastgroup == "quoted" and is_next:
+            return fold(_unquoted(token[0]))
+        for word in fold(token[0]).split() if token.lastgroup == "words" else ():
+            if is_next:
+                return word
+            is_next = word == "using"
+    return ""
 
 
 def _opening(tokens: Sequence[_Token], *, is_view: bool) -> int:

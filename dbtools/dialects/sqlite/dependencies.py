@@ -8,12 +8,12 @@ explained by itself, however deeply views are nested, and no row is read.
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import dropwhile, pairwise
+from itertools import dropwhile
 
 from dbtools.catalog import UNTOLD, Reads, TableKind
 from dbtools.column_types import quoted
 from dbtools.dialects.identifiers import identifier
-from dbtools.dialects.sqlite.ddl import fold
+from dbtools.dialects.sqlite.ddl import fold, module_of
 from dbtools.dialects.sqlite.structure import HIDDEN, ColumnRow, Structure
 from dbtools.dialects.sqlite.syntax import bare, lexis
 from dbtools.dialects.sqlite.written_queries import SILENT_JOINS, code_in, names_in, words_in
@@ -41,7 +41,10 @@ def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> 
     if views:
         with closing(sqlite3.connect(":memory:")) as connection:
             tables = _stand_ins(connection, columns)
-            found |= {each.relation.name: _of_view(connection, each, tables, columns) for each in views}
+            modules = {fold(name) for (name,) in connection.execute(MODULES)}
+            found |= {
+                each.relation.name: _of_view(connection, each, tables, columns, modules) for each in views
+            }
     return {name: reads for name, reads in found.items() if reads != Reads()}
 
 
@@ -60,7 +63,11 @@ def _stand_ins(connection: sqlite3.Connection, columns: Columns) -> Mapping[int,
 
 
 def _of_view(
-    connection: sqlite3.Connection, view: Structure, tables: Mapping[int, str], columns: Columns
+    connection: sqlite3.Connection,
+    view: Structure,
+    tables: Mapping[int, str],
+    columns: Columns,
+    modules: Container[str],
 ) -> Reads:
     """Return what *view* reads directly, told by the *tables* that stand for the file's."""
     seen: set[tuple[str, str]] = set()
@@ -85,7 +92,6 @@ def _of_view(
     # To look for the words anywhere first costs next to nothing.
     if any(word in sql.lower() for word in SILENT_JOINS) and SILENT_JOINS & words_in(sql):
         seen |= set(_shared(sql, {table for table, _ in seen}, columns))
-    modules = {fold(name) for (name,) in connection.execute(MODULES)}
     matched = "match" in sql.lower()
     return Reads(columns=frozenset(_places(seen, columns, modules, matched=matched)))
 
@@ -137,7 +143,7 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
     """Return what a virtual *table* reads: nothing but its own rows, if its module keeps them."""
     sql = table.relation.sql
     try:
-        arguments, module = list(_arguments(sql)), _module_of(sql)
+        arguments, module = list(_arguments(sql)), module_of(sql)
     except SqlError:
         return UNKNOWN
     if module in INDEX_READERS:
@@ -154,12 +160,6 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
     shown |= {fold(row.name) for row in columns.get(_spelled(content, columns), ()) if row.primary}
     places = _all_of(content, columns) if content else ()
     return Reads(columns=frozenset(place for place in places if fold(place[2]) in shown))
-
-
-def _module_of(sql: str) -> str:
-    """Return the folded name of the module that the CREATE VIRTUAL TABLE statement *sql* uses."""
-    names = [bare(token) for token in code_in(sql)]
-    return next((fold(name) for word, name in pairwise(names) if fold(word) == "using"), "")
 
 
 def _arguments(sql: str) -> Iterator[list[str]]:
