@@ -24,7 +24,7 @@ from dbtools.column_types import SAFE_INTEGER, ColumnType, Family
 Encode = Callable[[object], object]
 
 DEEPEST = 60  #: levels of a JSON cell; a deeper one is shown as its text
-PIECE = 2**16  #: characters that are looked at in one go: meanwhile no other thread runs
+PIECE = 2**16  #: characters that are handled in one go, during which no other thread runs
 
 #: controls, invisible and bidirectional characters: JSON's own escapes make them visible
 INVISIBLE = re.compile(

@@ -88,7 +88,7 @@ def load(path: Path, file: str = "") -> Settings:
 
 def _read(path: Path, file: str) -> "Written":
     if os.path.exists(path) and not is_file(path):
-        # To read a pipe would be to wait for whoever writes.
+        # Reading a pipe would wait for its writer.
         raise errors.ConfigurationError(f"{visible(file)}: this is no regular file.")
     try:
         return Written(file=file, text=path.read_text(encoding="utf-8"))
