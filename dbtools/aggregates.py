@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dbtools import errors
-from dbtools.column_types import MOMENTS, NUMERIC, ColumnType, Family, quoted
 from dbtools.errors import listing, nearest
 from dbtools.paths import Names, Place, folded, parts_of
+from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, quoted
 
 
 class Bucket(StrEnum):

@@ -7,7 +7,7 @@ context.configure(..., on_version_apply=notify)
 
 from typing import Any
 
-from dbtools.dialects import announcement_of
+from dbtools.backends import announcement_of
 
 
 def notify(ctx: Any, *_: object, **__: object) -> None:

@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import count
 
-from dbtools.column_types import ColumnType, Family, quoted
-from dbtools.parameters import Fragment
+from dbtools.sql import Fragment
+from dbtools.types import ColumnType, Family, quoted
 
 #: of a column of which nothing but its name is known
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")

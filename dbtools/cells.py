@@ -19,7 +19,7 @@ from uuid import UUID
 
 import orjson
 
-from dbtools.column_types import SAFE_INTEGER, ColumnType, Family
+from dbtools.types import SAFE_INTEGER, ColumnType, Family
 
 Encode = Callable[[object], object]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from dbtools.cells import plain
-from dbtools.column_types import UNSENDABLE
+from dbtools.types import UNSENDABLE
 
 ROW_TEMPLATE = "dbtools://row/{table}/{key}"
 CELL_TEMPLATE = "dbtools://cell/{table}/{key}/{column}"

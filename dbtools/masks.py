@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from dbtools.cells import Cut, plain
-from dbtools.column_types import ColumnType, Mask
+from dbtools.types import ColumnType, Mask
 
 REDACTED = "***"
 LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"

@@ -15,8 +15,8 @@ import orjson
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.column_types import UNSENDABLE, ColumnType, Family
 from dbtools.statement import After, Direction, Order, Term
+from dbtools.types import UNSENDABLE, ColumnType, Family
 
 LONGEST_KEY = 400  #: characters of one value in a cursor; rows with longer ones are counted instead
 MOST_SKIPPED = 1_000_000_000

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Table
-from dbtools.column_types import ColumnType, quoted
 from dbtools.errors import listing, nearest
+from dbtools.types import ColumnType, quoted
 
 MOST_STEPS = 3
 MOST_LISTED = 40  #: names of columns and paths that a tool's schema lists

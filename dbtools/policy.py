@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Key, Reads, RowFilter, Table
 from dbtools.cells import one_line
-from dbtools.column_types import ColumnType, Family, Mask
+from dbtools.types import ColumnType, Family, Mask
 
 
 @dataclass(frozen=True, kw_only=True)

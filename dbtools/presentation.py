@@ -13,11 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from dbtools.cells import dump, visible
-from dbtools.config import Review, RoleChange
-from dbtools.explanation import Explanation
-from dbtools.results import Answer
-from dbtools.snapshot import View
-from dbtools.tools import Surface, ToolDefinition, tool_content
+from dbtools.results import Answer, Surface
+from dbtools.service.explanation import Explanation
+from dbtools.service.migration import RoleChange
+from dbtools.service.review import Review
+from dbtools.service.snapshot import View
+from dbtools.tools import ToolDefinition, tool_content
 from dbtools.tools.definition import tokens_of
 
 WIDE = 1_000  #: columns of an output that is no terminal

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from dbtools import errors
 from dbtools.cells import Cut, Encode, class_of, dump, encode_column, encoder, size, valid, visible
-from dbtools.column_types import ColumnType
 from dbtools.policy import Limits
 from dbtools.statement import Output
+from dbtools.types import ColumnType
 
 SHORTEST_CUT = 20  #: characters that a cell keeps even where a single row is too large
 SPECIAL = re.compile('[",\r\n]')  #: what a cell of CSV is quoted for
@@ -35,6 +35,31 @@ class Style:
 
     rows: Rows = Rows.ARRAYS
     text: Text = Text.JSON
+
+
+class Surface(StrEnum):
+    """How tables are offered."""
+
+    TYPED = "typed"  #: by two tools a table
+    GENERIC = "generic"  #: by tools that take the table as an argument
+    AUTO = "auto"  #: typed while the definitions fit the budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """How tools are listed."""
+
+    surface: Surface = Surface.AUTO
+    budget: int = 10_000  #: tokens of the definitions of tables, and again of queries
+    pin: tuple[str, ...] = ()  #: tables whose own tools are listed on either surface
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How every role is served: how answers are written, and how tools are listed."""
+
+    style: Style = field(default_factory=Style)
+    listing: Listing = field(default_factory=Listing)
 
 
 @dataclass(frozen=True, kw_only=True)

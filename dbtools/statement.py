@@ -13,12 +13,12 @@ from typing import Protocol
 from dbtools import errors
 from dbtools.aggregates import Bucketed, Group, Measure
 from dbtools.catalog import Column, Table
-from dbtools.column_types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 from dbtools.errors import listing, nearest
 from dbtools.masks import LONGEST
-from dbtools.parameters import Parameter
 from dbtools.paths import Distant
 from dbtools.policy import SessionSetting
+from dbtools.sql import Parameter
+from dbtools.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 
 MOST_CONDITIONS = 50
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long

@@ -10,10 +10,12 @@ from contextvars import ContextVar
 from random import getrandbits
 from threading import Thread
 from time import monotonic
+from typing import Literal
 
 from opentelemetry import metrics, trace
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 
+Tells = Literal["comment", "application_name"]  #: how a database is told the id of a request
 TRACER = trace.get_tracer("dbtools")
 METER = metrics.get_meter("dbtools")
 DURATION = METER.create_histogram("dbtools.call.duration", "s", "How long calls take")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dbtools.parameters import Fragment, Kind, Lexis, Token, tokenize, unquoted, words
+from dbtools.sql import Fragment, Kind, Lexis, Token, tokenize, unquoted, words
 
 #: Words that raise nothing by themselves; those that may stand before a parenthesis are no functions.
 KEYWORDS = words(

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dbtools.catalog import Catalog, Table
-from dbtools.column_types import quoted
 from dbtools.errors import listing, nearest
 from dbtools.policy import (
     BLANK,
@@ -22,6 +21,7 @@ from dbtools.policy import (
     series,
     withheld_views,
 )
+from dbtools.types import quoted
 
 UNKNOWN_TABLE = "unknown_table"
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  #: of TOML

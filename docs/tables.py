@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dbtools import errors
-from dbtools.column_types import FAMILIES
-from dbtools.config import Settings
-from dbtools.config.sections import GrantSection, RoleLimitsSection, RoleSection
+from dbtools.settings import Settings
+from dbtools.settings.sections import GrantSection, RoleLimitsSection, RoleSection
+from dbtools.types import FAMILIES
 
 
 def _table(headings: Sequence[str], rows: Iterator[Sequence[str]]) -> str:

@@ -11,7 +11,7 @@ from alembic.util import CommandError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dbtools.alembic import notify
-from dbtools.dialects.postgresql.trust import PATH, STRANGE
+from dbtools.backends.postgresql.trust import PATH, STRANGE
 
 VERSION_TABLE = "dbtools_version"
 OWN_PATH = "select pg_catalog.current_setting('search_path')"

@@ -19,10 +19,10 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.config import Settings
     from dbtools.policy import Caller
     from dbtools.results import Answer
-    from dbtools.toolbox import Toolbox
+    from dbtools.service.toolbox import Toolbox
+    from dbtools.settings import Settings
 
 
 @click.command(cls=ExampleCommand, example="dbtools tools sample.db --tokens")
@@ -89,10 +89,10 @@ async def _called(
 ) -> "Answer":
     """Call *tool* as the server would, and write it down where calls are kept."""
     from dbtools.errors import UnknownTool
-    from dbtools.explanation import problems_of
     from dbtools.server import open_kept_log
     from dbtools.server.calls import Calls, Request
     from dbtools.server.quotas import Quotas
+    from dbtools.service.explanation import problems_of
 
     log = open_kept_log(settings)
     quotas = Quotas(settings.limits.storage)
@@ -123,8 +123,8 @@ def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: 
         target, tool, arguments = _call_of(words)
         settings = settings_for(target, role)
         caller = caller_of(settings, role, claim)
-        from dbtools.explanation import explain as explained
         from dbtools.presentation import explanation_json, print_explanation
+        from dbtools.service.explanation import explain as explained
 
         found = with_toolbox(
             settings,

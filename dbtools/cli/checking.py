@@ -12,8 +12,10 @@ from dbtools.cli.options import REFUSED, ExampleCommand, complaints, json_option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dbtools.config import Review, RoleChange, Settings
-    from dbtools.database import Database
+    from dbtools.backends.database import Database
+    from dbtools.service.migration import RoleChange
+    from dbtools.service.review import Review
+    from dbtools.settings import Settings
 
 
 @click.command(cls=ExampleCommand, example="dbtools check dbtools.toml")
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 def check(target: str | None, against: str | None, as_json: bool) -> None:
     """Hold the configuration TARGET against the live database: exit status 1 where something is wrong."""
     with complaints():
-        from dbtools.config import settings_of
         from dbtools.presentation import print_review, review_json
+        from dbtools.settings import settings_of
 
         settings = settings_of(target, Path.cwd())
         changes = None
@@ -41,15 +43,16 @@ def check(target: str | None, against: str | None, as_json: bool) -> None:
 
 def _migrated(settings: "Settings", other: "Settings") -> "tuple[Settings, Mapping[str, RoleChange]]":
     """Return the settings for the migrated database of *other*, and what changes there."""
-    from dbtools.config import changes_by, migrated
+    from dbtools.service.migration import changes_by, migrated
 
     after = run(migrated, settings, other.database.url)
     return after, run(changes_by, settings, after)
 
 
 async def _review(settings: "Settings", database: "Database") -> "Review":
-    from dbtools.config import read_catalog, review
     from dbtools.server import review_server
+    from dbtools.service.review import review
+    from dbtools.service.served import read_catalog
 
     catalog = await read_catalog(settings, database)
     served = await review_server(settings)
@@ -65,6 +68,6 @@ async def _review(settings: "Settings", database: "Database") -> "Review":
 @click.command(cls=ExampleCommand, example="dbtools schema > dbtools.schema.json")
 def schema() -> None:
     """Print the JSON Schema of dbtools.toml, for editors."""
-    from dbtools.config import Settings
+    from dbtools.settings import Settings
 
     click.echo(json.dumps(Settings.model_json_schema(), indent=2))

@@ -8,8 +8,8 @@ import click
 from dbtools.cli.options import DEFAULT_ROLE, ExampleCommand, complaints, settings_for, with_toolbox
 
 if TYPE_CHECKING:
-    from dbtools.config import Settings
-    from dbtools.database import Database
+    from dbtools.backends.database import Database
+    from dbtools.settings import Settings
 
 
 @click.command(cls=ExampleCommand, example="dbtools grants dbtools.toml --role support > support.sql")
@@ -40,7 +40,8 @@ def grants(target: str | None, roles: tuple[str, ...], login: str | None, url: s
 
 
 async def _script(settings: "Settings", database: "Database", roles: tuple[str, ...], login: str) -> str:
-    from dbtools.config import grants_of, read_catalog
+    from dbtools.service.login import grants_of
+    from dbtools.service.served import read_catalog
 
     catalog = await read_catalog(settings, database)
     script, findings = await grants_of(settings, catalog, database, roles, login)

@@ -18,7 +18,7 @@ import click
 from dbtools.cli.options import ExampleCommand, complaints, json_option
 
 if TYPE_CHECKING:
-    from dbtools.call_log import LogReader, Stored
+    from dbtools.records import LogReader, Stored
 
 OUTCOMES = {"ok": None, "error": "red", "denied": "yellow", "timeout": "magenta", "cancelled": "cyan"}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -94,10 +94,10 @@ def log(
 
 
 def _reader(target: str | None, as_json: bool, since: datetime | None) -> "LogReader":
-    from dbtools.call_log import FileReader, RegistryReader
-    from dbtools.config import settings_of
-    from dbtools.dialects import call_reader
+    from dbtools.backends import call_reader
     from dbtools.errors import ConfigurationError
+    from dbtools.records import FileReader, RegistryReader
+    from dbtools.settings import settings_of
 
     settings = settings_of(target, Path.cwd())
     if settings.log.registry:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from dbtools.config import Settings
-    from dbtools.database import Database
+    from dbtools.backends.database import Database
     from dbtools.policy import Caller
-    from dbtools.toolbox import Toolbox
+    from dbtools.service.toolbox import Toolbox
+    from dbtools.settings import Settings
 
 REFUSED, WRONG, INTERRUPTED = 1, 2, 130  #: exit status
 DEFAULT_ROLE = "default"
@@ -26,7 +26,7 @@ def is_target(word: str) -> bool:
     """Return whether *word* names what is served: an existing file, a URL, or a `.toml` file."""
     if "://" in word or word.endswith(".toml"):
         return True
-    from dbtools.config import is_file
+    from dbtools.settings import is_file
 
     return is_file(Path(word))
 
@@ -71,8 +71,8 @@ def arguments_of(words: Sequence[str]) -> dict[str, object]:
 
 def caller_of(settings: "Settings", role: str, claims: Sequence[str]) -> "Caller":
     """Return who calls: *role*, with the claims of the environment and of NAME=VALUE words."""
-    from dbtools.config import typed_claims
     from dbtools.policy import Caller
+    from dbtools.settings import typed_claims
 
     return Caller(role=role, claims=typed_claims(settings, _claims(claims)))
 
@@ -114,7 +114,7 @@ def _json_or_text(text: str) -> object:
 
 def settings_for(target: str | None, *roles: str) -> "Settings":
     """Return the settings that *target* names, which must have *roles*."""
-    from dbtools.config import settings_of
+    from dbtools.settings import settings_of
 
     settings = settings_of(target, Path.cwd())
     for role in roles:
@@ -124,8 +124,8 @@ def settings_for(target: str | None, *roles: str) -> "Settings":
 
 def check_role(settings: "Settings", role: str) -> None:
     """Raise ConfigurationError where *settings* have no *role*."""
-    from dbtools.config import role_names
     from dbtools.errors import ConfigurationError, listing
+    from dbtools.service.roles import role_names
 
     roles = role_names(settings)
     if role not in roles:
@@ -138,7 +138,7 @@ def with_toolbox(
     settings: "Settings", use: "Callable[[Toolbox, Database], Any]", role: str | None = None
 ) -> Any:
     """Return what *use* makes of the toolbox of *settings*, for *role* or for all, and of its database."""
-    from dbtools.config import open_toolbox
+    from dbtools.service.served import open_toolbox
 
     async def use_and_close() -> Any:
         toolbox, database = open_toolbox(settings, role)

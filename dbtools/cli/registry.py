@@ -18,8 +18,8 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.config import Settings
-    from dbtools.database import Database
+    from dbtools.backends.database import Database
+    from dbtools.settings import Settings
 
 QUERY = ".sql"  #: how a file of queries ends, and no TARGET
 ONE = "[TARGET] NAME"
@@ -40,8 +40,8 @@ def upgrade(url: str) -> None:
     """
     with complaints():
         from dbtools.presentation import counted
-        from dbtools.registry import LATEST, read_entries
-        from dbtools.registry.upgrading import upgrade as build
+        from dbtools.records.registry import LATEST, read_entries
+        from dbtools.records.upgrading import upgrade as build
 
         place = _place(_settings(url))
         build(place)
@@ -65,7 +65,7 @@ def add(words: tuple[str, ...]) -> None:
     What a query was before is kept as its previous version. Where one is wrong, none is saved.
     """
     with complaints():
-        from dbtools.registry import add as save, read_entries
+        from dbtools.records.registry import add as save, read_entries
 
         with_target = bool(words) and is_target(words[0]) and not words[0].lower().endswith(QUERY)
         target, files = (words[0], words[1:]) if with_target else (None, words)
@@ -81,8 +81,8 @@ def add(words: tuple[str, ...]) -> None:
 def _check_files(files: Sequence[str]) -> None:
     if not files:
         raise click.UsageError("No FILE is given. FILE is a file of queries that ends in .sql.")
-    from dbtools.config import is_file
     from dbtools.errors import ConfigurationError
+    from dbtools.settings import is_file
 
     for each in files:
         if not is_file(Path(each)):
@@ -91,7 +91,8 @@ def _check_files(files: Sequence[str]) -> None:
 
 def _checked(settings: "Settings", files: Sequence[Path]) -> dict[str, str]:
     """Return the texts of the queries in *files* by name, or end with what is wrong with them."""
-    from dbtools.config import candidates, read_catalog
+    from dbtools.service.adding import candidates
+    from dbtools.service.served import read_catalog
 
     async def check(_: object, database: "Database") -> object:
         return await candidates(settings, await read_catalog(settings, database), database, files)
@@ -111,10 +112,10 @@ def _checked(settings: "Settings", files: Sequence[Path]) -> dict[str, str]:
 def list_queries(target: str | None, as_json: bool) -> None:
     """Show the queries in the registry of TARGET."""
     with complaints():
-        from dbtools.config import query_of
-        from dbtools.dialects import dialect_of
+        from dbtools.backends import dialect_of
         from dbtools.presentation import print_entries, rows_json
-        from dbtools.registry import read_entries
+        from dbtools.records.registry import read_entries
+        from dbtools.service.registered import query_of
 
         settings = _settings(target)
         lexis = dialect_of(settings.database.url).lexis
@@ -144,7 +145,7 @@ def show(words: tuple[str, ...], previous: bool) -> None:
     with complaints():
         from dbtools.cells import visible
         from dbtools.errors import ConfigurationError
-        from dbtools.registry import entry_of
+        from dbtools.records.registry import entry_of
 
         target, name = _one(words)
         entry = run(entry_of, _place(_settings(target)), name)
@@ -163,7 +164,7 @@ def show(words: tuple[str, ...], previous: bool) -> None:
 def remove(words: tuple[str, ...]) -> None:
     """Drop the query NAME from the registry of TARGET, with its previous version."""
     with complaints():
-        from dbtools.registry import remove as drop
+        from dbtools.records.registry import remove as drop
 
         _change(words, drop, "removed")
 
@@ -173,7 +174,7 @@ def remove(words: tuple[str, ...]) -> None:
 def enable(words: tuple[str, ...]) -> None:
     """Serve the query NAME in the registry of TARGET again."""
     with complaints():
-        from dbtools.registry import enable as switch_on
+        from dbtools.records.registry import enable as switch_on
 
         _change(words, switch_on, "enabled")
 
@@ -183,7 +184,7 @@ def enable(words: tuple[str, ...]) -> None:
 def disable(words: tuple[str, ...]) -> None:
     """Keep the query NAME in the registry of TARGET, and do not serve it."""
     with complaints():
-        from dbtools.registry import disable as switch_off
+        from dbtools.records.registry import disable as switch_off
 
         _change(words, switch_off, "disabled")
 
@@ -201,7 +202,7 @@ def _one(words: Sequence[str]) -> tuple[str | None, str]:
 
 
 def _settings(target: str | None) -> "Settings":
-    from dbtools.config import settings_of
+    from dbtools.settings import settings_of
 
     return settings_of(target, Path.cwd())
 

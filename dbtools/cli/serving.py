@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dbtools.policy import Finding
-    from dbtools.snapshot import Snapshot, View
+    from dbtools.service.snapshot import Snapshot, View
     from dbtools.tools import Change
 
 logger = logging.getLogger("dbtools")
@@ -57,7 +57,7 @@ def serve(
     if http is None and (workers > 1 or stateless):
         raise click.UsageError("--workers and --stateless go with --http.")
     with complaints():
-        from dbtools.config import settings_of
+        from dbtools.settings import settings_of
 
         settings = settings_of(target, Path.cwd())
         if http is None or not settings.auth:

@@ -18,9 +18,9 @@ def watch() -> None:
 def install(url: str, applied: bool) -> None:
     """Print the script with which the database at URL tells of each change of its schema."""
     with complaints():
-        from dbtools.config import settings_of
-        from dbtools.dialects import dialect_of
+        from dbtools.backends import dialect_of
         from dbtools.errors import ConfigurationError
+        from dbtools.settings import settings_of
 
         place = settings_of(url, Path.cwd()).database.url
         dialect = dialect_of(place)

@@ -7,7 +7,7 @@ runs the file by hand, it is a comment, so the marks may be taken for a blank.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from dbtools.parameters import Fragment, Kind, Lexis, Parameter, SqlError, Token, scan, tokenize
+from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, Token, scan, tokenize
 
 OPENING, CLOSING = "/*?", "?*/"
 MOST_CLAUSES = 8

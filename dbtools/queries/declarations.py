@@ -4,12 +4,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from dbtools.column_types import quoted
 from dbtools.errors import listing, nearest
-from dbtools.parameters import CLAIMS
 from dbtools.policy import Source
 from dbtools.queries.patterns import check_pattern, has_pattern
 from dbtools.queries.values import ROWS, ParameterType, Point, items_of, value_of
+from dbtools.sql import CLAIMS
+from dbtools.types import quoted
 
 FORM = "-- param NAME: TYPE  text"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 
-from dbtools.column_types import quoted
 from dbtools.durations import seconds_of
 from dbtools.errors import listing, nearest
 from dbtools.policy import Source
 from dbtools.queries.declarations import FORM, Mistake, QueryParameter, declaration
+from dbtools.types import quoted
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 NAME_WANTED = "a name of at most 40 characters a-z, 0-9 and _, a letter first"

@@ -5,8 +5,8 @@ A parameter is a value and never the name of a column, so that all rows have the
 
 from collections.abc import Iterator, Sequence
 
-from dbtools.parameters import Kind, Lexis, Token
 from dbtools.queries.bodies import all_tokens
+from dbtools.sql import Kind, Lexis, Token
 
 IDLE = {
     "order": "sorts no row",

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from dbtools.column_types import quoted
+from dbtools.types import quoted
 
 
 def check_pattern(pattern: str) -> None:

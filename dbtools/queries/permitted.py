@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from dbtools.catalog import Column
-from dbtools.column_types import ColumnType
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.reading import Query
+from dbtools.types import ColumnType
 
 
 @dataclass(frozen=True, kw_only=True)

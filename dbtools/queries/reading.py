@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from pathlib import PurePath
 
-from dbtools.column_types import quoted
 from dbtools.errors import nearest
-from dbtools.parameters import CLAIMS, UNWRITABLE, Kind, Lexis, Parameter, SqlError, Token, tokenize
 from dbtools.policy import Finding, Source
 from dbtools.queries.bodies import (
     CLOSING,
@@ -28,6 +26,8 @@ from dbtools.queries.bodies import (
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
 from dbtools.queries.orders import idle_terms
+from dbtools.sql import CLAIMS, UNWRITABLE, Kind, Lexis, Parameter, SqlError, Token, tokenize
+from dbtools.types import quoted
 
 MOST_ATTEMPTS = 1000  #: to go on after an error, before what is left of a query is taken for SQL
 BEGINNING = re.compile(r"-- name:[ \t]*(?P<name>[^\r\n]*)")

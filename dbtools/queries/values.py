@@ -10,7 +10,7 @@ from enum import StrEnum
 from math import isfinite
 from uuid import UUID
 
-from dbtools.column_types import LONGEST_NUMBER, UNSENDABLE, quoted
+from dbtools.types import LONGEST_NUMBER, UNSENDABLE, quoted
 
 INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)

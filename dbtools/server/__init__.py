@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import anyio
 
 from dbtools import errors
-from dbtools.config import Settings
 from dbtools.policy import Finding
 from dbtools.server.descriptors import private_descriptors
 from dbtools.server.quotas import Quotas
 from dbtools.server.running import Operator, open_kept_log, open_log, running
+from dbtools.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import ModuleType
 
     from dbtools.policy import Caller
-    from dbtools.toolbox import Toolbox
+    from dbtools.service.toolbox import Toolbox
 
 __all__ = ["Operator", "open_kept_log", "open_log", "review_server", "serve_stdio"]
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from dbtools import errors
-from dbtools.call_log import CallLog, CallLogs, Entry, Outcome
 from dbtools.policy import Caller, Limits
+from dbtools.records import CallLog, CallLogs, Entry, Outcome
 from dbtools.results import Answer, Media
 from dbtools.server.quotas import Quotas
-from dbtools.snapshot import View
+from dbtools.service.snapshot import View
+from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import REQUEST, new_request_id, note_call, request_id
-from dbtools.toolbox import Toolbox
 from dbtools.tools.completion import Completed
 
 OUTCOMES: Mapping[type[BaseException], Outcome] = {

@@ -7,7 +7,7 @@ import orjson
 from starlette.responses import Response
 
 from dbtools import errors
-from dbtools.config import Served
+from dbtools.service.served import Served
 
 PATIENCE = 2.0  #: seconds that the database has to lend a connection
 FRESH = 1.0  #: seconds in which the same is answered: nobody has to show who they are to ask

@@ -11,8 +11,8 @@ from ipaddress import ip_address
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dbtools.config.addresses import LOOPBACK
 from dbtools.server.headers import fields
+from dbtools.settings.addresses import LOOPBACK
 
 
 class Hosts:

@@ -20,7 +20,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools import errors
-from dbtools.config import Settings
 from dbtools.policy import Caller
 from dbtools.server.bodies import Bodies
 from dbtools.server.connections import BoundedProtocol
@@ -35,6 +34,7 @@ from dbtools.server.requests import Requests
 from dbtools.server.running import Operator, Running, running
 from dbtools.server.sessions import OwnIds, SharedSessions
 from dbtools.server.workers import end_with_parent, most_connections
+from dbtools.settings import Settings
 from dbtools.telemetry import flush
 
 PATH = "/mcp"

@@ -18,8 +18,6 @@ from mcp.server.auth.provider import AccessToken
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dbtools.column_types import quoted
-from dbtools.config import JwtSection, Served, Settings, role_names, typed_claims
 from dbtools.policy import Caller
 from dbtools.server.bodies import error
 from dbtools.server.headers import fields
@@ -27,6 +25,10 @@ from dbtools.server.jwts import BadTokenError, claims_of, end_of, scopes_of
 from dbtools.server.keys import Keys, NoKeysError
 from dbtools.server.requests import REASON
 from dbtools.server.tokens import find
+from dbtools.service.roles import role_names
+from dbtools.service.served import Served
+from dbtools.settings import JwtSection, Settings, typed_claims
+from dbtools.types import quoted
 
 CALLER = "dbtools.caller"  #: the key of the scope that holds who makes a request
 STILL = "dbtools.still"  #: that of what tells, when it is called and awaited, whether they still may

@@ -5,8 +5,8 @@ from typing import Any
 
 import jwt
 
-from dbtools.config import JwtSection
 from dbtools.server.keys import Keys
+from dbtools.settings import JwtSection
 
 LEEWAY = 30  #: seconds by which clocks may differ
 LONGEST = 16_384  #: characters of a token

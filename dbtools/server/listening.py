@@ -11,12 +11,13 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from dbtools import errors
-from dbtools.config import Settings, snapshot_of
 from dbtools.policy import Caller
 from dbtools.server.connections import BoundedProtocol
 from dbtools.server.hosts import bracketed, is_loopback
 from dbtools.server.http import PATH, HttpApp, Plan
 from dbtools.server.running import Operator
+from dbtools.service.served import snapshot_of
+from dbtools.settings import Settings
 
 GRACE = 3  #: seconds for what is being answered when the server ends
 FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]*)):(?P<port>\d{1,5})")

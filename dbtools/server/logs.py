@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 
 from dbtools.cells import dump
-from dbtools.config import LogSection
+from dbtools.settings import LogSection
 from dbtools.telemetry import request_id
 
 #: Below these levels, others tell of each request that is refused: whoever makes them could fill the log.

@@ -23,7 +23,7 @@ from mcp.server.subscriptions import (
 )
 
 from dbtools.policy import Caller
-from dbtools.snapshot import Snapshot
+from dbtools.service.snapshot import Snapshot
 from dbtools.tools import Change
 
 PATIENCE = 5.0  #: seconds that one client may take to read a notice

@@ -32,7 +32,7 @@ from dbtools.server.quotas import Quotas
 from dbtools.server.requests import ID
 from dbtools.server.running import Running
 from dbtools.server.sessions import USE
-from dbtools.toolbox import Toolbox
+from dbtools.service.toolbox import Toolbox
 from dbtools.tools import ToolDefinition, tool_content
 
 PAGE = 200  #: tools

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from dbtools import errors
-from dbtools.call_log import CallLog, CallLogs, FileSink, RegistrySink, StderrSink
-from dbtools.config import Served, Settings, open_served
-from dbtools.dialects import call_writer
+from dbtools.backends import call_writer
+from dbtools.records import CallLog, CallLogs, FileSink, RegistrySink, StderrSink
 from dbtools.server.calls import Calls
 from dbtools.server.quotas import Quotas
-from dbtools.watch import Watch
+from dbtools.service.served import Served, open_served
+from dbtools.service.watch import Watch
+from dbtools.settings import Settings
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from dbtools.database import Database
+    from dbtools.backends.database import Database
     from dbtools.policy import Finding
     from dbtools.server.notices import Notices
-    from dbtools.snapshot import Snapshot, View
+    from dbtools.service.snapshot import Snapshot, View
     from dbtools.tools import Change
 
 HINTS = (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dbtools.config.sections import TokenSection
+    from dbtools.settings.sections import TokenSection
 
 PREFIX = "dbt_"  #: by which scanners of secrets find one that has leaked
 

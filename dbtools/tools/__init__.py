@@ -12,16 +12,14 @@ from dbtools.tools import (
 )
 from dbtools.tools.changes import Change, change_of
 from dbtools.tools.definition import Call, Setting, Tool, ToolDefinition, Toolset, tool_content
-from dbtools.tools.surface import Chosen, Listing, Surface, choose, listed
+from dbtools.tools.surface import Chosen, choose, listed
 
 __all__ = [
     "KINDS",
     "Call",
     "Change",
     "Chosen",
-    "Listing",
     "Setting",
-    "Surface",
     "Tool",
     "ToolDefinition",
     "Toolset",

@@ -9,9 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.json_schema import SkipJsonSchema
 
 from dbtools import errors
-from dbtools.column_types import UNSENDABLE, Operator, quoted
 from dbtools.errors import listing, nearest
 from dbtools.statement import MOST_CONDITIONS, MOST_VALUES, ORDER_FORM, Comparison, Match
+from dbtools.types import UNSENDABLE, Operator, quoted
 
 DEEPEST = 32
 DEFAULT_LIMIT = 50  #: rows of a list

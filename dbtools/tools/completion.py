@@ -7,7 +7,6 @@ from itertools import accumulate
 from dbtools import errors
 from dbtools.catalog import Column, Table
 from dbtools.cells import size
-from dbtools.column_types import Family, Operator, quoted
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, key_text
 from dbtools.policy import Limits
@@ -15,6 +14,7 @@ from dbtools.results import ResultSet
 from dbtools.statement import Comparison, Condition, Order, Output, Select, Statement, bind_conditions
 from dbtools.tools.definition import Setting
 from dbtools.tools.get_row import key_arguments
+from dbtools.types import Family, Operator, quoted
 
 MOST_VALUES = 100  #: that the protocol allows (MCP, server/utilities/completion)
 VARIABLES: Mapping[str, tuple[str, ...]] = {

@@ -11,7 +11,6 @@ from pydantic import Field
 from dbtools import errors
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, dump, encoder, size
-from dbtools.column_types import Family, Operator, quoted
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE, cell_uri
 from dbtools.paths import Names, Place, folded
@@ -43,6 +42,7 @@ from dbtools.tools.list_rows import find_columns, link_type
 from dbtools.tools.naming import argument_names
 from dbtools.tools.tables import table_of, table_schema
 from dbtools.tools.wording import LONGEST_LABEL, cleaned, quotation, table_name
+from dbtools.types import Family, Operator, quoted
 
 MOST_LINKS = 10
 LONGEST_CHARACTER = 4  #: bytes

@@ -6,7 +6,6 @@ from functools import cached_property
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, class_of, size
-from dbtools.column_types import Family, Operator
 from dbtools.errors import BadArgument
 from dbtools.links import CELL_TEMPLATE, cell_uri
 from dbtools.paging import (
@@ -46,6 +45,7 @@ from dbtools.tools.wording import (
     quotation,
     table_name,
 )
+from dbtools.types import Family, Operator
 
 UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
 MOST_LINKS = 10

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from dbtools.column_types import MOMENTS, Operator
 from dbtools.statement import Comparison, Condition
+from dbtools.types import MOMENTS, Operator
 
 DAY = re.compile(r"\s*\d{4}-?\d\d-?\d\d\s*", re.ASCII)
 #: What of a day such a comparison leaves out, or takes in, that its writer may not have meant.

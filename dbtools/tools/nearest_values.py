@@ -11,10 +11,10 @@ from itertools import islice, pairwise
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
-from dbtools.column_types import MOMENTS, NUMERIC, TEXTUAL, Family, Operator, quoted
 from dbtools.paths import Distant, Place
 from dbtools.results import ResultSet
 from dbtools.statement import Comparison, Condition, Match, Order, Output, Select, Statement
+from dbtools.types import MOMENTS, NUMERIC, TEXTUAL, Family, Operator, quoted
 
 MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
 MOST_VALUES = 1_000

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.cells import size
-from dbtools.column_types import quoted
 from dbtools.errors import listing, nearest
 from dbtools.queries import Returns
 from dbtools.queries.permitted import Permitted
@@ -27,6 +26,7 @@ from dbtools.tools.query_arguments import arguments_schema, properties_of, read_
 from dbtools.tools.query_columns import row_schema, rows_schema
 from dbtools.tools.search import fit, words_of
 from dbtools.tools.wording import cleaned
+from dbtools.types import quoted
 
 ENVELOPE = 600  #: bytes around the rows of an answer
 NAMES = ("find_queries", "run_query")  #: of the tools for any query

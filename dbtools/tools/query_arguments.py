@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dbtools import errors
-from dbtools.column_types import ColumnType, Family, quoted
 from dbtools.errors import listing, nearest
 from dbtools.queries import ParameterType, QueryParameter
 from dbtools.queries.declarations import check_value
 from dbtools.queries.permitted import Permitted
 from dbtools.queries.values import items_of, value_of
 from dbtools.tools.arguments import as_text, check
+from dbtools.types import ColumnType, Family, quoted
 
 SCHEMAS: Mapping[ParameterType, Mapping[str, object]] = {
     ParameterType.INTEGER: {"type": "integer"},

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from dbtools.catalog import Column
-from dbtools.column_types import SAFE_INTEGER, ColumnType, Family
 from dbtools.results import Rows
 from dbtools.tools.arguments import narrowed_schema
 from dbtools.tools.definition import ROW_SCHEMA, ROWS_SCHEMA
+from dbtools.types import SAFE_INTEGER, ColumnType, Family
 
 #: A query has no pages: where rows are cut off, a note says what helps.
 MANY_SCHEMA: Mapping[str, object] = {

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from dbtools import errors
 from dbtools.catalog import Column
 from dbtools.cells import Cut, dump, encoder, is_json, valid, visible
-from dbtools.column_types import Family, quoted
 from dbtools.links import address_of, schema_of_uri
 from dbtools.results import Media, ResultSet, media_type
 from dbtools.statement import Output, Statement
 from dbtools.tools.definition import Setting
 from dbtools.tools.get_row import GetCall, bind_get, key_arguments, key_statement, reading_of
 from dbtools.tools.schema_resources import SchemaCall, bind_schema
+from dbtools.types import Family, quoted
 
 LARGEST_CELL = 10_000_000  #: characters, or bytes of bytes
 LARGE_JSON = 100_000  #: characters of JSON that is passed on as it is stored, and not parsed

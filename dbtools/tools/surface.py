@@ -2,28 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from dbtools.catalog import Catalog, Table
+from dbtools.results import Listing, Surface
 from dbtools.tools.definition import Tool, Toolset, tokens_of, tool_content
 from dbtools.tools.permitted_queries import NAMES, QueryTool
-
-
-class Surface(StrEnum):
-    """How tables are offered."""
-
-    TYPED = "typed"  #: by two tools a table
-    GENERIC = "generic"  #: by tools that take the table as an argument
-    AUTO = "auto"  #: typed while the definitions fit the budget
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """How tools are listed."""
-
-    surface: Surface = Surface.AUTO
-    budget: int = 10_000  #: tokens of the definitions of tables, and again of queries
-    pin: tuple[str, ...] = ()  #: tables whose own tools are listed on either surface
 
 
 @dataclass(frozen=True, kw_only=True)

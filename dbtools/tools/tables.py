@@ -5,10 +5,10 @@ from difflib import get_close_matches
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Table
-from dbtools.column_types import quoted
 from dbtools.errors import listing, nearest
 from dbtools.tools.arguments import DEFAULT_LIMIT, narrowed_schema
 from dbtools.tools.definition import Setting
+from dbtools.types import quoted
 
 MOST_NAMES = 100  #: tables that a schema names
 

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from dbtools.catalog import Catalog, Column, Table, TableKind
 from dbtools.cells import INVISIBLE
-from dbtools.parameters import words
+from dbtools.sql import words
 
 LONGEST_TABLE_COMMENT = 200
 LONGEST_COLUMN_COMMENT = 80

@@ -8,9 +8,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from dbtools.config import DatabaseSection, LimitsSection, Settings, open_toolbox
 from dbtools.policy import Caller
-from dbtools.toolbox import Toolbox
+from dbtools.service.served import open_toolbox
+from dbtools.service.toolbox import Toolbox
+from dbtools.settings import DatabaseSection, LimitsSection, Settings
 from tests.benchmarks.bare_drivers import Bare, open_bare
 from tests.benchmarks.conftest import Target
 from tests.benchmarks.contest import Figure, Work, medians

@@ -6,8 +6,9 @@ import orjson
 import pytest
 
 from dbtools.policy import Role
-from dbtools.snapshot import Manner, Settled, take_snapshot
-from dbtools.tools import Listing, Surface, tool_content
+from dbtools.results import Listing, Manner, Surface
+from dbtools.service.snapshot import Settled, take_snapshot
+from dbtools.tools import tool_content
 from tests.benchmarks.bare_drivers import open_bare
 from tests.benchmarks.conftest import Target
 from tests.benchmarks.contest import Figure, bests

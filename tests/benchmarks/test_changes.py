@@ -13,9 +13,9 @@ import asyncpg
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from dbtools.backends import dialect_of
+from dbtools.backends.database import Database
 from dbtools.catalog import Selection
-from dbtools.database import Database
-from dbtools.dialects import dialect_of
 from tests.benchmarks import databases
 from tests.benchmarks.conftest import Build, Target
 from tests.benchmarks.contest import Figure

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.call_log import CallLog, FileSink
-from dbtools.config import DatabaseSection, Settings, open_toolbox
-from dbtools.config.sections import GrantSection, RoleSection
 from dbtools.policy import Caller
+from dbtools.records import CallLog, FileSink
 from dbtools.server.calls import Calls, Request
 from dbtools.server.quotas import Quotas
-from dbtools.toolbox import Toolbox
+from dbtools.service.served import open_toolbox
+from dbtools.service.toolbox import Toolbox
+from dbtools.settings import DatabaseSection, Settings
+from dbtools.settings.sections import GrantSection, RoleSection
 from tests.benchmarks.bare_drivers import Bare, open_bare
 from tests.benchmarks.conftest import Target
 from tests.benchmarks.contest import Figure, Work, medians

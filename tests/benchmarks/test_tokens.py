@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from dbtools.backends.database import Database
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
-from dbtools.column_types import ColumnType, Family
-from dbtools.database import Database
 from dbtools.policy import Role
-from dbtools.snapshot import Manner, Settled, take_snapshot
-from dbtools.tools import Listing, Surface, tool_content
+from dbtools.results import Listing, Manner, Surface
+from dbtools.service.snapshot import Settled, take_snapshot
+from dbtools.tools import tool_content
 from dbtools.tools.definition import tokens_of
+from dbtools.types import ColumnType, Family
 
 pytestmark = pytest.mark.benchmark
 

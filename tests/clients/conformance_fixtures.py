@@ -28,7 +28,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from dbtools.server.protocol import complete, error_content
-from dbtools.toolbox import Toolbox
+from dbtools.service.toolbox import Toolbox
 from tests.clients.conformance_catalog import (
     ANSWERS,
     ARGUMENTS,

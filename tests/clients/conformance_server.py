@@ -14,14 +14,14 @@ from typing import Any
 import uvicorn
 from mcp.server.lowlevel import Server
 
-from dbtools.config import DatabaseSection, LogSection, Settings
-from dbtools.dialects import url_of_file
+from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Finding
 from dbtools.server.http import HttpApp, Plan
 from dbtools.server.listening import config_of
 from dbtools.server.notices import Notices
 from dbtools.server.running import Running
-from dbtools.snapshot import Snapshot, View
+from dbtools.service.snapshot import Snapshot, View
+from dbtools.settings import DatabaseSection, LogSection, Settings
 from dbtools.tools import Change
 from tests.clients.conformance_fixtures import add_fixtures
 

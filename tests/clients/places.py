@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import anyio
 import asyncpg
 
-from dbtools.dialects import dialect_of
+from dbtools.backends import dialect_of
 from dbtools.server.tokens import hash_of, new_token
 from tests.protocol.changing import Changing
 from tests.protocol.client import PATIENCE

@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from dbtools import toolbox
-from dbtools.config import LimitsSection
+from dbtools.service import toolbox
+from dbtools.settings import LimitsSection
 from tests.conftest import OpenDatabase
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
 from tests.database.shop import Shop, open_shop

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dbtools.aggregates import Bucket, Function
-from dbtools.column_types import SAFE_INTEGER
+from dbtools.types import SAFE_INTEGER
 from tests.database.shop import Shop, literal, quote
 
 EXAMPLES = 300

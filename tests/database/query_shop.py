@@ -8,14 +8,15 @@ from pathlib import Path
 
 from anyio.from_thread import BlockingPortal
 
-from dbtools.config import load, open_toolbox
-from dbtools.database import Database
+from dbtools.backends.database import Database
 from dbtools.errors import DbtoolsError
-from dbtools.explanation import Explanation, explain
 from dbtools.policy import Caller
 from dbtools.results import Answer
-from dbtools.snapshot import View
-from dbtools.toolbox import Toolbox
+from dbtools.service.explanation import Explanation, explain
+from dbtools.service.served import open_toolbox
+from dbtools.service.snapshot import View
+from dbtools.service.toolbox import Toolbox
+from dbtools.settings import load
 from tests.database.shop import ROLE, Bare, open_bare
 
 FILES = Path(__file__).parents[1] / "queries"

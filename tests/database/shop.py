@@ -12,12 +12,13 @@ from typing import Any, Protocol
 import asyncpg
 from anyio.from_thread import BlockingPortal
 
+from dbtools.backends.database import Database
 from dbtools.catalog import Catalog, Selection
-from dbtools.config import DatabaseSection, LimitsSection, Settings, open_toolbox
-from dbtools.database import Database
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media
-from dbtools.toolbox import Toolbox
+from dbtools.service.served import open_toolbox
+from dbtools.service.toolbox import Toolbox
+from dbtools.settings import DatabaseSection, LimitsSection, Settings
 
 ROLE = "default"
 MOST_PAGES = 1_000

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from dbtools.aggregates import Bucket
-from dbtools.config import LimitsSection
 from dbtools.errors import OutOfRange
+from dbtools.settings import LimitsSection
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.python_aggregates import (
     COUNTS,

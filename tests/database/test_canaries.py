@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dbtools.aggregates import Bucket, Function
-from dbtools.column_types import Mask, Operator
-from dbtools.config.sections import GrantSection
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
+from dbtools.settings.sections import GrantSection
+from dbtools.types import Mask, Operator
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.test_policies import (
     NORTH,

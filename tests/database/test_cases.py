@@ -36,11 +36,12 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dbtools.config import Settings, open_toolbox
-from dbtools.database import Database
+from dbtools.backends.database import Database
 from dbtools.errors import DbtoolsError
 from dbtools.policy import Caller
-from dbtools.toolbox import Toolbox
+from dbtools.service.served import open_toolbox
+from dbtools.service.toolbox import Toolbox
+from dbtools.settings import Settings
 from tests.database.shop import ROLE
 from tests.postgresql_server import PostgresqlServer, open_server
 

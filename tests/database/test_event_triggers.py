@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 
 import asyncpg
 
-from dbtools.dialects import dialect_of
-from dbtools.dialects.postgresql.location import connect
+from dbtools.backends import dialect_of
+from dbtools.backends.postgresql.location import connect
 
 OWNER = """
 select r.rolsuper

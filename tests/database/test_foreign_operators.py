@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
+from dbtools.backends import dialect_of
+from dbtools.backends.postgresql.driver import DRIVER
 from dbtools.catalog import Catalog
-from dbtools.dialects import dialect_of
-from dbtools.dialects.postgresql.driver import DRIVER
-from dbtools.registry import add, disable, enable, find_entries, remove
-from dbtools.registry.upgrading import upgrade
+from dbtools.records.registry import add, disable, enable, find_entries, remove
+from dbtools.records.upgrading import upgrade
 from tests.database.shop import catalog_of
 from tests.protocol.test_command_line import run
 

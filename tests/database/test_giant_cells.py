@@ -47,7 +47,8 @@ DDL = {
 MEASURE = r"""
 import anyio, json, re, sys
 from pathlib import Path
-from dbtools.config import Settings, open_toolbox
+from dbtools.service.served import open_toolbox
+from dbtools.settings import Settings
 from dbtools.policy import Caller
 
 def most_kilobytes():

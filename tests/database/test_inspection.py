@@ -9,15 +9,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dbtools.column_types import Family
-from dbtools.dialects import dialect_of, load_driver
-from dbtools.dialects.inspected import Declared, Inspected, Read
-from dbtools.dialects.lists import with_lists
-from dbtools.dialects.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS, inspect_query
-from dbtools.dialects.sqlite.inspection import LIST_FORMS as SQLITE_LISTS
-from dbtools.dialects.sqlite.types import column_type
+from dbtools.backends import dialect_of, load_driver
+from dbtools.backends.inspected import Declared, Inspected, Read
+from dbtools.backends.lists import with_lists
+from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS, inspect_query
+from dbtools.backends.sqlite.inspection import LIST_FORMS as SQLITE_LISTS
+from dbtools.backends.sqlite.types import column_type
 from dbtools.errors import Refused
-from dbtools.parameters import Parameter, scan
+from dbtools.sql import Parameter, scan
+from dbtools.types import Family
 from tests.database.postgresql_catalog import BIGINT, DATE, INTEGER, TEXT, array, connected
 
 POSTGRESQL = """

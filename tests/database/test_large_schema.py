@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from dbtools.errors import UnknownTable
-from dbtools.tools import Surface, tool_content
+from dbtools.results import Surface
+from dbtools.tools import tool_content
 from dbtools.tools.definition import tokens_of
 from tests.database.conftest import Serve, Shops
 from tests.database.shop import ROLE, Shop

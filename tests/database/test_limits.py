@@ -12,21 +12,21 @@ import anyio
 import asyncpg
 import pytest
 
-from dbtools.column_types import Operator
-from dbtools.config import LimitsSection
-from dbtools.dialects.postgresql import driver as postgresql_driver
-from dbtools.dialects.postgresql.syntax import lexis
-from dbtools.dialects.sqlite import driver as sqlite_driver
-from dbtools.dialects.sqlite.location import location_of
-from dbtools.dialects.sqlite.pooled import SqlitePool
-from dbtools.dialects.sqlite.searching import CONTAINS, Search
+from dbtools.backends.postgresql import driver as postgresql_driver
+from dbtools.backends.postgresql.syntax import lexis
+from dbtools.backends.sqlite import driver as sqlite_driver
+from dbtools.backends.sqlite.location import location_of
+from dbtools.backends.sqlite.pooled import SqlitePool
+from dbtools.backends.sqlite.searching import CONTAINS, Search
 from dbtools.errors import CallError, DbtoolsError
 from dbtools.links import ROW_TEMPLATE
-from dbtools.parameters import scan
 from dbtools.policy import Caller
 from dbtools.results import Answer
+from dbtools.settings import LimitsSection
+from dbtools.sql import scan
 from dbtools.statement import LONGEST_PATTERN, MOST_SEARCHES
 from dbtools.tools.completion import Completed
+from dbtools.types import Operator
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, open_bare, rows_of
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from dbtools.backends import url_of_file
+from dbtools.backends.driver import Plan
+from dbtools.backends.sqlite.driver import DRIVER
+from dbtools.backends.sqlite.location import Location, location_of
+from dbtools.backends.sqlite.lookups import LARGEST_VALUE, PAUSE, Lookups
+from dbtools.backends.sqlite.opened import ConnectionLost
+from dbtools.backends.sqlite.pooled import PAUSE as PAUSE_OF_POOL, SqlitePool
+from dbtools.backends.sqlite.stamps import identity_of, stamp_of
 from dbtools.catalog import Catalog
-from dbtools.column_types import Operator
-from dbtools.dialects import url_of_file
-from dbtools.dialects.driver import Plan
-from dbtools.dialects.sqlite.driver import DRIVER
-from dbtools.dialects.sqlite.location import Location, location_of
-from dbtools.dialects.sqlite.lookups import LARGEST_VALUE, PAUSE, Lookups
-from dbtools.dialects.sqlite.opened import ConnectionLost
-from dbtools.dialects.sqlite.pooled import PAUSE as PAUSE_OF_POOL, SqlitePool
-from dbtools.dialects.sqlite.stamps import identity_of, stamp_of
 from dbtools.statement import Condition, Output, Select
+from dbtools.types import Operator
 from tests.database.conftest import Serve
 from tests.database.shop import Shop, rows_of
 
@@ -123,10 +123,10 @@ def test_statement_that_takes_long_is_left_for_a_while(
     assert [quick.row(1) for _ in range(2_000)] == [ONE] * 2_000
     assert (slow.row(1), quick.row(1)) == (None, ONE)
 
-    monkeypatch.setattr("dbtools.dialects.sqlite.lookups.MOST_LOOKS", 10**9)
+    monkeypatch.setattr("dbtools.backends.sqlite.lookups.MOST_LOOKS", 10**9)
     now = time.monotonic()
     assert slow.row(1) is None
-    monkeypatch.setattr("dbtools.dialects.sqlite.lookups.time.monotonic", lambda: now + PAUSE + 1)
+    monkeypatch.setattr("dbtools.backends.sqlite.lookups.time.monotonic", lambda: now + PAUSE + 1)
     assert slow.row(1) == ONE
 
 
@@ -158,7 +158,7 @@ def test_file_that_has_been_written_is_looked_at_with_time_first(shop: Shop, loo
 def test_statement_whose_one_operation_took_long_is_left_then(
     looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbtools.dialects.sqlite.lookups.LONG", -1.0)
+    monkeypatch.setattr("dbtools.backends.sqlite.lookups.LONG", -1.0)
 
     assert (looked.row(1), looked.row(1)) == (ONE, None)
 

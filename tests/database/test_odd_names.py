@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dbtools.aggregates import Function, Measure
+from dbtools.backends import load_driver
+from dbtools.backends.driver import Plan
+from dbtools.backends.sqlite.giant import filtering_plan, giant_plan
 from dbtools.catalog import Column, ForeignKey, RowFilter, Table
-from dbtools.column_types import ColumnType, Family, Mask, Operator
-from dbtools.config.sections import GrantSection
-from dbtools.dialects import load_driver
-from dbtools.dialects.driver import Plan
-from dbtools.dialects.sqlite.giant import filtering_plan, giant_plan
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, cell_uri, row_uri
-from dbtools.parameters import Fragment, Parameter
 from dbtools.paths import Distant, Place, Relation
+from dbtools.settings.sections import GrantSection
+from dbtools.sql import Fragment, Parameter
 from dbtools.statement import Condition, Match, Order, Output, QueryShape, Select, Shape
 from dbtools.tools.get_row import GetRow
+from dbtools.types import ColumnType, Family, Mask, Operator
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.query_shop import ServeQueries
 from tests.database.shop import Shop, quote, rows_of

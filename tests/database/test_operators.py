@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from dbtools.column_types import Operator
-from dbtools.dialects.selects import LONG
-from dbtools.dialects.sqlite.searching import PIECE
+from dbtools.backends.selects import LONG
+from dbtools.backends.sqlite.searching import PIECE
+from dbtools.types import Operator
 from tests.database.conftest import DIALECTS, Serve, Shops, open_shops
 from tests.database.shop import Shop, literal
 

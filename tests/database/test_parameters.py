@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
-from dbtools.dialects import dialect_of
-from dbtools.parameters import Fragment, Lexis, SqlError, scan, tokenize
+from dbtools.backends import dialect_of
+from dbtools.sql import Fragment, Lexis, SqlError, scan, tokenize
 from tests.postgresql_server import PostgresqlServer
 
 URLS = {"sqlite": "sqlite://", "postgresql": "postgresql://"}

@@ -11,19 +11,20 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools import errors, policy
-from dbtools.column_types import Mask
-from dbtools.config import DatabaseSection, Settings, open_toolbox, typed_claims
-from dbtools.config.sections import GrantSection, PolicySection, RoleSection
-from dbtools.database import Database
-from dbtools.dialects.postgresql.grammar import (
+from dbtools.backends.database import Database
+from dbtools.backends.postgresql.grammar import (
     list_parameter as postgresql_list,
     parameter as postgresql_parameter,
 )
-from dbtools.dialects.selects import driver_values
+from dbtools.backends.selects import driver_values
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.masks import REDACTED
 from dbtools.queries.values import ParameterType
-from dbtools.toolbox import Toolbox
+from dbtools.service.served import open_toolbox
+from dbtools.service.toolbox import Toolbox
+from dbtools.settings import DatabaseSection, Settings, typed_claims
+from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
+from dbtools.types import Mask
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, rows_of
 

@@ -13,12 +13,13 @@ import anyio
 import asyncpg
 import pytest
 
-from dbtools.config import load, open_toolbox
-from dbtools.dialects.postgresql import driver
-from dbtools.dialects.postgresql.reading import Reader
+from dbtools.backends.postgresql import driver
+from dbtools.backends.postgresql.reading import Reader
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
-from dbtools.registry.upgrading import upgrade
+from dbtools.records.upgrading import upgrade
+from dbtools.service.served import open_toolbox
+from dbtools.settings import load
 from tests.database.poolers import proxy
 from tests.postgresql_server import PostgresqlServer, free_port
 

@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 
 from dbtools import errors
+from dbtools.backends.postgresql.introspection import check_version, read_catalog
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
-from dbtools.column_types import ColumnType, Family
-from dbtools.dialects.postgresql.introspection import check_version, read_catalog
+from dbtools.types import ColumnType, Family
 from tests.database.postgresql_catalog import (
     DATE,
     EVERYTHING,

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from dbtools.catalog import Column, Key
-from dbtools.column_types import ColumnType, Family
+from dbtools.types import ColumnType, Family
 from tests.database.postgresql_catalog import (
     BIGINT,
     DATE,

@@ -9,10 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from dbtools.backends.postgresql.posture import MOST_NAMES
 from dbtools.catalog import Catalog, Selection
-from dbtools.config import Settings, load, open_toolbox
-from dbtools.dialects.postgresql.posture import MOST_NAMES
-from dbtools.snapshot import View
+from dbtools.service.served import open_toolbox
+from dbtools.service.snapshot import View
+from dbtools.settings import Settings, load
 from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run

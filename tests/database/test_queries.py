@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dbtools.explanation import Explanation
+from dbtools.service.explanation import Explanation
 from tests.database.query_shop import FILES, QueryShop, ServeQueries
 from tests.protocol.test_command_line import run
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.dialects.sqlite.guard import secure
-from dbtools.dialects.sqlite.syntax import with_names
+from dbtools.backends.sqlite.guard import secure
+from dbtools.backends.sqlite.syntax import with_names
 from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries
 from tests.database.shop import quote

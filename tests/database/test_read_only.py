@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from dbtools.backends.driver import Label, Plan
 from dbtools.catalog import Table
-from dbtools.dialects.driver import Label, Plan
 from dbtools.statement import Select
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop
@@ -156,7 +156,8 @@ def test_calls_are_answered_after_all_that(shop: Shop) -> None:
 LIST = """
 import os, sys
 import anyio
-from dbtools.config import DatabaseSection, Settings, open_toolbox
+from dbtools.service.served import open_toolbox
+from dbtools.settings import DatabaseSection, Settings
 from dbtools.policy import Caller
 from dbtools.errors import DbtoolsError
 

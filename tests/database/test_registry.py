@@ -17,10 +17,20 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from dbtools import errors
-from dbtools.call_log.entries import Entry as CallEntry
-from dbtools.config import Settings, open_toolbox, settings_of
-from dbtools.registry import LATEST, add, disable, enable, entry_of, find_entries, read_entries, remove
-from dbtools.registry.upgrading import upgrade
+from dbtools.records.calls import Entry as CallEntry
+from dbtools.records.registry import (
+    LATEST,
+    add,
+    disable,
+    enable,
+    entry_of,
+    find_entries,
+    read_entries,
+    remove,
+)
+from dbtools.records.upgrading import upgrade
+from dbtools.service.served import open_toolbox
+from dbtools.settings import Settings, settings_of
 from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run

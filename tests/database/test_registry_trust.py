@@ -12,9 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from dbtools import errors
-from dbtools.dialects.postgresql.driver import DRIVER
-from dbtools.registry import add, find_entries
-from dbtools.registry.upgrading import upgrade
+from dbtools.backends.postgresql.driver import DRIVER
+from dbtools.records.registry import add, find_entries
+from dbtools.records.upgrading import upgrade
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run
 

@@ -14,9 +14,10 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-from dbtools.config import open_toolbox, settings_of
 from dbtools.policy import Caller
-from dbtools.tools import Surface
+from dbtools.results import Surface
+from dbtools.service.served import open_toolbox
+from dbtools.settings import settings_of
 
 REPOSITORY = Path(__file__).parents[2]
 SAMPLE = REPOSITORY / "sample.db"

@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from dbtools.dialects.postgresql import inspection
-from dbtools.dialects.postgresql.driver import PostgresqlDriver
-from dbtools.dialects.postgresql.fingerprint import fingerprint
-from dbtools.dialects.postgresql.location import connect
+from dbtools.backends.postgresql import inspection
+from dbtools.backends.postgresql.driver import PostgresqlDriver
+from dbtools.backends.postgresql.fingerprint import fingerprint
+from dbtools.backends.postgresql.location import connect
 from dbtools.errors import Refused
 from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop

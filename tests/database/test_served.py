@@ -8,11 +8,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from dbtools.config import load, open_served
-from dbtools.config.served import FILES, REGISTRY
-from dbtools.dialects.watched import Look
-from dbtools.registry import add
-from dbtools.registry.upgrading import upgrade
+from dbtools.backends.watched import Look
+from dbtools.records.registry import add
+from dbtools.records.upgrading import upgrade
+from dbtools.service.served import FILES, REGISTRY, open_served
+from dbtools.settings import load
 
 DDL = "create table thing (id integer primary key, name text);"
 ROLES = '[roles.default]\ntables."*" = true\nqueries = ["*"]\n'

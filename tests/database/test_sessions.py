@@ -10,9 +10,10 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.config import load, open_toolbox
 from dbtools.policy import Caller
-from dbtools.toolbox import Toolbox
+from dbtools.service.served import open_toolbox
+from dbtools.service.toolbox import Toolbox
+from dbtools.settings import load
 from tests.database.shop import rows_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run

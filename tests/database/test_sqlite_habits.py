@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.config import LimitsSection
-from dbtools.dialects import url_of_file
-from dbtools.dialects.sqlite.location import location_of
+from dbtools.backends import url_of_file
+from dbtools.backends.sqlite.location import location_of
 from dbtools.errors import TimedOut, UnknownTool
+from dbtools.settings import LimitsSection
 from tests.database.conftest import Serve
 from tests.database.shop import rows_of
 

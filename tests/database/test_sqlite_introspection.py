@@ -10,11 +10,11 @@ from typing import Literal
 import pytest
 from hypothesis import given, strategies as st
 
+from dbtools.backends.checks import Check, read_checks
+from dbtools.backends.sqlite.guard import secure
+from dbtools.backends.sqlite.introspection import LONGEST_NAME, read_catalog
+from dbtools.backends.sqlite.types import Affinity, affinity, column_type
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
-from dbtools.dialects.checks import Check, read_checks
-from dbtools.dialects.sqlite.guard import secure
-from dbtools.dialects.sqlite.introspection import LONGEST_NAME, read_catalog
-from dbtools.dialects.sqlite.types import Affinity, affinity, column_type
 
 INTEGER = column_type("integer", strict=False)
 ROWID = column_type("integer", strict=False, rowid=True)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from dbtools.column_types import Operator
 from dbtools.errors import BadArgument, BadOperator, BadValue, CallError
+from dbtools.types import Operator
 from tests.database.conftest import Serve
 from tests.database.shop import Shop
 from tests.database.test_values import KINDS, TYPES

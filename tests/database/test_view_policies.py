@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from dbtools.column_types import Mask
-from dbtools.config.sections import GrantSection
+from dbtools.settings.sections import GrantSection
+from dbtools.types import Mask
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop
 from tests.database.test_policies import NORTH, UNCHECKED, Caller, Grants, calling, calling_as

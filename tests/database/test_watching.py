@@ -17,15 +17,16 @@ from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from dbtools.alembic import notify
-from dbtools.config import Served, Settings, open_served
-from dbtools.dialects import dialect_of
-from dbtools.dialects.postgresql.fingerprint import FINGERPRINT, fingerprint
-from dbtools.dialects.postgresql.watching import listen
-from dbtools.dialects.watched import Look
-from dbtools.registry import add
-from dbtools.registry.upgrading import upgrade
-from dbtools.snapshot import DATABASE, Snapshot
-from dbtools.watch import Observed, Watch
+from dbtools.backends import dialect_of
+from dbtools.backends.postgresql.fingerprint import FINGERPRINT, fingerprint
+from dbtools.backends.postgresql.watching import listen
+from dbtools.backends.watched import Look
+from dbtools.records.registry import add
+from dbtools.records.upgrading import upgrade
+from dbtools.service.served import Served, open_served
+from dbtools.service.snapshot import DATABASE, Snapshot
+from dbtools.service.watch import Observed, Watch
+from dbtools.settings import Settings
 from tests.database.postgresql_catalog import connected
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run

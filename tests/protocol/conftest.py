@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from mcp.server.lowlevel import Server
 
-from dbtools.config import DatabaseSection, LimitsSection, Settings, ToolsSection, open_toolbox
-from dbtools.dialects import url_of_file
+from dbtools.backends import url_of_file
 from dbtools.policy import Caller
+from dbtools.results import Surface
 from dbtools.server.protocol import always, build_server
-from dbtools.tools import Surface
+from dbtools.service.served import open_toolbox
+from dbtools.settings import DatabaseSection, LimitsSection, Settings, ToolsSection
 from tests.protocol.client import VERSIONS, Client, connect
 from tests.redis_server import NoRedisError, open_redis
 

@@ -12,9 +12,9 @@ import jsonschema
 import pytest
 from mcp.server.lowlevel import Server
 
-from dbtools.config import open_toolbox
 from dbtools.policy import Caller
 from dbtools.server.protocol import always, build_server
+from dbtools.service.served import open_toolbox
 from tests.protocol.client import HANDSHAKES, MODERN, VERSIONS, Client, Message, connect
 from tests.protocol.conftest import PDF, PNG, WAV, settings_for
 

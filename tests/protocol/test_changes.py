@@ -9,12 +9,13 @@ from typing import Any
 import anyio
 import pytest
 
-from dbtools.config import Served, Settings, load, open_served
-from dbtools.dialects import dialect_of
+from dbtools.backends import dialect_of
 from dbtools.policy import Caller
 from dbtools.server.notices import Notices
 from dbtools.server.protocol import always, build_server
-from dbtools.watch import Watch
+from dbtools.service.served import Served, open_served
+from dbtools.service.watch import Watch
+from dbtools.settings import Settings, load
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.changing import ERAS, HANDSHAKE, Changing, Hearing, hearing, open_changing
 from tests.protocol.client import MODERN, Client, Message, ProcessClient, connect
@@ -389,8 +390,8 @@ async def test_query_that_a_migration_breaks_is_gone_until_it_is_mended(
 
 
 async def test_registry_is_watched(changing: Changing, tmp_path: Path) -> None:
-    from dbtools.registry import add, disable
-    from dbtools.registry.upgrading import upgrade
+    from dbtools.records.registry import add, disable
+    from dbtools.records.upgrading import upgrade
 
     await anyio.to_thread.run_sync(upgrade, changing.url)
     async with hearing(changing.url, tmp_path, MODERN) as client:

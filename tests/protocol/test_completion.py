@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from dbtools.config import open_toolbox
 from dbtools.policy import Caller
 from dbtools.server.protocol import always, build_server
+from dbtools.service.served import open_toolbox
 from tests.protocol.client import MODERN, Client, connect
 from tests.protocol.conftest import settings_for
 

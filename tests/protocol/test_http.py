@@ -14,10 +14,10 @@ import anyio
 import pytest
 from mcp import Client
 
-from dbtools.config import DatabaseSection, Settings
 from dbtools.policy import Caller
 from dbtools.server import bodies, hosts
 from dbtools.server.http import HttpApp, Plan
+from dbtools.settings import DatabaseSection, Settings
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.changing import CHANGED, Changing, open_changing
 from tests.protocol.client import MODERN, PATIENCE, ROOT

@@ -11,11 +11,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.types import Receive, Scope, Send
 
-from dbtools.config import load, open_served
 from dbtools.policy import Caller
 from dbtools.server.identity import Identified, Identity
 from dbtools.server.requests import Requests
 from dbtools.server.tokens import hash_of, new_token
+from dbtools.service.served import open_served
+from dbtools.settings import load
 from tests.protocol.client import MODERN, PATIENCE
 from tests.protocol.http_server import (
     HANDSHAKE,

@@ -18,9 +18,9 @@ import pytest
 from anyio.abc import TaskGroup
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dbtools.config import JwtSection
 from dbtools.server.jwts import BadTokenError, claims_of
 from dbtools.server.keys import Keys, NoKeysError, UnreadableKeysError, read_keys
+from dbtools.settings import JwtSection
 from tests.protocol.client import ROOT
 from tests.protocol.http_server import HttpServer, http_server, modern
 from tests.protocol.issuer import (

@@ -14,11 +14,12 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from anyio.abc import TaskGroup
 
-from dbtools.config import Served, load, open_served
 from dbtools.errors import DbtoolsError, Denied
 from dbtools.policy import Caller
 from dbtools.server.identity import Admitted, Identity, Refusal, Stay
 from dbtools.server.tokens import hash_of, new_token
+from dbtools.service.served import Served, open_served
+from dbtools.settings import load
 from tests.protocol.http_server import HttpServer, http_server, modern
 from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, Issuer, answer, key_set, open_issuer, signed
 

@@ -8,14 +8,13 @@ from typing import cast
 import pytest
 
 from dbtools.catalog import Catalog, Column, Key, Table
-from dbtools.column_types import ColumnType, Family
 from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
 from dbtools.policy import Caller, Limits, Role
-from dbtools.results import ResultSet
+from dbtools.results import Manner, ResultSet
 from dbtools.server.protocol import always, build_server
-from dbtools.snapshot import Manner
+from dbtools.service.toolbox import Executes, Toolbox
 from dbtools.statement import Statement
-from dbtools.toolbox import Executes, Toolbox
+from dbtools.types import ColumnType, Family
 from tests.protocol.client import VERSIONS, Client, Message, connect
 
 SECRET = "postgres://u:p@h"

@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 from mcp.server.lowlevel import Server
 
-from dbtools.config import open_toolbox
 from dbtools.policy import Caller
+from dbtools.results import Surface
 from dbtools.server.protocol import always, build_server
-from dbtools.tools import Surface
+from dbtools.service.served import open_toolbox
 from tests.protocol.client import HANDSHAKES, MODERN, Client, connect
 from tests.protocol.conftest import settings_for
 

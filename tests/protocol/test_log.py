@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from dbtools.call_log import Outcome
 from dbtools.cli import main
 from dbtools.cli.log import OUTCOMES
+from dbtools.records import Outcome
 from tests.protocol.client import PATIENCE, ROOT
 
 NOW = datetime.now(UTC)

@@ -10,10 +10,11 @@ import asyncpg
 import pytest
 from mcp.server.lowlevel import Server
 
-from dbtools.config import DatabaseSection, Settings, open_toolbox
-from dbtools.dialects.sqlite.driver import CONNECTIONS
+from dbtools.backends.sqlite.driver import CONNECTIONS
 from dbtools.policy import Caller
 from dbtools.server.protocol import always, build_server
+from dbtools.service.served import open_toolbox
+from dbtools.settings import DatabaseSection, Settings
 from tests.protocol.client import MODERN, PATIENCE, Client, ProcessClient, connect, spawn
 from tests.protocol.conftest import settings_for
 

@@ -13,13 +13,14 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.config import DatabaseSection, LimitsSection, Settings, open_toolbox
-from dbtools.dialects import url_of_file
+from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Limits
 from dbtools.server import windows
 from dbtools.server.calls import Calls
 from dbtools.server.protocol import always, build_server
 from dbtools.server.quotas import Quotas
+from dbtools.service.served import open_toolbox
+from dbtools.settings import DatabaseSection, LimitsSection, Settings
 from tests.protocol.client import HANDSHAKES, MODERN, connect, spawn
 from tests.protocol.test_command_line import run
 

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from anyio import run as run_async
 
-from dbtools.dialects import call_writer
+from dbtools.backends import call_writer
 from tests.protocol.changing import Changing, open_changing
 from tests.protocol.client import PATIENCE, spawn
 from tests.protocol.test_command_line import run

@@ -11,12 +11,13 @@ import aiosqlite
 import pytest
 
 from dbtools import errors
-from dbtools.config import Settings, open_served
-from dbtools.config.files import load
-from dbtools.dialects.sqlite.threads import on_thread
+from dbtools.backends.sqlite.threads import on_thread
 from dbtools.policy import Caller
 from dbtools.server.calls import Calls, Request
 from dbtools.server.quotas import Quotas
+from dbtools.service.served import open_served
+from dbtools.settings import Settings
+from dbtools.settings.files import load
 from tests.database.poolers import proxy
 from tests.protocol.http_server import http_server, modern
 

@@ -13,10 +13,10 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.server.lowlevel import Server
 from mcp_types import AudioContent, CallToolResult, ImageContent, TextContent, TextResourceContents
 
-from dbtools.config import open_toolbox
 from dbtools.policy import Caller
+from dbtools.results import Surface
 from dbtools.server.protocol import always, build_server
-from dbtools.tools import Surface
+from dbtools.service.served import open_toolbox
 from tests.protocol.client import MODERN, PATIENCE, ROOT
 from tests.protocol.conftest import LONG_TEXT, settings_for
 

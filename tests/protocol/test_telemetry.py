@@ -13,9 +13,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from dbtools.config import DatabaseSection, Settings, open_toolbox
 from dbtools.policy import Caller
 from dbtools.server.protocol import always, build_server
+from dbtools.service.served import open_toolbox
+from dbtools.settings import DatabaseSection, Settings
 from tests.protocol.client import MODERN, connect
 from tests.protocol.http_server import call, http_server
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
-from dbtools.column_types import ColumnType, Family
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
 from dbtools.results import Answer, ResultSet, Style
 from dbtools.statement import Select, Statement
 from dbtools.tools import Setting, Toolset, define
+from dbtools.types import ColumnType, Family
 
 LABELS = ("small", "large")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.config import Settings, load
 from dbtools.errors import ConfigurationError
+from dbtools.settings import Settings, load
 
 HASH = "0123456789abcdef" * 4
 JWT = {"issuer": "https://id.example.com/", "audience": "https://db.example.com/mcp", "jwks": "keys.json"}

@@ -9,7 +9,6 @@ from jsonschema import Draft202012Validator
 from dbtools.aggregates import Bucket, Bucketed, Function, Measure, buckets_of, functions_of
 from dbtools.catalog import Column, ForeignKey
 from dbtools.cells import Cut
-from dbtools.column_types import ColumnType, Family, Operator
 from dbtools.errors import CallError
 from dbtools.paths import Distant
 from dbtools.policy import Limits
@@ -17,6 +16,7 @@ from dbtools.results import Answer, Rows, Style, Text
 from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
 from dbtools.tools import Toolset
 from dbtools.tools.definition import ROWS_SCHEMA
+from dbtools.types import ColumnType, Family, Operator
 from tests.unit.shop import ID, TYPES, answer, column, names, select_of, table, tools
 
 COUNTRY = table(ID, column("name"), column("founded", Family.DATE), name="country")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dbtools.catalog import Column
-from dbtools.column_types import Family, Operator
 from dbtools.errors import BadArgument, CallError
 from dbtools.statement import MOST_CONDITIONS, MOST_VALUES, Comparison, Match
 from dbtools.tools import Call
@@ -24,6 +23,7 @@ from dbtools.tools.arguments import (
     unknown_argument,
 )
 from dbtools.tools.describe_tables import DescribeArguments
+from dbtools.types import Family, Operator
 from tests.unit.shop import ANYTHING, select_of, tools
 
 TOOLS = tools()

@@ -17,11 +17,11 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.call_log import CallLog, Entry, FileReader, FileSink, Outcome, redacted
-from dbtools.call_log.entries import ARGUMENTS, WORDS
-from dbtools.call_log.writing import MOST_LINES
 from dbtools.cells import dump
 from dbtools.errors import ConfigurationError
+from dbtools.records import CallLog, Entry, FileReader, FileSink, Outcome, redacted
+from dbtools.records.calls import ARGUMENTS, WORDS
+from dbtools.records.writing import MOST_LINES
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60  #: seconds for a process, which a busy machine may need
@@ -512,7 +512,7 @@ from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from dbtools.call_log import CallLog, Entry, FileSink, Outcome, StderrSink
+from dbtools.records import CallLog, Entry, FileSink, Outcome, StderrSink
 path = Path(sys.argv[1])
 entry = Entry(time=datetime.now(UTC), identity=None, role="default", tool="list_t", arguments={},
     vocabulary=(), rows=1, bytes=2, truncated=False, duration=0.1, outcome=Outcome.OK, code=None,

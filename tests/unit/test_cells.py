@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dbtools.cells import INVISIBLE, PIECE, dump, encode_column, encoder, plain, size, valid, visible
-from dbtools.column_types import SAFE_INTEGER, ColumnType, Family
+from dbtools.types import SAFE_INTEGER, ColumnType, Family
 from tests.unit.shop import TYPES
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.dialects.checks import Check, read_checks
+from dbtools.backends.checks import Check, read_checks
 
 AB = ("a", "b")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dbtools.config import Settings, typed_claims
+from dbtools.settings import Settings, typed_claims
 
 
 @pytest.mark.parametrize(

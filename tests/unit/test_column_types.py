@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, strategies as st
 
-from dbtools.column_types import EQUALITY, FAMILIES, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 from dbtools.errors import BadValue
+from dbtools.types import EQUALITY, FAMILIES, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 from tests.unit.shop import TYPES
 
 SMALL = replace(TYPES[Family.INTEGER], name="smallint", minimum=-(2**15), maximum=2**15 - 1)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dbtools.config.comparisons import uncertain_claims
-from dbtools.dialects.sqlite.syntax import lexis
-from dbtools.parameters import scan
+from dbtools.backends.sqlite.syntax import lexis
+from dbtools.settings.comparisons import uncertain_claims
+from dbtools.sql import scan
 
 SELECT = "select id from t where "
 

@@ -3,7 +3,6 @@
 import pytest
 
 from dbtools.catalog import Catalog
-from dbtools.column_types import Family, Operator
 from dbtools.errors import BadValue, UnknownArgument
 from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Limits
@@ -11,6 +10,7 @@ from dbtools.results import ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
 from dbtools.tools import Setting
 from dbtools.tools.completion import Completed, Completion, bind_completion
+from dbtools.types import Family, Operator
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, select_of, setting, table
 
 NOTHING = ResultSet(outputs=(), rows=())

@@ -8,23 +8,14 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dbtools.catalog import Catalog, Selection
-from dbtools.config import (
-    Settings,
-    TableSection,
-    ToolsSection,
-    described,
-    load,
-    open_toolbox,
-    roles_of,
-    settings_of,
-)
-from dbtools.config.descriptions import description_findings
-from dbtools.config.queries import query_files
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
-from dbtools.results import Rows, Style, Text
-from dbtools.snapshot import Manner
-from dbtools.tools import Listing, Surface
+from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
+from dbtools.service.descriptions import described, description_findings
+from dbtools.service.library import query_files
+from dbtools.service.roles import roles_of
+from dbtools.service.served import open_toolbox
+from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of
 from tests.unit.shop import ID, PRODUCT, SALE, table
 
 GOOD = """

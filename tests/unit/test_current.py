@@ -9,11 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from dbtools.config import ToolsSection, load
-from dbtools.config.current import Current
-from dbtools.config.queries import MOST_FILES
 from dbtools.errors import ConfigurationError
-from dbtools.tools import Surface
+from dbtools.results import Surface
+from dbtools.service.current import Current
+from dbtools.service.library import MOST_FILES
+from dbtools.settings import ToolsSection, load
 
 WHOLE = """
 [database]

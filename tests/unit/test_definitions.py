@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
-from dbtools.column_types import EQUALITY, ORDER, Family, Operator
 from dbtools.errors import CallError
 from dbtools.policy import Limits
 from dbtools.tools import ToolDefinition, Toolset, tool_content
 from dbtools.tools.arguments import ListArguments, read
 from dbtools.tools.describe_tables import DescribeArguments
+from dbtools.types import EQUALITY, ORDER, Family, Operator
 from tests.unit.shop import SHOP, TYPES, column, table, tools
 
 #: A table for each family that can be a key, so that every argument of `get_T` is met.

@@ -8,13 +8,13 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dbtools.catalog import Catalog, ForeignKey, Key, Table
-from dbtools.column_types import Family
 from dbtools.errors import UnknownTable
 from dbtools.policy import Limits
 from dbtools.results import Answer
 from dbtools.tools import Setting, Toolset, define
 from dbtools.tools.describe_tables import DESCRIPTION_SCHEMA
 from dbtools.tools.tables import table_of
+from dbtools.types import Family
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, answer, column, table, tools
 
 PRICED = table(

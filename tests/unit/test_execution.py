@@ -6,14 +6,14 @@ from typing import cast
 
 import pytest
 
-from dbtools.column_types import Family
-from dbtools.database import Database
-from dbtools.dialects.driver import Plan
+from dbtools.backends.database import Database
+from dbtools.backends.driver import Plan
 from dbtools.errors import BadValue, Busy, CallError, OutOfRange, SchemaChanged, Unreadable
-from dbtools.execution import Execution
-from dbtools.parameters import Parameter
 from dbtools.policy import Limits
+from dbtools.service.execution import Execution
+from dbtools.sql import Parameter
 from dbtools.statement import Output, QueryShape, Select, Shape, Statement, argument
+from dbtools.types import Family
 from tests.unit.shop import PRODUCT, TYPES
 
 

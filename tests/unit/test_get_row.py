@@ -7,7 +7,6 @@ from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
 from dbtools.cells import Cut
-from dbtools.column_types import Family, Operator
 from dbtools.errors import CallError, NoRow
 from dbtools.policy import Limits
 from dbtools.results import Answer, Link, Media, Style, Text, is_media, media_type
@@ -15,6 +14,7 @@ from dbtools.statement import Condition, Output, Select, Statement
 from dbtools.tools import Toolset
 from dbtools.tools.attachments import LARGEST_MEDIA
 from dbtools.tools.definition import ROW_SCHEMA
+from dbtools.types import Family, Operator
 from tests.unit.shop import ID, ORDER_LINE, SHOP, answer, column, table, tools
 
 PHOTO = table(ID, column("title"), column("content", Family.BYTES), name="photo")

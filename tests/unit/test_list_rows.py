@@ -10,13 +10,13 @@ from jsonschema import Draft202012Validator
 
 from dbtools.catalog import Table
 from dbtools.cells import Cut
-from dbtools.column_types import Family, Operator
 from dbtools.errors import BadArgument, CallError
 from dbtools.paging import LONGEST_KEY
 from dbtools.policy import Limits
 from dbtools.results import Answer, Link, Rows, Style, Text
 from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Statement
 from dbtools.tools.definition import ROWS_SCHEMA
+from dbtools.types import Family, Operator
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, answer, column, select_of, table, tools
 
 TOOLS = tools()

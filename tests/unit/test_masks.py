@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.cells import Cut
-from dbtools.column_types import ColumnType, Family, Mask
 from dbtools.masks import DIGITS, LONGEST, REDACTED, masked, masked_rows
+from dbtools.types import ColumnType, Family, Mask
 from tests.unit.shop import TYPES
 
 KEY = b"a key of hashes"

@@ -7,11 +7,11 @@ import pytest
 
 from dbtools.catalog import ForeignKey, Key
 from dbtools.cells import Cut
-from dbtools.column_types import Family
 from dbtools.results import ResultSet
 from dbtools.statement import Order, Output, Select, Statement
 from dbtools.tools import Call, Toolset
 from dbtools.tools.nearest_values import MOST_ROWS
+from dbtools.types import Family
 from tests.unit.shop import ID, column, select_of, table, tools
 
 CITY = table(ID, column("name"), column("code", Family.INTEGER), name="city")

@@ -9,8 +9,9 @@ from typing import Any, Union, get_args, get_origin
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
-from dbtools.config import Settings, load, roles_of
 from dbtools.errors import ConfigurationError
+from dbtools.service.roles import roles_of
+from dbtools.settings import Settings, load
 
 DATABASE = '[database]\nurl = "shop.db"\n'
 HASH = "a" * 64

@@ -8,10 +8,9 @@ import pytest
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.policy import Caller, Limits, Role
-from dbtools.results import Answer, ResultSet
-from dbtools.snapshot import Manner
+from dbtools.results import Answer, Manner, ResultSet
+from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Statement
-from dbtools.toolbox import Toolbox
 from tests.unit.shop import SALE
 
 HASTY, PATIENT = (

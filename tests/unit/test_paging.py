@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.catalog import Column, Key, Table
-from dbtools.column_types import Family
 from dbtools.errors import BadCursor
 from dbtools.paging import (
     LONGEST_KEY,
@@ -23,6 +22,7 @@ from dbtools.paging import (
     write_cursor,
 )
 from dbtools.statement import After, Direction, Order
+from dbtools.types import Family
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, TYPES, column, table
 
 MARK = "0123456789ab"

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.dialects import postgresql, sqlite
-from dbtools.parameters import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
+from dbtools.backends import postgresql, sqlite
+from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
 
 LEXES = [
     pytest.param(sqlite.lexis, id="sqlite"),

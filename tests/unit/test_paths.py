@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.catalog import Catalog, Column, ForeignKey, Table
-from dbtools.column_types import Family
 from dbtools.errors import UnknownColumn
 from dbtools.paths import MOST_LISTED, Distant, Paths, parts_of, spelled
+from dbtools.types import Family
 from tests.unit.shop import ID, column, names, setting, table, tools
 
 SIDES = ("buyer", "seller")

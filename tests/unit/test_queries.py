@@ -5,8 +5,7 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.dialects import postgresql, sqlite
-from dbtools.parameters import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
+from dbtools.backends import postgresql, sqlite
 from dbtools.policy import Finding, Source
 from dbtools.queries import (
     Body,
@@ -18,6 +17,7 @@ from dbtools.queries import (
     Returns,
     read_queries,
 )
+from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
 
 NAME_WANTED = "a name of at most 40 characters a-z, 0-9 and _, a letter first"
 LEXES = [

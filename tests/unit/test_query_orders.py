@@ -2,9 +2,9 @@
 
 import pytest
 
-from dbtools.dialects import postgresql, sqlite
-from dbtools.parameters import Lexis
+from dbtools.backends import postgresql, sqlite
 from dbtools.queries import read_queries
+from dbtools.sql import Lexis
 
 LEXES = [pytest.param(sqlite.lexis, id="sqlite"), pytest.param(postgresql.lexis, id="postgresql")]
 HEADER = "-- name: q\n-- description: Q.\n-- param p: text?\n-- param n: integer = 1\n"

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dbtools import errors
+from dbtools.backends import sqlite
+from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Catalog, Column
-from dbtools.column_types import UNSENDABLE, ColumnType, Family
-from dbtools.dialects import sqlite
-from dbtools.dialects.sqlite.types import column_type
 from dbtools.policy import Limits
 from dbtools.queries import read_queries
 from dbtools.queries.permitted import Permitted
-from dbtools.results import Answer, ResultSet, Style
+from dbtools.results import Answer, Listing, ResultSet, Style, Surface
 from dbtools.statement import QueryShape, argument
-from dbtools.tools import Setting, Surface, choose, define
+from dbtools.tools import Setting, choose, define
 from dbtools.tools.definition import tokens_of, tool_content
 from dbtools.tools.permitted_queries import QueryTool
-from dbtools.tools.surface import Listing, listed
+from dbtools.tools.surface import listed
+from dbtools.types import UNSENDABLE, ColumnType, Family
 from tests.unit.shop import TYPES, column, setting
 
 #: What a database without surprises takes a parameter for.

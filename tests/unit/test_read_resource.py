@@ -5,11 +5,11 @@ import json
 import pytest
 
 from dbtools.cells import Cut
-from dbtools.column_types import Family
 from dbtools.errors import NoRow, UnknownResource
 from dbtools.results import Media, ResultSet
 from dbtools.statement import Output
 from dbtools.tools.read_resource import LARGE_JSON, LARGEST_CELL, bind_resource
+from dbtools.types import Family
 from tests.unit.shop import ID, ORDER_LINE, column, select_of, setting, table
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.cells import Cut, size, visible
-from dbtools.column_types import Family
 from dbtools.errors import BadArgument
 from dbtools.policy import Limits
 from dbtools.results import (
@@ -27,6 +26,7 @@ from dbtools.results import (
     write,
 )
 from dbtools.statement import Output
+from dbtools.types import Family
 from tests.unit.shop import ID, column
 
 ARRAYS, OBJECTS, CSV = Style(), Style(rows=Rows.OBJECTS), Style(text=Text.CSV)

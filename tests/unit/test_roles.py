@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.catalog import Catalog, RowFilter
-from dbtools.column_types import Mask
-from dbtools.config import LimitsSection, Settings, load, roles_of
-from dbtools.config.sections import RoleLimitsSection, RoleSection
 from dbtools.errors import ConfigurationError
-from dbtools.parameters import Fragment, Parameter
 from dbtools.policy import Finding, Grant, Limits, Role, Rule, Source, restrict
+from dbtools.service.roles import roles_of
+from dbtools.settings import LimitsSection, Settings, load
+from dbtools.settings.sections import RoleLimitsSection, RoleSection
+from dbtools.sql import Fragment, Parameter
+from dbtools.types import Mask
 from dbtools.vetting import vetted
 from tests.unit.shop import ID, PRODUCT, SALE, column, table
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dbtools.column_types import ColumnType, Family
-from dbtools.dialects.sqlite.types import LEAST, MOST, column_type
+from dbtools.backends.sqlite.types import LEAST, MOST, column_type
+from dbtools.types import ColumnType, Family
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from dbtools import errors
 from dbtools.aggregates import Function, Measure
 from dbtools.catalog import Table
-from dbtools.column_types import TEXTUAL, Family, Operator
 from dbtools.errors import CallError
 from dbtools.statement import (
     LONGEST_PATTERN,
@@ -25,6 +24,7 @@ from dbtools.statement import (
     bind_conditions,
     bind_order,
 )
+from dbtools.types import TEXTUAL, Family, Operator
 from tests.unit.shop import ANYTHING, ORDER_LINE, PRODUCT, TYPES, column, names, table
 
 TOTAL = Measure(function=Function.COUNT)

@@ -9,24 +9,16 @@ from typing import Any
 import pytest
 
 from dbtools.catalog import Catalog, ForeignKey, Table, TableKind
-from dbtools.column_types import Family
-from dbtools.config import open_toolbox, settings_of
 from dbtools.errors import CallError
 from dbtools.policy import Role
-from dbtools.snapshot import Manner, Settled, View, take_snapshot
-from dbtools.tools import (
-    Listing,
-    Setting,
-    Surface,
-    Tool,
-    ToolDefinition,
-    choose,
-    define,
-    listed,
-    tool_content,
-)
+from dbtools.results import Listing, Manner, Surface
+from dbtools.service.served import open_toolbox
+from dbtools.service.snapshot import Settled, View, take_snapshot
+from dbtools.settings import settings_of
+from dbtools.tools import Setting, Tool, ToolDefinition, choose, define, listed, tool_content
 from dbtools.tools.definition import Call, tokens_of
 from dbtools.tools.surface import pinned_tables
+from dbtools.types import Family
 from tests.unit.shop import ID, PRODUCT, SALE, SHOP, TYPES, answer, column, select_of, setting, table, tools
 
 ROOT = Path(__file__).parents[2]

@@ -12,11 +12,10 @@ from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Caller, Limits, Role
-from dbtools.results import Media, ResultSet
-from dbtools.snapshot import Manner, Settled, take_snapshot
+from dbtools.results import Listing, Manner, Media, ResultSet, Surface
+from dbtools.service.snapshot import Settled, take_snapshot
+from dbtools.service.toolbox import COMPLETION, PATIENCE, Toolbox
 from dbtools.statement import Statement
-from dbtools.toolbox import COMPLETION, PATIENCE, Toolbox
-from dbtools.tools import Listing, Surface
 from dbtools.tools.completion import Completed
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dbtools.dialects.postgresql.syntax import lexis as postgresql
-from dbtools.dialects.sqlite.syntax import lexis as sqlite
-from dbtools.parameters import Lexis, scan, words
+from dbtools.backends.postgresql.syntax import lexis as postgresql
+from dbtools.backends.sqlite.syntax import lexis as sqlite
+from dbtools.sql import Lexis, scan, words
 from dbtools.totality import Names, is_total
 
 BOTH = (sqlite, postgresql)

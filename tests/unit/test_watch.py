@@ -10,14 +10,14 @@ import anyio
 import pytest
 
 from dbtools import errors
+from dbtools.backends.watched import Look
 from dbtools.catalog import Catalog
-from dbtools.dialects.watched import Look
 from dbtools.policy import Finding, Limits, Role
-from dbtools.results import ResultSet
-from dbtools.snapshot import DATABASE, Manner, Snapshot
+from dbtools.results import Manner, ResultSet
+from dbtools.service.snapshot import DATABASE, Snapshot
+from dbtools.service.toolbox import Toolbox
+from dbtools.service.watch import Observed, Watch
 from dbtools.statement import Statement
-from dbtools.toolbox import Toolbox
-from dbtools.watch import Observed, Watch
 from tests.unit.shop import SALE
 
 FIRST = Catalog(tables=(SALE,), stamp="1")

@@ -5,7 +5,6 @@ from hypothesis import given, strategies as st
 
 from dbtools.catalog import Catalog, ForeignKey
 from dbtools.cells import INVISIBLE
-from dbtools.column_types import ColumnType, Family
 from dbtools.tools.wording import (
     LONGEST_COLUMNS,
     cleaned,
@@ -15,6 +14,7 @@ from dbtools.tools.wording import (
     shown_default,
     type_name,
 )
+from dbtools.types import ColumnType, Family
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, table
 
 

@@ -1,0 +1,88 @@
+"""SQLAlchemy's pool of connections, lent as the driver's own."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
+from sqlalchemy.util import greenlet_spawn
+
+from dbtools import errors
+from dbtools.backends.driver import Fetched, Label, Plan
+
+PATIENCE = 5.0  #: seconds that a call waits for a connection
+
+
+class EnginePool:
+    """The pool of an engine."""
+
+    def __init__(
+        self,
+        scheme: str,
+        connect: Callable[[], Awaitable[Any]],
+        *,
+        size: int,
+        is_usable: Callable[[Any], bool],
+        prepare: Any = None,
+    ) -> None:
+        self._is_usable = is_usable
+        self._engine = create_async_engine(
+            scheme,
+            async_creator=connect,
+            poolclass=AsyncAdaptedQueuePool,
+            pool_size=size,
+            max_overflow=0,
+            pool_timeout=PATIENCE,
+            # What was used last is warm: its thread, its pages, its prepared statements.
+            pool_use_lifo=True,
+            pool_reset_on_return=None,
+            isolation_level="AUTOCOMMIT",
+        )
+        if prepare is not None:
+            event.listen(self._engine.sync_engine, "connect", lambda adapted, _: adapted.run_async(prepare))
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        """Lend a connection, or raise Busy where none comes free in time."""
+        pool = self._engine.pool
+        try:
+            pooled = await greenlet_spawn(pool.connect)
+        except sa.exc.TimeoutError as exc:
+            raise errors.Busy("All connections to the database are busy.", hint="Try again.") from exc
+        try:
+            yield pooled.driver_connection
+        finally:
+            await self._take_back(pooled, pool)
+
+    def look_up(
+        self, plan: Plan, parameters: Sequence[object], *, limit: int, stamp: str, label: Label
+    ) -> Fetched | None:
+        """Return None: a database at the other end of a wire is waited for."""
+        return None
+
+    async def _take_back(self, pooled: Any, pool: Any) -> None:
+        if not self._is_usable(pooled.driver_connection):
+            self._leave(pooled)
+            return
+        if pool is not self._engine.pool:
+            # Reopened meanwhile: what comes back to the old pool would never be closed.
+            with anyio.CancelScope(shield=True):
+                await greenlet_spawn(pooled.invalidate)
+        # Nothing is reset, so nothing waits: the connection goes back into its queue.
+        pooled.close()
+
+    def _leave(self, pooled: Any) -> None:
+        """Let another connection take the place of one that ends by itself: to close it would be to wait."""
+        pooled.detach()
+
+    async def reopen(self) -> None:
+        """Close the connections that nobody uses; those in use are closed when they come back."""
+        await self._engine.dispose()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.dispose()

@@ -1,0 +1,207 @@
+"""What PostgreSQL says differently in a statement.
+
+A value goes in as text and is cast to its column's type by the server, so that every type is written one way;
+a cell that is large, or that the driver does not keep exactly, comes out as text.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
+from sqlalchemy.types import UserDefinedType
+
+from dbtools.aggregates import Bucket, Function
+from dbtools.backends.selects import ESCAPE, LONG, Truth, sought
+from dbtools.backends.sources import Element, veiled, veiling
+from dbtools.statement import Output
+from dbtools.types import ColumnType, Family, Operator
+
+#: An address that is cast to a text has a mask even where it is that of one host.
+PLAIN_TEXT = {"pg_catalog.text", "pg_catalog.varchar", "pg_catalog.bpchar", "pg_catalog.inet"}
+AS_THEY_ARE = {
+    Family.INTEGER,
+    Family.NUMBER,
+    Family.DECIMAL,
+    Family.BOOLEAN,
+    Family.DATE,
+    Family.TIME,
+    Family.TIMESTAMP,
+    Family.TIMESTAMPTZ,
+    Family.INTERVAL,
+    Family.UUID,
+    Family.BYTES,
+}
+#: What a measure's value, which no column has declared, is compared as.
+COMPUTED: Mapping[Family, str] = {
+    Family.INTEGER: "pg_catalog.numeric",
+    Family.DECIMAL: "pg_catalog.numeric",
+    Family.NUMBER: "pg_catalog.float8",
+    Family.TEXT: "pg_catalog.text",
+}
+FORMATS: Mapping[Bucket, str] = {
+    Bucket.YEAR: "YYYY",
+    Bucket.QUARTER: 'YYYY-"Q"Q',
+    Bucket.MONTH: "YYYY-MM",
+    Bucket.WEEK: 'IYYY-"W"IW',
+    Bucket.DAY: "YYYY-MM-DD",
+    Bucket.WEEKDAY: "ID",
+    Bucket.HOUR: "HH24",
+}
+FIRST, LAST = "timestamp '0001-01-01'", "timestamp '9999-12-31 23:59:59.999999'"
+
+
+class Named(UserDefinedType[Any]):
+    """A type by the quoted name that the catalog gave it."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: object) -> str:
+        """Return what stands for the name, as it is written in SQL, until the statement is compiled."""
+        return veiled(self.name)
+
+
+class PostgresqlGrammar:
+    """The Grammar of PostgreSQL."""
+
+    barrier = False
+    dialect: sa.Dialect = veiling(asyncpg_dialect())  # type: ignore[no-untyped-call]
+
+    def value(self, name: str, type: ColumnType) -> Element:
+        """Return the parameter as a text that is cast to *type*."""
+        return sa.cast(sa.bindparam(name, type_=sa.Text), Named(_cast(type)))
+
+    def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
+        """Compare with an array, so that a list of any length is one parameter."""
+        texts = sa.bindparam(name, type_=sa.ARRAY(sa.Text))
+        array = sa.cast(texts, Named(f"{_cast(type)}[]"))
+        if negated:
+            return column.op("<>", is_comparison=True)(sa.func.all(array))
+        return column.op("=", is_comparison=True)(sa.func.any(array))
+
+    def like(self, column: Element, name: str, operator: Operator) -> Truth:
+        """Compare by ILIKE in the default collation: others may refuse it, and so fail on a cell.
+
+        Long texts are searched by a regular expression first, which takes the rest of itself literally.
+        Either alternative can use an index of trigrams.
+        """
+        text = sa.cast(column, sa.Text).collate("default")
+        like = text.ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE)
+        if operator is Operator.STARTS_WITH:
+            return like
+        wanted = sa.bindparam(sought(name), type_=sa.Text)
+        found: Truth = text.op("~*", is_comparison=True)(sa.literal_column("'***='").op("||")(wanted))
+        if operator is Operator.ENDS_WITH:
+            end = sa.func.right(text, sa.func.char_length(wanted))
+            found = sa.and_(found, end.ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE))
+        most: Element = sa.literal_column(str(LONG))
+        size = sa.func.octet_length(text)
+        return sa.or_(sa.and_(size <= most, like), sa.and_(size > most, found))
+
+    def comparable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* itself: its cells are what it declares."""
+        return column
+
+    def is_text(self, column: Element) -> Truth:
+        """Refuse: every column has a type, so none is compared in two ways."""
+        raise AssertionError(column)
+
+    def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
+        """Compare the value with each item."""
+        return self.value(name, type).op("=", is_comparison=True)(sa.func.any(column))
+
+    def written(self, sql: str) -> str:
+        """Return *sql* as it is."""
+        return sql
+
+    def array(self, name: str, cast: str) -> Element:
+        """Return the parameter as an array of texts that is cast to what the server takes it for."""
+        return sa.cast(sa.bindparam(name, type_=sa.ARRAY(sa.Text)), Named(cast))
+
+    def claim(self, name: str, cast: str) -> Element:
+        """Return the parameter as a text that is cast to what the server takes it for."""
+        return sa.cast(sa.bindparam(name, type_=sa.Text), Named(cast or "pg_catalog.text"))
+
+    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
+        """Read the cell, or its beginning and its length where it is longer than its cut."""
+        type, longest = output.term.type, output.longest
+        if type.family is Family.BYTES:
+            length = sa.func.octet_length(column)
+            start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column(str(longest)))
+            return (column,) if longest is None else (start, _beyond(length, length, longest))
+        cell = self._read(column, type)
+        if longest is None or not type.large:
+            return (cell,)
+        text = sa.cast(cell, sa.Text) if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT else cell
+        start = sa.func.left(text, sa.literal_column(str(longest)))
+        return (start, _beyond(sa.func.octet_length(text), sa.func.char_length(text), longest))
+
+    def _read(self, column: Element, type: ColumnType) -> Element:
+        if type.mask is not None:
+            # Its own type is hidden: whatever it is, its text is masked.
+            return sa.cast(column, sa.Text)
+        if type.family in AS_THEY_ARE or type.cast in PLAIN_TEXT or not type.cast:
+            return column
+        if type.family in (Family.ARRAY, Family.OBJECT):
+            return sa.cast(sa.func.to_json(column), sa.Text)
+        return sa.cast(column, sa.Text)
+
+    def sortable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column*, or its text where its type has no order."""
+        return column if type.ordered else sa.cast(column, sa.Text)
+
+    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
+        """Write the dates of the years 1 to 9999, in the session's zone, which is UTC; others are null."""
+        moment = column if type.family is Family.TIMESTAMPTZ else sa.cast(column, Named("timestamp"))
+        text = sa.func.to_char(moment, sa.literal_column(f"'{FORMATS[bucket]}'"))
+        return sa.case((column.between(sa.literal_column(FIRST), sa.literal_column(LAST)), text))
+
+    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
+        """Compute sums exactly where the type is exact, and the least of types that have no such function."""
+        match function, type.family:
+            case Function.SUM, Family.NUMBER:
+                return sa.func.sum(sa.cast(column, Named("float8")))
+            case Function.AVG, Family.NUMBER:
+                total = sa.func.sum(sa.cast(column, Named("float8")))
+                return total.op("/")(sa.func.nullif(sa.func.count(column), sa.literal_column("0")))
+            case (Function.AVG, (Family.INTEGER | Family.DECIMAL)):
+                return sa.func.trim_scale(sa.func.avg(column))
+            case ((Function.MIN | Function.MAX), Family.BOOLEAN):
+                return sa.func.bool_and(column) if function is Function.MIN else sa.func.bool_or(column)
+            case ((Function.MIN | Function.MAX), Family.UUID):
+                text = sa.cast(column, sa.Text).collate("C")
+                return sa.cast(getattr(sa.func, function)(text), Named("uuid"))
+            case _:
+                return getattr(sa.func, function)(column)  # type: ignore[no-any-return]
+
+
+def _cast(type: ColumnType) -> str:
+    return type.cast or COMPUTED[type.family]
+
+
+def _beyond(size: Element, length: Element, cut: int) -> Element:
+    """Return *length* where *size*, which is never smaller and cheaper to know, is beyond *cut*."""
+    return sa.case((size > sa.literal_column(str(cut)), length))
+
+
+def parameter(value: object, type: ColumnType) -> str | None:
+    """Return *value* as the text that the server casts."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return "\\x" + value.hex()
+        case float():
+            return repr(value)
+        case _:
+            return str(value)
+
+
+def list_parameter(values: Sequence[object], type: ColumnType) -> list[str | None]:
+    """Return *values* as texts."""
+    return [parameter(value, type) for value in values]

@@ -1,0 +1,241 @@
+"""The script that makes a least-privilege login. Needs in, SQL for psql out.
+
+Whoever makes tables chooses their names, so that names are quoted in statements and kept on one line in
+comments; and all is one transaction, so that a script that fails has changed nothing.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from asyncpg import Record
+
+from dbtools.backends.identifiers import identifier
+from dbtools.types import quoted
+
+WIDTH = 100  #: characters of a comment
+BODY = "$dbtools$"
+NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
+APART = 16  #: the first version in which a member need not inherit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """What is read of one relation."""
+
+    schema: str
+    name: str
+    columns: tuple[str, ...] | None  #: None: the whole relation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a login needs to read what a role reads."""
+
+    grants: tuple[Grant, ...]
+    schemas: tuple[str, ...]
+    functions: tuple[str, ...]  #: that row filters call, and that not everybody may
+    guarded: tuple[tuple[str, str], ...]  #: relations with row security
+    foreign: tuple[tuple[str, str], ...]  #: foreign tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What the script is made of."""
+
+    roles: tuple[str, ...]  #: of the configuration
+    login: str
+    set_role: str | None  #: of the database, which the login becomes for each statement
+    is_known: bool  #: whether there is such a role already, which keeps the grants that it has
+    version: int  #: of the server, the major one
+    database: str
+    search_path: tuple[str, ...] | None  #: where a new login would have another
+    needs: Needs
+    earlier: Sequence[Record]
+    public: Sequence[Record]
+
+    def text(self) -> str:
+        """Return the script."""
+        sections = (
+            self._opening(),
+            self._login(),
+            self._earlier(),
+            self._member(),
+            self._reading(),
+            ["commit;"],
+            self._left(),
+        )
+        return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+    @property
+    def _reader(self) -> str:
+        return identifier(self.set_role or self.login)
+
+    def _opening(self) -> list[str]:
+        return [
+            *_comment(
+                f"A login that reads what {self._named()} of dbtools reads, and no more. Run it "
+                f"with psql in the database {quoted(self.database)}, as somebody who may create roles and "
+                "grant what is granted here; write it anew and run it again when the role or a table changes."
+            ),
+            "begin;",
+        ]
+
+    def _named(self) -> str:
+        names = " and ".join(map(quoted, self.roles))
+        return f"the role {names}" if len(self.roles) == 1 else f"each of the roles {names}"
+
+    def _login(self) -> list[str]:
+        login = identifier(self.login)
+        lines = [
+            *_comment(
+                "The login. One of this name that owns something, or is a superuser or the like, is refused. "
+                "It gets no password here."
+            ),
+            *_created(self.login, "login"),
+            f"grant connect on database {identifier(self.database)} to {login};",
+            f"alter role {login} set default_transaction_read_only = on;",
+        ]
+        if self.search_path is not None:
+            path = ", ".join(map(identifier, self.search_path)) or "''"
+            database = identifier(self.database)
+            lines += _comment("The search path of the login that wrote this script.")
+            lines += [f"alter role {login} in database {database} set search_path = {path};"]
+        return lines
+
+    def _earlier(self) -> list[str]:
+        login = identifier(self.login)
+        tables = [row for row in self.earlier if row["schema"] is not None]
+        roles = [
+            row["name"] for row in self.earlier if row["schema"] is None and row["name"] != self.set_role
+        ]
+        if not tables and not roles:
+            return []
+        return [
+            *_comment("What the login has been granted before."),
+            *(f"revoke {identifier(name)} from {login};" for name in roles),
+            *(
+                f"revoke all on table {_qualified(row['schema'], row['name'])} from {login};"
+                for row in tables
+            ),
+        ]
+
+    def _member(self) -> list[str]:
+        if self.set_role is None:
+            return []
+        role, login = identifier(self.set_role), identifier(self.login)
+        options = " with inherit false, set true" if self.version >= APART else ""
+        created = [] if self.is_known else _created(self.set_role, "nologin")
+        return [
+            *_comment("The role that the login becomes for each statement (set_role)."),
+            *created,
+            f"grant {role} to {login}{options};",
+        ]
+
+    def _reading(self) -> list[str]:
+        # Even where it becomes another, the login itself looks up the names in row filters.
+        users = ", ".join(map(identifier, dict.fromkeys((self.set_role or self.login, self.login))))
+        if self.is_known:
+            users = identifier(self.login)
+        usage = [f"grant usage on schema {identifier(each)} to {users};" for each in self.needs.schemas]
+        if self.is_known:
+            return [*_comment("Names in row filters are looked up by the login."), *usage]
+        return [
+            *_comment("What is read: columns that are seen or hashed, and what row filters read."),
+            *usage,
+            *map(self._grant, self.needs.grants),
+        ]
+
+    def _grant(self, grant: Grant) -> str:
+        columns = "" if grant.columns is None else f" ({', '.join(map(identifier, grant.columns))})"
+        return f"grant select{columns} on table {_qualified(grant.schema, grant.name)} to {self._reader};"
+
+    def _left(self) -> list[str]:
+        """Return what is left to whoever runs the script: nothing of it is run."""
+        lines = [*_comment("Left to you:"), *_item(f"A password: \\password {_plain(self.login)}")]
+        if self.public:
+            lines += _item("What everybody may do, this login may too. Unless somebody needs it:")
+            lines += _statements(map(_revoked, self.public))
+        if self.set_role is not None and self.is_known:
+            lines += _item(
+                f"What {_plain(self.set_role)} may do: it is there already, and keeps what it was granted. "
+                "Of what the rules show, callers see what it may select. All of that would be:"
+            )
+            lines += _statements(map(self._grant, self.needs.grants))
+        if self.needs.functions:
+            lines += _item("Row filters call functions that not everybody may call:")
+            lines += _statements(
+                f"grant execute on function {each} to {self._reader};" for each in self.needs.functions
+            )
+        if self.needs.guarded:
+            lines += _item(
+                f"Row security: without a policy for {_plain(self.set_role or self.login)} it sees no row of "
+                f"{_names(self.needs.guarded)}."
+            )
+        if self.needs.foreign:
+            lines += _item(f"Foreign tables want a user mapping: {_names(self.needs.foreign)}.")
+        return lines
+
+
+def _created(name: str, kind: str) -> list[str]:
+    """Return the statement that creates a role where there is none, and refuses one that can do more."""
+    literal = "'" + name.replace("'", "''") + "'"
+    body = BODY
+    while body in name:
+        body = f"${body[1:-1]}_$"
+    refusal = "'role % is there already, and owns something or can do more than read', " + literal
+    return [
+        f"do {body}",
+        "begin",
+        f"    if not exists (select from pg_catalog.pg_roles where rolname = {literal}) then",
+        f"        create role {identifier(name)} {kind} {NOTHING_MORE};",
+        "    elsif exists (",
+        f"        select from pg_catalog.pg_roles as r where rolname = {literal} and (",
+        "            rolsuper or rolcreatedb or rolcreaterole or rolreplication or rolbypassrls",
+        "            or exists (",
+        "                select from pg_catalog.pg_shdepend where refobjid = r.oid and deptype = 'o'",
+        "            )",
+        "        )",
+        "    ) then",
+        f"        raise exception {refusal};",
+        "    end if;",
+        "end",
+        f"{body};",
+    ]
+
+
+def _qualified(schema: str, name: str) -> str:
+    return f"{identifier(schema)}.{identifier(name)}"
+
+
+def _plain(name: str) -> str:
+    """Return *name* without quotes where it needs none."""
+    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else identifier(name)
+
+
+def _names(places: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{_plain(schema)}.{_plain(name)}" for schema, name in places)
+
+
+def _revoked(row: Record) -> str:
+    name = identifier(row["name"]) if row["schema"] is None else _qualified(row["schema"], row["name"])
+    return f"revoke {row['privilege']} on {row['kind']} {name} from public;"
+
+
+def _comment(text: str) -> list[str]:
+    return [f"-- {line}" for line in textwrap.wrap(_one_line(text), WIDTH)]
+
+
+def _item(text: str) -> list[str]:
+    first, *others = textwrap.wrap(_one_line(text), WIDTH)
+    return [f"-- - {first}", *(f"--   {line}" for line in others)]
+
+
+def _statements(statements: Iterable[str]) -> Iterator[str]:
+    return (f"--     {_one_line(each)}" for each in statements)
+
+
+def _one_line(text: str) -> str:
+    """Return *text* without what could end a comment: a line of a name's own would be run."""
+    return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029]", " ", text)

@@ -1,0 +1,221 @@
+"""The least login that roles need. Roles and the catalog they are of in, an SQL script for psql out.
+
+What row filters read is asked of the server: it parses a view of each, in a transaction that is rolled back,
+and keeps with the view which columns whoever selects from it must be allowed to read.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import asyncpg
+from asyncpg import Record
+
+from dbtools import errors
+from dbtools.backends.identifiers import identifier
+from dbtools.backends.inspected import Reads
+from dbtools.backends.postgresql import grant_queries
+from dbtools.backends.postgresql.grant_script import Grant, Needs, Script
+from dbtools.backends.postgresql.kept_queries import NOT_TEMPORARY, TREES, WHOLE_ROW, reads_of
+from dbtools.catalog import Catalog, Column, RowFilter, Table
+from dbtools.errors import listing
+from dbtools.policy import BLANK, Role, restrict
+
+SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
+LONGEST_NAME = 63  #: bytes; the server cuts what is longer
+
+
+@dataclass(kw_only=True)
+class _Reads:
+    """What is read, by the numbers of relations and columns, and what else that needs."""
+
+    columns: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    whole: set[int] = field(default_factory=set)  #: relations that are read whole, later columns too
+    schemas: set[str] = field(default_factory=set)  #: of types, functions and operators
+    functions: set[str] = field(default_factory=set)  #: that not everybody may execute
+
+    def add(self, relation: int, columns: Iterable[int]) -> None:
+        """Add *columns* of *relation*."""
+        self.columns[relation].update(columns)
+
+
+async def write_script(
+    connection: "asyncpg.Connection[Record]",
+    catalog: Catalog,
+    roles: Sequence[Role],
+    reads: Reads,
+    login: str,
+) -> str:
+    """Return the script for a *login* that reads what *roles* and their queries read."""
+    if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
+        message = f"The name of a login has at most {LONGEST_NAME} bytes."
+        raise errors.ConfigurationError(message, hint="--login NAME gives it one.")
+    needs = await _needs(connection, catalog, roles, reads)
+    surroundings = await connection.fetchrow(grant_queries.SURROUNDINGS)
+    assert surroundings is not None
+    path = surroundings["search_path"]
+    set_role = _set_role(roles, login)
+    return Script(
+        roles=tuple(role.name for role in roles),
+        login=login,
+        set_role=set_role,
+        is_known=await connection.fetchval(grant_queries.IS_KNOWN, set_role),
+        version=connection.get_server_version().major,
+        database=surroundings["database"],
+        search_path=None if path is None else tuple(path),
+        needs=needs,
+        earlier=await connection.fetch(grant_queries.EARLIER, login),
+        public=await connection.fetch(grant_queries.PUBLIC),
+    ).text()
+
+
+def _set_role(roles: Sequence[Role], login: str) -> str | None:
+    """Return the role of the database that *login* becomes for the statements of *roles*, if any."""
+    named = {_set_role_of(role, login) for role in roles}
+    if len(named) > 1:
+        message = (
+            f"Statements of {listing(role.name for role in roles)} run as different roles of the database."
+        )
+        raise errors.ConfigurationError(message, hint="Write a script for each.")
+    return named.pop()
+
+
+def _set_role_of(role: Role, login: str) -> str | None:
+    settings = [each for each in role.session if each.name.lower() == SET_ROLE]
+    if any(each.claim is not None for each in settings):
+        message = f"role {role.name}: a claim names the role of the database, so its grants cannot be told."
+        raise errors.ConfigurationError(message, hint="set_role names one.")
+    names = [each.value for each in settings if each.value not in (NO_ROLE, login)]
+    return names[0] if names else None
+
+
+async def _needs(
+    connection: "asyncpg.Connection[Record]", catalog: Catalog, roles: Sequence[Role], queries: Reads
+) -> Needs:
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        # For the views of row filters, where the login has been told to read only.
+        await connection.execute("set transaction read write; set local jit = off")
+        return await _read_needs(connection, catalog, roles, queries)
+    finally:
+        await transaction.rollback()
+
+
+async def _read_needs(
+    connection: "asyncpg.Connection[Record]", catalog: Catalog, roles: Sequence[Role], queries: Reads
+) -> Needs:
+    seen = [(role, table) for role in roles for table in restrict(catalog, role).tables]
+    places = {(table.schema, table.name) for _, table in seen} | {
+        (schema, name) for schema, name, _ in queries
+    }
+    schemas, names = [schema for schema, _ in places], [name for _, name in places]
+    rows = await connection.fetch(grant_queries.RELATIONS, [], schemas, names)
+    found = {(row["schema"], row["name"]): row for row in rows}
+    reads = _Reads()
+    for role, table in seen:
+        row = found.get((table.schema, table.name))
+        if row is None:
+            continue
+        reads.add(row["number"], _numbers(row, [column.name for column in _read_columns(table)]))
+        if _is_read_whole(catalog, role, table):
+            reads.whole.add(row["number"])
+        if table.filter is not None:
+            await _add_filter(connection, reads, table, table.filter)
+    for schema, name, column in queries:
+        if (row := found.get((schema, name))) is not None:
+            reads.add(row["number"], _numbers(row, [column]))
+    relations = await _closed(connection, reads)
+    await _add_types(connection, reads)
+    grants = tuple(_grant(row, reads) for row in relations)
+    return Needs(
+        grants=grants,
+        schemas=tuple(sorted({*(grant.schema for grant in grants), *reads.schemas})),
+        functions=tuple(sorted(reads.functions)),
+        guarded=tuple((row["schema"], row["name"]) for row in relations if row["row_security"]),
+        foreign=tuple((row["schema"], row["name"]) for row in relations if row["kind"] == "f"),
+    )
+
+
+def _read_columns(table: Table) -> Sequence[Column]:
+    return [column for column in table.columns if column.type.mask not in BLANK]
+
+
+def _numbers(row: Record, columns: Iterable[str]) -> Iterator[int]:
+    numbers = dict(zip(row["names"], row["columns"], strict=True))
+    return (numbers[column] for column in columns if column in numbers)
+
+
+def _is_read_whole(catalog: Catalog, role: Role, table: Table) -> bool:
+    """Return whether a column that *table* gets later will be read as well."""
+    whole = catalog.table(table.schema, table.name)
+    rule = role.rule_of(catalog, whole) if whole is not None else None
+    if rule is None or rule.grant is None:
+        return role.rules is None
+    names = {column.name for column in _read_columns(table)}
+    everything = whole is not None and names.issuperset(whole.column_by_name)
+    return rule.grant.columns is None and not rule.grant.exclude and everything
+
+
+async def _add_filter(
+    connection: "asyncpg.Connection[Record]", reads: _Reads, table: Table, filter: RowFilter
+) -> None:
+    """Add what *filter* reads, subqueries included."""
+    casts = iter(filter.casts)
+    condition = filter.condition.written(lambda _: f"(null::{next(casts)})")
+    name = f"{identifier(table.schema)}.{identifier(table.name)}"
+    view = f"select 1 as one from {name} where ({condition}\n)"
+    try:
+        await connection.execute(f"create or replace temporary view dbtools_filter as {view}")
+    except asyncpg.PostgresError as exc:
+        if exc.sqlstate in NOT_TEMPORARY:
+            raise errors.ConfigurationError(
+                "What row filters read is told by temporary views, and this login may not create them.",
+                hint="Name a URL with a login that may: `grant temporary on database` lets one.",
+            ) from exc
+        raise
+    number = await connection.fetchval("select 'pg_temp.dbtools_filter'::pg_catalog.regclass::pg_catalog.oid")
+    await _add_views(connection, reads, [number])
+
+
+async def _add_views(connection: "asyncpg.Connection[Record]", reads: _Reads, views: Sequence[int]) -> None:
+    """Add what somebody must be allowed to read for the queries of *views* to run."""
+    version = connection.get_server_version().major
+    for row in await connection.fetch(TREES, views):
+        for relation, columns in reads_of(row["tree"], version):
+            reads.add(relation, columns)
+    for row in await connection.fetch(grant_queries.OBJECTS, views):
+        reads.schemas.add(row["schema"])
+        if row["closed_function"]:
+            reads.functions.add(row["closed_function"])
+
+
+async def _closed(connection: "asyncpg.Connection[Record]", reads: _Reads) -> Sequence[Record]:
+    """Return all relations that are read; views that ask what their reader may do need what they read."""
+    known: set[int] = set()
+    while True:
+        rows = await connection.fetch(grant_queries.RELATIONS, list(reads.columns), [], [])
+        views = [row["number"] for row in rows if row["invoker"] and row["number"] not in known]
+        if not views:
+            return rows
+        known.update(views)
+        await _add_views(connection, reads, views)
+
+
+async def _add_types(connection: "asyncpg.Connection[Record]", reads: _Reads) -> None:
+    pairs = [(relation, column) for relation, columns in reads.columns.items() for column in columns]
+    relations, columns = [each for each, _ in pairs], [each for _, each in pairs]
+    for row in await connection.fetch(grant_queries.SCHEMAS_OF_TYPES, relations, columns):
+        reads.schemas.add(row["schema"])
+
+
+def _grant(row: Record, reads: _Reads) -> Grant:
+    number = row["number"]
+    wanted = reads.columns[number]
+    if number in reads.whole or WHOLE_ROW in wanted:
+        return Grant(schema=row["schema"], name=row["name"], columns=None)
+    names: Mapping[int, str] = dict(zip(row["columns"], row["names"], strict=True))
+    # Where rows are only counted, one column must be open all the same.
+    first = [each for each in names if each > 0][:1]
+    columns = tuple(names[each] for each in names if each in (wanted or first))
+    return Grant(schema=row["schema"], name=row["name"], columns=columns)

@@ -1,0 +1,346 @@
+"""What PostgreSQL says of a query before it is ever called. A connection and pieces in, an Inspected out.
+
+The server parses the query where its grammar lets nothing but a SELECT stand, and keeps a temporary view of
+it that is rolled back: with the view it keeps which columns are read, which functions are called, and the
+types with their lengths and domains. Of a view that the query names only the view's own columns are told.
+"""
+
+import re
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import asyncpg
+from asyncpg import Record
+
+from dbtools.backends.inspected import (
+    Declared,
+    Inspect,
+    Inspected,
+    Read,
+    check_names,
+    passing_refusal,
+    refusal,
+)
+from dbtools.backends.lists import ListForms, with_lists
+from dbtools.backends.postgresql.acting import is_acting
+from dbtools.backends.postgresql.dependencies import called_in
+from dbtools.backends.postgresql.kept_queries import (
+    CALLED,
+    KEPT,
+    READ_COLUMNS,
+    WHOLE_ROW,
+    origins_of,
+    reads_of,
+)
+from dbtools.backends.postgresql.location import connect
+from dbtools.backends.postgresql.pooled import keep_setting
+from dbtools.backends.postgresql.prepared_queries import (
+    PASSING,
+    Piece,
+    PreparedQuery,
+    Query,
+    prepare_query,
+    refused,
+)
+from dbtools.backends.postgresql.session import apply, prepare
+from dbtools.backends.postgresql.syntax import lexis
+from dbtools.backends.postgresql.transactions import is_lost, rolled_back
+from dbtools.backends.postgresql.type_queries import TYPES
+from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber
+from dbtools.backends.postgresql.versions import versions_locked
+from dbtools.catalog import Column
+from dbtools.errors import DatabaseUnavailable
+from dbtools.sql import Kind, Token, tokenize
+from dbtools.types import ColumnType, Family
+
+#: What connections have read of the system's own types, which stay as they are: it takes a millisecond each.
+KNOWN: WeakKeyDictionary[Any, dict[TypeNumber, Record]] = WeakKeyDictionary()
+
+LIST_FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
+VIEW = "dbtools_inspected"
+ESCAPED = re.compile(r'\b[uU]&"')  #: the beginning of a name with escapes
+#: The plans that a server keeps for any values take it four times as long here as plans of its own for each.
+PATIENCE = (
+    "set local statement_timeout = 2000; set local jit = off; set local plan_cache_mode = force_custom_plan"
+)
+#: A login may have been told to read only.
+WRITING = f"begin read write; {PATIENCE}"
+READING = f"begin read only; {PATIENCE}"
+#: Types that no column of a view can have.
+PSEUDO = {"record", "record[]", "_record", "void", "cstring", "anyarray", "unknown", "trigger"}
+#: The classes of errors that an execution with nulls for parameters shows of the query, not of the nulls.
+CERTAIN = ("42", "0A", "25")
+UNFILLED = "55000"  #: the state of a materialized view that has never been refreshed, above all
+#: A migration that holds a table holds up all that is served, and not for long.
+IMPATIENCE = "500"  #: milliseconds
+DUPLICATE = "42701"  #: the state of a view with two columns by one name
+
+#: The families of which a parameter may be that is declared so: whatever it holds, they hold too.
+FITTING: Mapping[str, frozenset[Family]] = {
+    "integer": frozenset({Family.INTEGER, Family.NUMBER, Family.DECIMAL}),
+    "number": frozenset({Family.NUMBER, Family.DECIMAL}),
+    "decimal": frozenset({Family.DECIMAL, Family.NUMBER}),
+    "text": frozenset({Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}),
+    "boolean": frozenset({Family.BOOLEAN}),
+    "date": frozenset({Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ}),
+    "time": frozenset({Family.TIME}),
+    "timestamp": frozenset({Family.TIMESTAMP, Family.TIMESTAMPTZ}),
+    "uuid": frozenset({Family.UUID}),
+    "json": frozenset({Family.JSON}),
+}
+#: The same of types that have no family of their own.
+FITTING_TYPES = {
+    *(("integer", "pg_catalog.oid"), ("integer", "pg_catalog.money"), ("number", "pg_catalog.money")),
+    *(("decimal", "pg_catalog.money"), ("time", "pg_catalog.timetz")),
+}
+
+
+@asynccontextmanager
+async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspect]:
+    """Lend what asks the server of queries, all on one connection that has the settings *session*."""
+    connection = await connect(url)
+
+    async def inspect(pieces: Sequence[Piece], declared: Mapping[str, Declared], /) -> Inspected:
+        try:
+            return await inspect_query(connection, pieces, declared)
+        except asyncpg.PostgresError as exc:
+            if is_lost(exc):
+                raise
+            if exc.sqlstate == UNFILLED:
+                raise refusal(f"{exc.args[0]}.") from exc
+            raise passing_refusal(f"{exc.args[0]}.") from exc
+
+    try:
+        await keep_setting(connection, "lock_timeout", IMPATIENCE)
+        # Names mean the same in a call, and what the driver has no codec for is the same.
+        await prepare(connection)
+        if session:
+            await apply(connection, session, local=False)
+        yield inspect
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
+        raise DatabaseUnavailable("The queries cannot be held against the database.") from exc
+    finally:
+        await connection.close(timeout=5)
+
+
+async def inspect_query(
+    connection: Any, pieces: Sequence[Piece], declared: Mapping[str, Declared]
+) -> Inspected:
+    """Return what the server says of the query in *pieces*, or raise Refused where it does not only read."""
+    arrays = {name for name, each in declared.items() if each.array}
+    query = Query(
+        source=tuple(pieces),
+        pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS),
+        declared=declared,
+    )
+    prepared = await prepare_query(connection, query)
+    if prepared.columns is not None:
+        check_names(each.name for each in prepared.columns)
+    inspection = _Inspection(connection=connection, query=query, prepared=prepared)
+    inspected = await inspection.of_view()
+    if inspected is None:
+        inspected = await inspection.without_view()
+    return replace(inspected, versions=await _try(connection, query, prepared))
+
+
+async def _try(connection: Any, query: Query, prepared: PreparedQuery) -> tuple[str, ...]:
+    """Begin the query with nulls, which looks at privileges and locks, and end it before the first row.
+
+    Return the versions of the tables that it reads.
+    """
+    nulls = [None for _ in prepared.statement.get_parameters()]
+    versions: tuple[str, ...] = ()
+    try:
+        async with rolled_back(connection, READING):
+            # To begin it may fail on the nulls; to understand it is enough for the locks.
+            await connection.prepare(prepared.statement.get_query())
+            versions = await versions_locked(connection)
+            await prepared.statement.fetch(*nulls)
+    except asyncpg.InvalidCachedStatementError:
+        raise  # a migration has come between
+    except asyncpg.PostgresError as exc:
+        if (exc.sqlstate or "").startswith(CERTAIN):
+            raise refused(exc, query.cast(prepared.casts)) from exc
+        if (exc.sqlstate or "").startswith(PASSING):
+            raise
+    return versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Inspection:
+    """The questions about one query."""
+
+    connection: Any
+    query: Query
+    prepared: PreparedQuery
+
+    async def of_view(self) -> Inspected | None:
+        """Return what a temporary view of the query tells; None where the login may not have one."""
+        # asyncpg (0.32) leaves what has prepared a statement open, and only the beginning of a transaction
+        # can make it one that writes.
+        await self.connection.execute("select")
+        try:
+            async with rolled_back(self.connection, WRITING):
+                await self.connection.execute(self._view())
+                kept = await self.connection.fetchrow(KEPT, VIEW)
+                return None if kept is None else await self._told(kept)
+        except asyncpg.PostgresError as exc:
+            if (exc.sqlstate or "").startswith(PASSING):
+                raise
+            if exc.sqlstate == DUPLICATE:
+                raise refusal(f"{exc.args[0]}.", hint="Name each with AS.") from exc
+            return None
+
+    async def without_view(self) -> Inspected:
+        """Return what can be told without: the types, but not their lengths and domains."""
+        columns = self.prepared.columns
+        if columns is None:
+            message = "The type of a column cannot be told."
+            raise refusal(message, hint="Show rows and ranges as texts, such as to_json(a) or a::text.")
+        if ESCAPED.search("".join(each for each in self.query.source if isinstance(each, str))):
+            # Its words are not those that are called.
+            raise refusal('Names in U&"…" are not looked into.', hint='Write them in "…".')
+        for word in self._calls():
+            if is_acting(_name(word)):
+                raise _acts(_name(word), word.offset)
+        async with rolled_back(self.connection, READING):
+            numbers = [(each.type.oid, UNLIMITED) for each in columns]
+            types = await self._types(numbers)
+        named = [(each.name, number) for each, number in zip(columns, numbers, strict=True)]
+        return self._inspected(types, named, filled=(), reads=None, functions=())
+
+    def _view(self) -> str:
+        query = self.query.with_nulls(self.prepared.casts)
+        columns = self.prepared.columns
+        if columns is None:
+            return f"create temporary view {VIEW} as select * from ({query}\n) as q"
+        names = [f"c{at}" for at in range(len(columns))]
+        listed = ", ".join(names)
+        shown = ", ".join(
+            f"{name} is null" if _is_pseudo(each.type) else name
+            for name, each in zip(names, columns, strict=True)
+        )
+        return f"create temporary view {VIEW} ({listed}) as select {shown} from ({query}\n) as q ({listed})"
+
+    async def _told(self, kept: Record) -> Inspected:
+        """Return what the view *kept* tells."""
+        tree = kept["tree"]
+        functions = await self._functions(tree)
+        version = self.connection.get_server_version().major
+        read = list(reads_of(tree, version))
+        rows = await self.connection.fetch(READ_COLUMNS, [relation for relation, _ in read])
+        filled = {(row["relation"], row["number"]) for row in rows if row["filled"]}
+        named = self._columns(kept)
+        origins = origins_of(tree, len(named))
+        return self._inspected(
+            await self._types([number for _, number in named]),
+            named,
+            filled=[at for at, origin in enumerate(origins) if origin in filled],
+            reads=frozenset(_reads(read, rows)),
+            functions=functions,
+        )
+
+    def _columns(self, kept: Record) -> Sequence[tuple[str, TypeNumber]]:
+        """Return the names and types of the columns: not from the view where it has others."""
+        numbers = list(zip(kept["types"], kept["modifiers"], strict=True))
+        columns = self.prepared.columns
+        if columns is None:
+            return list(zip(kept["names"], numbers, strict=True))
+        return [
+            (each.name, (each.type.oid, UNLIMITED) if _is_pseudo(each.type) else number)
+            for each, number in zip(columns, numbers, strict=True)
+        ]
+
+    async def _functions(self, tree: str) -> tuple[str, ...]:
+        """Return the functions that the query calls and that are not the system's, or raise Refused."""
+        types = [type.oid for type in self.prepared.types.values()]
+        rows = await self.connection.fetch(CALLED, sorted(await called_in(self.connection, tree, types)))
+        for row in rows:
+            if row["known"] and is_acting(row["name"]):
+                places = [word.offset for word in self._calls() if _name(word) == row["name"]]
+                raise _acts(row["name"], places[0] if places else None)
+        names = (f"{row['schema']}.{row['name']}" for row in rows if row["reads"])
+        return tuple(dict.fromkeys(names))
+
+    def _calls(self) -> Iterator[Token]:
+        """Yield the words of the query that a parenthesis follows, placed in the operator's text."""
+        text = "".join(map(str, self.query.source))
+        tokens = [each for each in tokenize(text, lexis) if each.kind not in (Kind.BLANK, Kind.COMMENT)]
+        for word, mark in pairwise(tokens):
+            if mark.text == "(" and word.kind in (Kind.CODE, Kind.QUOTED):
+                yield word
+
+    async def _types(self, numbers: Sequence[TypeNumber]) -> DeclaredTypes:
+        parameters = [(type.oid, UNLIMITED) for type in self.prepared.types.values()]
+        known = KNOWN.setdefault(self.connection, {})
+        wanted = sorted({*numbers, *parameters} - known.keys())
+        types, modifiers = [type for type, _ in wanted], [modifier for _, modifier in wanted]
+        rows = await self.connection.fetch(TYPES, types, modifiers) if wanted else []
+        known.update({(row["number"], row["modifier"]): row for row in rows if row["native"]})
+        return DeclaredTypes([*known.values(), *rows])
+
+    def _inspected(
+        self,
+        types: DeclaredTypes,
+        columns: Sequence[tuple[str, TypeNumber]],
+        *,
+        filled: Collection[int],
+        reads: frozenset[Read] | None,
+        functions: tuple[str, ...],
+    ) -> Inspected:
+        parameters = {name: types[each.oid, UNLIMITED].type for name, each in self.prepared.types.items()}
+        for name, type in parameters.items():
+            self._check(name, type)
+        return Inspected(
+            columns=tuple(
+                Column(name=name, type=types[number].type, nullable=at not in filled)
+                for at, (name, number) in enumerate(columns)
+            ),
+            parameters=parameters,
+            casts={name: type.cast for name, type in parameters.items()},
+            reads=reads,
+            functions=functions,
+        )
+
+    def _check(self, name: str, type: ColumnType) -> None:
+        """Raise Refused where the parameter *name* is declared something that its *type* may not hold."""
+        declared = self.query.declared.get(name)
+        if declared is not None and not _fits(declared, type):
+            raise refusal(
+                f":{name} is declared {declared}, and the database takes it for {type.name}.",
+                hint=f"Declare it so, or write a cast, such as :{name}::{type.name}.",
+                offset=self.query.offset_of(name),
+            )
+
+
+def _fits(declared: Declared, type: ColumnType) -> bool:
+    if declared.array:
+        return type.element is not None and _fits(Declared(type=declared.type, array=False), type.element)
+    return type.family in FITTING[declared.type] or (declared.type, type.cast) in FITTING_TYPES
+
+
+def _is_pseudo(type: asyncpg.Type) -> bool:
+    return type.schema == "pg_catalog" and type.name in PSEUDO
+
+
+def _reads(read: Sequence[tuple[int, Sequence[int]]], rows: Sequence[Record]) -> Iterator[Read]:
+    """Yield the names of what is *read*; the system's own columns of a table are no columns of it."""
+    columns = {(row["relation"], row["number"]): row["column"] for row in rows}
+    tables = {row["relation"]: (row["schema"], row["name"]) for row in rows}
+    for relation, numbers in read:
+        if WHOLE_ROW in numbers:
+            numbers = [number for table, number in columns if table == relation]
+        names = {columns.get((relation, number)) or "" for number in numbers} - {""} or {""}
+        yield from (Read(*tables[relation], name) for name in names)
+
+
+def _name(word: Token) -> str:
+    return word.text[1:-1].replace('""', '"') if word.kind is Kind.QUOTED else word.text.lower()
+
+
+def _acts(name: str, offset: int | None) -> Exception:
+    return refusal(f"The query calls {name}, which does more than read.", offset=offset)

@@ -1,0 +1,312 @@
+"""Read the catalog of a PostgreSQL database. A connection in, a Catalog out."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from functools import cache
+from typing import Any
+
+import asyncpg
+from asyncpg import Record
+
+from dbtools import errors
+from dbtools.backends.checks import Check, read_checks
+from dbtools.backends.postgresql import catalog_queries
+from dbtools.backends.postgresql.dependencies import read_dependencies
+from dbtools.backends.postgresql.fingerprint import fingerprint
+from dbtools.backends.postgresql.joins import Joins, read_joins
+from dbtools.backends.postgresql.posture import read_posture
+from dbtools.backends.postgresql.syntax import lexis
+from dbtools.backends.postgresql.type_queries import TYPES
+from dbtools.backends.postgresql.types import DeclaredType, DeclaredTypes
+from dbtools.backends.postgresql.versions import together, versions_of
+from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
+from dbtools.types import Family
+
+OLDEST = 13  #: the first version that is supported
+
+KINDS: Mapping[str, TableKind] = {
+    "r": TableKind.TABLE,
+    "p": TableKind.PARTITIONED,
+    "v": TableKind.VIEW,
+    "m": TableKind.MATERIALIZED_VIEW,
+    "f": TableKind.FOREIGN,
+}
+COMPUTED = ("v", "f")  #: reading a row of these may raise an error
+DERIVED = ("v", "m")  #: an outer join in these leaves nulls that a domain forbids
+
+Columns = Mapping[int, Mapping[int, Column]]  #: by the number of the table and their own
+Checks = Mapping[tuple[int, str], Sequence[Check]]  #: by the number of the table and the column
+
+
+def check_version(connection: "asyncpg.Connection[Record]") -> None:
+    """Raise ConfigurationError if the server is too old, or none of PostgreSQL's."""
+    # What a server says of itself when a connection begins.
+    told: Any = connection.get_settings()
+    if getattr(told, "crdb_version", None) or "-YB-" in getattr(told, "server_version", ""):
+        message = "This server is none of PostgreSQL's: its catalog does not tell what has changed (xmin)."
+        raise errors.ConfigurationError(message)
+    version = connection.get_server_version().major
+    if version < OLDEST:
+        message = f"PostgreSQL {OLDEST} or later is needed, this is {version}."
+        raise errors.ConfigurationError(message)
+
+
+async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Selection) -> Catalog:
+    """Return what the login of *connection* may select from, all as of one moment."""
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        await connection.execute(catalog_queries.SETTINGS)
+        default_schema = await connection.fetchval(catalog_queries.DEFAULT_SCHEMA) or "public"
+        search_path = await connection.fetchval(catalog_queries.SEARCH_PATH)
+        found = await connection.fetch(catalog_queries.RELATIONS)
+        relations = [row for row in found if selection.admits(row["schema"], row["name"])]
+        facts = await _read_facts(connection, [row for row in relations if row["reachable"]])
+        unreadable = await _read_unreadable(connection, relations)
+        raising = {row["name"].lower() for row in await connection.fetch(catalog_queries.RAISING)}
+        if await connection.fetchval(catalog_queries.CASTING):
+            raising |= lexis.total_operators
+        posture = await read_posture(connection)
+        stamp = await fingerprint(connection)
+    tables = sorted(_tables(facts), key=lambda table: _place(table, default_schema))
+    return Catalog(
+        tables=tuple(_with_versions_beneath(tables)),
+        default_schema=default_schema,
+        search_path=tuple(search_path),
+        warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
+        posture=posture,
+        raising=frozenset(raising),
+        unreadable=unreadable,
+        stamp=stamp,
+    )
+
+
+async def _read_unreadable(
+    connection: "asyncpg.Connection[Record]", relations: Sequence[Record]
+) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """Return the columns of *relations* that may not be selected; everyone may read their names."""
+    beyond = [row["number"] for row in relations if not row["reachable"]]
+    closed = [row["number"] for row in relations if not (row["reachable"] and row["readable"])]
+    if not closed:
+        return {}
+    rows = await connection.fetch(catalog_queries.UNREADABLE, closed, beyond)
+    return {(row["schema"], row["name"]): tuple(row["columns"]) for row in rows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """What the system catalogs say of some tables."""
+
+    relations: Sequence[Record]
+    columns: Sequence[Record]
+    types: DeclaredTypes
+    keys: Sequence[Record]
+    constraints: Sequence[Record]
+    partitions: Sequence[Record]
+    foreign_keys: Sequence[Record]
+    joins: Joins
+    reads: Mapping[int, Reads]
+    versions: Mapping[int, str]
+
+
+async def _read_facts(connection: "asyncpg.Connection[Record]", relations: Sequence[Record]) -> _Facts:
+    numbers = [row["number"] for row in relations]
+    restricted = [row["number"] for row in relations if not row["readable"]]
+    partitioned = [row["number"] for row in relations if row["kind"] == "p"]
+    # What inherits from a table repeats its keys.
+    inherited = {row["number"] for row in relations if row["inherited"]}
+    columns = await connection.fetch(catalog_queries.COLUMNS, numbers, restricted)
+    types = await _read_types(connection, columns)
+    found = await connection.fetch(catalog_queries.KEYS, numbers)
+    keys = [row for row in found if row["relation"] not in inherited]
+    constraints = await connection.fetch(catalog_queries.CONSTRAINTS, numbers)
+    shared = await connection.fetch(catalog_queries.SHARED_FOREIGN_KEYS, partitioned)
+    foreign_keys = [*(row for row in constraints if row["kind"] == "f"), *shared]
+    return _Facts(
+        relations=relations,
+        columns=columns,
+        types=types,
+        keys=keys,
+        constraints=constraints,
+        partitions=await connection.fetch(catalog_queries.PARTITIONS, partitioned),
+        foreign_keys=foreign_keys,
+        joins=await read_joins(connection, foreign_keys, columns, keys),
+        reads=await read_dependencies(
+            connection, [row["number"] for row in relations if row["kind"] in DERIVED]
+        ),
+        versions=await versions_of(connection, numbers),
+    )
+
+
+async def _read_types(connection: "asyncpg.Connection[Record]", columns: Sequence[Record]) -> DeclaredTypes:
+    numbers = sorted({(row["type"], row["modifier"]) for row in columns})
+    types, modifiers = [type for type, _ in numbers], [modifier for _, modifier in numbers]
+    return DeclaredTypes(await connection.fetch(TYPES, types, modifiers))
+
+
+def _place(table: Table, default_schema: str) -> tuple[bool, str, str]:
+    return table.schema != default_schema, table.schema, table.name
+
+
+def _tables(facts: _Facts) -> list[Table]:
+    columns = _columns(facts)
+    keys = _keys(facts, columns)
+    foreign_keys = _foreign_keys(facts, columns)
+    counted = [*facts.relations, *facts.partitions]
+    rows = {row["number"]: row["rows"] for row in counted if row["rows"] is not None}
+    return [
+        Table(
+            name=row["name"],
+            schema=row["schema"],
+            kind=KINDS[row["kind"]],
+            columns=tuple(columns[row["number"]].values()),
+            keys=keys[row["number"]],
+            foreign_keys=foreign_keys[row["number"]],
+            comment=row["comment"],
+            # The estimate counts rows that row-level security hides.
+            row_estimate=None if row["secured"] else _rounded(rows.get(row["number"])),
+            reads=facts.reads.get(row["number"]),
+            computed=row["kind"] in COMPUTED or row["computed"],
+            version=facts.versions[row["number"]],
+        )
+        for row in facts.relations
+        if row["number"] in columns
+    ]
+
+
+def _with_versions_beneath(tables: Sequence[Table]) -> Iterator[Table]:
+    """Yield *tables*, the views among them with the versions of the views beneath them as well."""
+    catalog = Catalog(tables=tuple(tables))
+    for table in tables:
+        places = {place[:2] for place in catalog.reads_of(table).columns} if table.reads else set()
+        beneath = [catalog.table(*place) for place in sorted(places)]
+        views = [each.version for each in beneath if each and each.kind is TableKind.VIEW]
+        yield replace(table, version=together((table.version, *views))) if views else table
+
+
+def _rounded(rows: float | None) -> int | None:
+    return None if rows is None else round(rows)
+
+
+def _columns(facts: _Facts) -> Columns:
+    derived = {row["number"] for row in facts.relations if row["kind"] in DERIVED}
+    broken = {(row["relation"], row["columns"][0]) for row in facts.constraints if row["kind"] == "n"}
+    checks = _checks(facts.constraints)
+    columns: defaultdict[int, dict[int, Column]] = defaultdict(dict)
+    for row in facts.columns:
+        relation, number = row["relation"], row["number"]
+        declared = facts.types[row["type"], row["modifier"]]
+        filled = row["filled"] or (declared.filled and relation not in derived)
+        own_checks = checks.get((relation, row["name"]), ())
+        columns[relation][number] = _column(
+            row,
+            declared,
+            nullable=not filled or (relation, number) in broken,
+            checks=(*own_checks, *declared.checks),
+        )
+    return columns
+
+
+def _column(row: Record, declared: DeclaredType, *, nullable: bool, checks: Sequence[Check]) -> Column:
+    column = Column(
+        name=row["name"],
+        type=declared.type,
+        nullable=nullable,
+        default=row["expression"],
+        generated=row["generated"],
+        sources=frozenset(row["sources"]),
+        comment=row["comment"],
+    )
+    return _checked(column, checks) if checks else column
+
+
+def _checked(column: Column, checks: Iterable[Check]) -> Column:
+    minima = [(each.minimum, each.exclusive_minimum) for each in checks if each.minimum is not None]
+    maxima = [(each.maximum, each.exclusive_maximum) for each in checks if each.maximum is not None]
+    return replace(
+        column,
+        choices=_choices(checks),
+        minimum=_bound(minima, 1, column.type.family),
+        maximum=_bound(maxima, -1, column.type.family),
+    )
+
+
+def _choices(checks: Iterable[Check]) -> tuple[str, ...]:
+    """Return the values that every one of *checks* allows."""
+    first, *others = [check.choices for check in checks if check.choices] or [()]
+    return tuple(value for value in first if all(value in choices for choices in others))
+
+
+def _bound(bounds: Sequence[tuple[str, bool]], sign: int, family: Family) -> str | None:
+    """Return the narrowest of *bounds*, which are minima if *sign* is 1 and maxima if it is -1."""
+    if not bounds:
+        return None
+    text, exclusive = _narrowest(bounds, sign)
+    if not exclusive:
+        return text
+    if family is Family.INTEGER and re.fullmatch(r"-?\d+", text):
+        return str(int(text) + sign)
+    return f"{'>' if sign == 1 else '<'} {text}"
+
+
+def _narrowest(bounds: Sequence[tuple[str, bool]], sign: int) -> tuple[str, bool]:
+    try:
+        return max(bounds, key=lambda bound: (sign * Decimal(bound[0]), bound[1]))
+    except InvalidOperation:
+        # Dates and texts are not compared: any one bound is true, if not the narrowest.
+        return bounds[0]
+
+
+def _checks(constraints: Iterable[Record]) -> Checks:
+    # Many tables say the same of columns with the same name.
+    read = cache(read_checks)
+    checks: defaultdict[tuple[int, str], list[Check]] = defaultdict(list)
+    for row in constraints:
+        for check in read(row["expression"] or ""):
+            checks[row["relation"], check.column].append(check)
+    return checks
+
+
+def _keys(facts: _Facts, columns: Columns) -> Mapping[int, tuple[Key, ...]]:
+    keys: defaultdict[int, dict[tuple[str, ...], Key]] = defaultdict(dict)
+    for row in facts.keys:
+        relation = row["relation"]
+        found = _find(columns, relation, row["columns"])
+        if found and not any(each.nullable for each in found):
+            names = tuple(column.name for column in found)
+            keys[relation].setdefault(names, Key(columns=names, primary=row["main"]))
+    return defaultdict(tuple, {relation: tuple(each.values()) for relation, each in keys.items()})
+
+
+def _foreign_keys(facts: _Facts, columns: Columns) -> Mapping[int, tuple[ForeignKey, ...]]:
+    relations = {row["number"]: row for row in facts.relations}
+    found: defaultdict[int, dict[ForeignKey, None]] = defaultdict(dict)
+    for row in sorted(facts.foreign_keys, key=lambda row: tuple(row["columns"])):
+        sources = _find(columns, row["relation"], row["columns"])
+        targets = _find(columns, row["target"], row["target_columns"])
+        if sources and targets:
+            joinable = facts.joins.admit(row, sources, targets)
+            foreign_key = _foreign_key(sources, relations[row["target"]], targets, joinable=joinable)
+            found[row["relation"]][foreign_key] = None
+    return defaultdict(tuple, {relation: tuple(each) for relation, each in found.items()})
+
+
+def _foreign_key(
+    sources: Iterable[Column], target: Record, targets: Iterable[Column], *, joinable: bool
+) -> ForeignKey:
+    return ForeignKey(
+        columns=tuple(column.name for column in sources),
+        target_schema=target["schema"],
+        target=target["name"],
+        target_columns=tuple(column.name for column in targets),
+        joinable=joinable,
+    )
+
+
+def _find(columns: Columns, relation: int, numbers: Iterable[int]) -> tuple[Column, ...]:
+    """Return the columns with *numbers*, or none at all if one is missing or is never equal to a value."""
+    known = columns.get(relation, {})
+    found = [known.get(number) for number in numbers]
+    comparable = [column for column in found if column and column.type.equatable]
+    return tuple(comparable) if len(comparable) == len(found) else ()

@@ -1,0 +1,234 @@
+"""What the types of columns mean. Rows of `catalog_queries.TYPES` in, declared types out."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import asyncpg
+from asyncpg import Record
+
+from dbtools.backends.checks import Check, read_checks
+from dbtools.backends.identifiers import identifier
+from dbtools.types import ColumnType, Family
+
+LONGEST_SMALL = 400  #: characters of a cell that is never cut
+DEEPEST = 16  #: types inside one another; what lies deeper is read as a text
+HEADER = 4  #: by which the modifier of a length or of a precision is greater
+UNLIMITED = -1  #: the modifier of a type without one
+
+NATIVE: Mapping[str, Family] = {
+    "int2": Family.INTEGER,
+    "int4": Family.INTEGER,
+    "int8": Family.INTEGER,
+    "float4": Family.NUMBER,
+    "float8": Family.NUMBER,
+    "numeric": Family.DECIMAL,
+    "bool": Family.BOOLEAN,
+    "text": Family.TEXT,
+    "varchar": Family.TEXT,
+    "bpchar": Family.TEXT,
+    "name": Family.TEXT,
+    "date": Family.DATE,
+    "time": Family.TIME,
+    "timestamp": Family.TIMESTAMP,
+    "timestamptz": Family.TIMESTAMPTZ,
+    "interval": Family.INTERVAL,
+    "uuid": Family.UUID,
+    "json": Family.JSON,
+    "jsonb": Family.JSON,
+    "bytea": Family.BYTES,
+}
+EXTENSIONS: Mapping[str, Family] = {"citext": Family.TEXT}
+INFINITE = {
+    *(Family.NUMBER, Family.DECIMAL, Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ),
+    Family.INTERVAL,  # from version 17; before, the server refuses such a value itself
+}
+SMALL = {"inet", "cidr"}  #: of variable length, and yet short
+
+TypeNumber = tuple[int, int]  #: of a type and of its modifier
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredType:
+    """The type of a column, and what the domains it is made of demand."""
+
+    type: ColumnType
+    checks: tuple[Check, ...] = ()  #: of the domains
+    filled: bool = False  #: whether a domain forbids nulls
+    base: str  #: the name of the type below all domains, without a length
+
+
+class DeclaredTypes:
+    """The types of a catalog by their numbers, each made when it is first asked for."""
+
+    def __init__(self, rows: Iterable[Record]) -> None:
+        self._rows: Mapping[TypeNumber, Record] = {(row["number"], row["modifier"]): row for row in rows}
+        self._made: dict[tuple[TypeNumber, int], DeclaredType] = {}
+
+    def __getitem__(self, number: TypeNumber) -> DeclaredType:
+        """Return the type of *number*."""
+        return self._declared(number, 0)
+
+    def _declared(self, number: TypeNumber, depth: int) -> DeclaredType:
+        found = self._made.get((number, depth))
+        if found is None:
+            found = self._made[number, depth] = self._make(self._rows[number], depth)
+        return found
+
+    def _make(self, row: Record, depth: int) -> DeclaredType:
+        if depth == DEEPEST:
+            return DeclaredType(type=_opaque(row), base=row["name"])
+        if row["kind"] == "d":
+            return self._domain(row, depth)
+        made = self._undomained(row, depth)
+        if not row["reachable"]:
+            made = replace(made, equatable=False, ordered=False)
+        return DeclaredType(type=made, base=row["name"].partition("(")[0])
+
+    def _domain(self, row: Record, depth: int) -> DeclaredType:
+        base = self._declared((row["base"], row["base_modifier"]), depth + 1)
+        # The operators of enums do not take a domain for its enum, as all others do.
+        comparable = base.type.family is not Family.ENUM
+        return DeclaredType(
+            type=replace(
+                base.type,
+                name=row["name"],
+                equatable=base.type.equatable and comparable,
+                ordered=base.type.ordered and comparable,
+            ),
+            checks=(*_checks(row["checks"], base.base), *base.checks),
+            filled=row["filled"] or base.filled,
+            base=base.base,
+        )
+
+    def _undomained(self, row: Record, depth: int) -> ColumnType:
+        match row["kind"]:
+            case "e":
+                return _enum(row)
+            case "c":
+                return self._composite(row, depth)
+            case "r" | "m":
+                return self._range(row, depth)
+            case _ if row["element"] is not None:
+                return self._array(row, depth)
+            case _:
+                return _scalar(row)
+
+    def _array(self, row: Record, depth: int) -> ColumnType:
+        number = (row["element"], row["modifier"])
+        element = self._declared(number, depth + 1).type
+        return ColumnType(
+            family=Family.ARRAY,
+            name=row["name"],
+            cast=f"{_own_name(self._rows[number])}[]",
+            element=element,
+            equatable=element.equatable,
+            ordered=element.ordered,
+            large=True,
+        )
+
+    def _composite(self, row: Record, depth: int) -> ColumnType:
+        numbers = zip(row["field_types"] or (), row["field_modifiers"] or (), strict=True)
+        types = [self._declared(number, depth + 1).type for number in numbers]
+        return ColumnType(
+            family=Family.OBJECT,
+            name=row["name"],
+            cast=_own_name(row),
+            fields=tuple(zip(row["field_names"] or (), types, strict=True)),
+            equatable=all(type.equatable for type in types),
+            ordered=all(type.ordered for type in types),
+            large=True,
+        )
+
+    def _range(self, row: Record, depth: int) -> ColumnType:
+        subtype = row["subtype"]
+        large = subtype is None or self._declared((subtype, UNLIMITED), depth + 1).type.large
+        return ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row), large=large)
+
+
+def sql_name(type: asyncpg.Type) -> str:
+    """Return the name of *type* in SQL: the driver writes arrays as int4[], not as _int4."""
+    is_array = type.kind == "array" and type.name.endswith("[]")
+    name = f"{identifier(type.name.removesuffix('[]'))}[]" if is_array else identifier(type.name)
+    return f"{identifier(type.schema)}.{name}"
+
+
+def _checks(expressions: Iterable[str], base: str) -> Iterator[Check]:
+    for expression in expressions:
+        # The value of a domain over a domain is written with a cast that changes nothing.
+        uncast = expression.replace(f"(VALUE)::{base}", "VALUE")
+        yield from (check for check in read_checks(uncast) if check.column == "VALUE")
+
+
+def _own_name(row: Record) -> str:
+    """Return the name that means this type on every search path."""
+    # After a dot no word is a keyword: the system's own names need no quotes.
+    return f"pg_catalog.{row['own_name']}" if row["native"] else str(row["quoted_name"])
+
+
+def _opaque(row: Record) -> ColumnType:
+    return ColumnType(
+        family=Family.OTHER,
+        name=row["name"],
+        cast=_own_name(row),
+        equatable=False,
+        ordered=False,
+        large=True,
+    )
+
+
+def _enum(row: Record) -> ColumnType:
+    return ColumnType(
+        family=Family.ENUM,
+        name=row["name"],
+        cast=_own_name(row),
+        labels=tuple(row["labels"]),
+    )
+
+
+def _scalar(row: Record) -> ColumnType:
+    # Reading the name of an object or a role that does not exist fails, and so tells which ones do; comparing
+    # single bytes fails where the planner has statistics of them.
+    name = row["own_name"] if row["native"] else ""
+    names_objects = name.startswith("reg") or name == "aclitem"
+    families = NATIVE if row["native"] else EXTENSIONS
+    family = families.get(row["own_name"], Family.OTHER)
+    minimum, maximum = _bounds(row, family)
+    return ColumnType(
+        family=family,
+        name=row["name"],
+        cast=_own_name(row),
+        minimum=minimum,
+        maximum=maximum,
+        infinite=family in INFINITE,
+        equatable=row["equatable"] and not names_objects,
+        ordered=row["ordered"] and name != "char" and not names_objects,
+        large=_is_large(row),
+    )
+
+
+def _bounds(row: Record, family: Family) -> tuple[int | None, int | None]:
+    if family is not Family.INTEGER:
+        return None, None
+    half: int = 2 ** (8 * row["length"] - 1)
+    return -half, half - 1
+
+
+def _is_large(row: Record) -> bool:
+    """Return whether the text of a cell may be longer than LONGEST_SMALL."""
+    name = row["own_name"] if row["native"] else ""
+    most = None if row["modifier"] == UNLIMITED else _most_characters(name, row["modifier"])
+    if most is not None:
+        return most > LONGEST_SMALL
+    return bool(row["length"] < 0) and name not in SMALL
+
+
+def _most_characters(name: str, modifier: int) -> int | None:
+    match name:
+        case "varchar" | "bpchar":
+            return modifier - HEADER
+        case "numeric":
+            return (modifier - HEADER) >> 16
+        case "bit" | "varbit":
+            return modifier
+        case _:
+            return None

@@ -1,0 +1,322 @@
+"""Shapes into SQLAlchemy Core, for every dialect; what the dialects say differently is their Grammar.
+
+Identifiers come from the catalog and are always quoted; values are always bound.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+
+from dbtools.aggregates import Bucket, Bucketed, Function, Measure
+from dbtools.backends.driver import Plan
+from dbtools.backends.sources import Element, Filtering, column_named, column_of, seen_in, source, unveiled
+from dbtools.catalog import Column, Table
+from dbtools.errors import BadArgument
+from dbtools.paths import Distant, Relation
+from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Term
+from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
+
+Truth = sa.ColumnElement[bool]
+
+MOST_JOINS = 30  #: more take a planner too long, and one database takes no more than 64
+CLAIM = ColumnType(family=Family.OTHER, name="claim")
+ESCAPE = "\\"
+LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
+
+
+class Grammar(Filtering, Protocol):
+    """What the databases say differently."""
+
+    @property
+    def dialect(self) -> sa.Dialect:
+        """What SQLAlchemy compiles for."""
+
+    def value(self, name: str, type: ColumnType) -> Element:
+        """Return the parameter *name*, a value of *type*."""
+
+    def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
+        """Return whether *column* is (not) one of the list that the parameter *name* holds."""
+
+    def like(self, column: Element, name: str, operator: Operator) -> Truth:
+        """Return whether the text of *column* is like the pattern that the parameter *name* holds.
+
+        Where *operator* may meet it anywhere, long texts are searched in linear time, for the parameter
+        `sought(name)`.
+        """
+
+    def comparable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* in the form in which decoded values of *type* are written."""
+
+    def is_text(self, column: Element) -> Truth:
+        """Return whether the cell of *column*, which declares no type, holds a text."""
+
+    def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
+        """Return whether the array *column* has the value of the parameter *name* among its items."""
+
+    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
+        """Return what is read for *output*: its value, and its full length where it may be cut."""
+
+    def sortable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* in a form that has an order."""
+
+    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
+        """Return the text that *bucket* makes of the dates of *column*, null for what is none."""
+
+    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
+        """Return *function*, any but a count, over the values of *column*."""
+
+
+class Terms:
+    """The terms of one shape as SQL, and the tables that they are read from."""
+
+    def __init__(self, table: Table, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self.claims: dict[str, str] = {}  #: by the parameters of row filters
+        self._own = table
+        self._table = self._source(table, "t")
+        self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
+        self.clause: sa.FromClause = self._table  #: once every term has been asked for
+
+    def __getitem__(self, term: Term) -> Element:
+        """Return the expression of *term*; a path joins what it leads through."""
+        match term:
+            case Column():
+                return column_of(self._table, term)
+            case Distant():
+                return column_of(self._along(term.path), term.column)
+            case Bucketed():
+                return self._grammar.bucket(self[term.place], term.place.type, term.bucket)
+            case Measure():
+                return self._measure(term)
+
+    def asked(self, conditions: Sequence[Truth], match: Match) -> Truth:
+        """Return whether all or any of *conditions* hold, which hidden rows are not asked at a barrier."""
+        if self._own.filter is None or not self._grammar.barrier:
+            return sa.and_(*conditions) if match is Match.ALL else sa.or_(*conditions)
+        # One after the other: as a value, "and" and "or" are computed with both their sides.
+        *others, lazy = conditions
+        for each in reversed(others):
+            lazy = sa.case((each, lazy)) if match is Match.ALL else sa.case((each, sa.true()), else_=lazy)
+        # Of a table at the end of a path only the rows that its filter shows are joined at all.
+        return sa.case((column_named(self._table, seen_in(self._own)), lazy))
+
+    def _measure(self, measure: Measure) -> Element:
+        if measure.place is None:
+            return sa.func.count()
+        column = self[measure.place]
+        match measure.function:
+            case Function.COUNT:
+                return sa.func.count(column)
+            case Function.COUNT_DISTINCT:
+                return sa.func.count(sa.distinct(column))
+            case function:
+                return self._grammar.measure(function, column, measure.place.type)
+
+    def _source(self, table: Table, alias: str) -> sa.FromClause:
+        return source(table, alias, self._grammar, self.claims)
+
+    def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
+        """Return the table that *path* leads to, joined where no other term has joined it."""
+        if not path:
+            return self._table
+        if path not in self._joined:
+            if len(self._joined) == MOST_JOINS:
+                raise BadArgument(
+                    f"Paths through more than {MOST_JOINS} tables in one call.", hint="Name fewer."
+                )
+            before = self._along(path[:-1])
+            target = self._source(path[-1].target, f"j{len(self._joined) + 1}")
+            key = path[-1].foreign_key
+            pairs = zip(key.target_columns, key.columns, strict=True)
+            # The target stands first: its collation tells its rows apart.
+            same = [column_named(target, there) == column_named(before, here) for there, here in pairs]
+            self.clause = self.clause.outerjoin(target, sa.and_(*same))
+            self._joined[path] = target
+        return self._joined[path]
+
+
+def compile_select(shape: Select, grammar: Grammar) -> Plan:
+    """Return the SQL of *shape* in *grammar*."""
+    terms = Terms(shape.table, grammar)
+    read = [grammar.cell(terms[output.term], output) for output in shape.outputs]
+    # Values first, so that a row is a slice of what is read; behind them what is told of the values.
+    cells = [value for value, *_ in read] + [told for _, *rest in read for told in rest]
+    select = sa.select(*(cell.label(f"c{at}") for at, cell in enumerate(cells)))
+    if shape.conditions:
+        conditions = [_condition(each, terms[each.term], grammar) for each in shape.conditions]
+        select = select.where(terms.asked(conditions, shape.match))
+    if shape.after:
+        select = select.where(terms.asked([_after(shape.after, terms, grammar)], Match.ALL))
+    select = select.group_by(*(terms[group] for group in shape.groups))
+    if shape.having:
+        select = select.having(*(_condition(each, terms[each.term], grammar) for each in shape.having))
+    # What is computed and read whole has a name in the answer, which an order may use.
+    named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
+    for step in shape.order:
+        select = select.order_by(_ordered(step, terms, grammar, named))
+    select = select.limit(sa.bindparam("limit", type_=sa.BigInteger))
+    if shape.skip:
+        select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
+    return _plan(shape, select.select_from(terms.clause), grammar, terms.claims)
+
+
+LISTS = (Operator.IN, Operator.NOT_IN)
+
+
+def _plan(shape: Select, select: Any, grammar: Grammar, claims: Mapping[str, str]) -> Plan:
+    types = {name: each.term.type for each in shape.comparisons for name in each.parameters}
+    types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
+    types |= dict.fromkeys(claims, CLAIM)
+    lists = frozenset(
+        name for each in shape.comparisons if each.operator in LISTS for name in each.parameters
+    )
+    compiled = select.compile(dialect=grammar.dialect)
+    # What SQLAlchemy itself binds, such as the OFFSET 0 that one database wants behind a LIMIT.
+    constants = {name: value for name, value in compiled.params.items() if value is not None}
+    return Plan(
+        shape=shape,
+        sql=unveiled(str(compiled)),
+        parameters=tuple(compiled.positiontup),
+        types=types,
+        lists=lists,
+        constants=constants,
+        claims=claims,
+    )
+
+
+def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth:
+    type = condition.term.type
+    operator = condition.operator
+    if operator is Operator.IS_NULL:
+        return column.is_(sa.null()) if condition.wanted else column.is_not(sa.null())
+    first = condition.parameters[0]
+    if operator in LISTS:
+        comparable = grammar.comparable(column, type)
+        return grammar.member(comparable, first, type, negated=operator is Operator.NOT_IN)
+    if operator is Operator.CONTAINS and type.family is Family.ARRAY and type.element is not None:
+        return grammar.array_contains(column, first, type.element)
+    if operator in TEXTUAL:
+        return grammar.like(column, first, operator)
+    values = [grammar.value(name, type) for name in condition.parameters]
+    if type.family is Family.ANY and operator in ORDER:
+        half = len(values) // 2
+        numbers = _compared(operator, column, values[:half])
+        texts = _compared(operator, column, values[half:])
+        return sa.case((grammar.is_text(column), texts), else_=numbers)
+    return _compared(operator, grammar.comparable(column, type), values)
+
+
+def _compared(operator: Operator, column: Element, values: list[Element]) -> Truth:
+    match operator:
+        case Operator.EQ:
+            return column == values[0]
+        case Operator.NE:
+            return column != values[0]
+        case Operator.LT:
+            return column < values[0]
+        case Operator.LTE:
+            return column <= values[0]
+        case Operator.GT:
+            return column > values[0]
+        case Operator.GTE:
+            return column >= values[0]
+        case Operator.BETWEEN:
+            return column.between(values[0], values[1])
+        case _:
+            raise AssertionError(operator)
+
+
+def sought(name: str) -> str:
+    """Return the parameter that is the text itself of which the parameter *name* is the pattern."""
+    return f"{name}_text"
+
+
+def pattern(operator: Operator, text: str) -> str:
+    """Return the LIKE pattern that finds *text* itself, whatever characters it has."""
+    escaped = text.replace(ESCAPE, ESCAPE * 2).replace("%", ESCAPE + "%").replace("_", ESCAPE + "_")
+    before = "" if operator is Operator.STARTS_WITH else "%"
+    after = "" if operator is Operator.ENDS_WITH else "%"
+    return f"{before}{escaped}{after}"
+
+
+def driver_values(
+    plan: Plan,
+    values: Mapping[str, object],
+    limit: int,
+    one: Callable[[object, ColumnType], object],
+    many: Callable[[Sequence[object], ColumnType], object],
+) -> tuple[object, ...]:
+    """Return *values* in the order of *plan*'s parameters, each as *one* or *many* write it for the driver.
+
+    One row more than *limit* is asked for, so that whether there are more is a fact.
+    """
+    bound = {"limit": limit + 1, **plan.constants, **values}
+    like = plan.patterns
+    bound |= {sought(name): bound[name] for name in like}
+
+    def write(name: str) -> object:
+        value = bound[name]
+        if name in like:
+            return pattern(like[name], str(value))
+        if name in plan.lists and isinstance(value, list):
+            return many(value, plan.types[name])
+        return one(value, plan.types[name]) if name in plan.types else value
+
+    return tuple(write(name) for name in plan.parameters)
+
+
+def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:
+    term = step.term
+    if isinstance(term, Bucketed | Measure) and term in named:
+        column: Element = sa.literal_column(named[term])
+    else:
+        column = grammar.sortable(terms[term], term.type)
+    ordered = column.asc() if step.direction is Direction.ASC else column.desc()
+    return ordered.nulls_last() if term.nullable else ordered
+
+
+def _after(steps: tuple[After, ...], terms: Terms, grammar: Grammar) -> Truth:
+    """Return the condition that a row comes after the one whose values *steps* hold.
+
+    A row comparison where it means the same, since one index serves it whole; else one alternative a step,
+    with a bound on the first column in front that an index can use.
+    """
+    plain = all(step.parameter and not step.order.term.nullable for step in steps)
+    if plain and len(steps) > 1 and len({step.order.direction for step in steps}) == 1:
+        row = sa.tuple_(*(terms[step.order.term] for step in steps))
+        values = sa.tuple_(*(_last(step, grammar) for step in steps))
+        return row > values if steps[0].order.direction is Direction.ASC else row < values
+    alternatives = [
+        sa.and_(
+            *(_same(step, terms, grammar) for step in steps[:at]),
+            _beyond(steps[at], terms, grammar),
+        )
+        for at in range(len(steps))
+    ]
+    bound = [_from(steps[0], terms, grammar)] if len(steps) > 1 and plain else []
+    return sa.and_(*bound, sa.or_(*alternatives))
+
+
+def _last(step: After, grammar: Grammar) -> Element:
+    return grammar.value(str(step.parameter), step.order.term.type)
+
+
+def _same(step: After, terms: Terms, grammar: Grammar) -> Truth:
+    column = terms[step.order.term]
+    return column.is_(sa.null()) if step.parameter is None else column == _last(step, grammar)
+
+
+def _beyond(step: After, terms: Terms, grammar: Grammar) -> Truth:
+    column = terms[step.order.term]
+    if step.parameter is None:
+        return sa.false()
+    ascending = step.order.direction is Direction.ASC
+    further: Truth = column > _last(step, grammar) if ascending else column < _last(step, grammar)
+    return sa.or_(further, column.is_(sa.null())) if step.order.term.nullable else further
+
+
+def _from(step: After, terms: Terms, grammar: Grammar) -> Truth:
+    column = terms[step.order.term]
+    last = _last(step, grammar)
+    return column >= last if step.order.direction is Direction.ASC else column <= last

@@ -1,0 +1,224 @@
+"""What SQLite says differently in a statement. Every operator here is total: no stored cell makes it fail."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
+
+from dbtools.aggregates import Bucket, Function
+from dbtools.backends.selects import CLAIM, ESCAPE, LONG, Truth, sought
+from dbtools.backends.sources import Element, veiling
+from dbtools.backends.sqlite.guard import UNHEX
+from dbtools.backends.sqlite.searching import CONTAINS
+from dbtools.backends.sqlite.syntax import with_names
+from dbtools.backends.sqlite.types import LEAST, MOST
+from dbtools.statement import Output
+from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, Operator
+
+#: Another spelling, such as 007, is a text that is meant.
+NUMERAL = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{0,11}[1-9])?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
+DIGITS = 19  #: of an integer at the most
+
+SCALE = re.compile(r"\(\s*\d+\s*,\s*([1-9]|1\d)\s*\)")  #: of a decimal, in its declaration
+LARGEST = "1e12"  #: units of one decimal in an exact sum: nine million such rows fit
+FORMATS: Mapping[Bucket, str] = {
+    Bucket.YEAR: "%Y",
+    Bucket.MONTH: "%Y-%m",
+    Bucket.DAY: "%Y-%m-%d",
+    Bucket.HOUR: "%H",
+}
+CLAIM_CASTS: Mapping[str, Any] = {
+    "integer": sa.INTEGER,
+    "real": sa.REAL,
+    "numeric": sa.NUMERIC,
+    "text": sa.TEXT,
+}
+
+
+class SqliteGrammar:
+    """The Grammar of SQLite."""
+
+    dialect: sa.Dialect = veiling(aiosqlite_dialect())
+    barrier = False
+
+    def value(self, name: str, type: ColumnType) -> Element:
+        """Return the bare parameter: SQLite's values carry their type with them."""
+        return sa.bindparam(name)
+
+    def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
+        """Compare with the items of a JSON array, so that a list of any length is one parameter."""
+        item = f"{UNHEX}(value)" if type.family is Family.BYTES else "value"
+        items = sa.text(f"(select {item} from json_each(:{name}))").bindparams(sa.bindparam(name))
+        return column.op("not in" if negated else "in", is_comparison=True)(items)
+
+    def like(self, column: Element, name: str, operator: Operator) -> Truth:
+        """Compare by LIKE, which ignores case in ASCII."""
+        like = column.like(sa.bindparam(name), escape=ESCAPE)
+        if operator is Operator.STARTS_WITH:
+            return like
+        wanted: Element = sa.bindparam(sought(name))
+        if operator is Operator.ENDS_WITH:
+            end = sa.func.substr(column, -sa.func.length(wanted))
+            found: Element = end.like(sa.bindparam(name), escape=ESCAPE)
+        else:
+            found = getattr(sa.func, CONTAINS)(sa.cast(column, sa.BLOB), wanted)
+        return sa.case((sa.func.length(column) > sa.literal_column(str(LONG)), found), else_=like)
+
+    def comparable(self, column: Element, type: ColumnType) -> Element:
+        """Write the moments in texts as decoded values write them: with a blank for T and without a zone."""
+        if not (type.lenient and type.family in MOMENTS):
+            return column
+        text = column
+        for sign, instead in (("T", " "), ("Z", ""), ("+00:00", "")):
+            text = sa.func.replace(text, sa.literal_column(f"'{sign}'"), sa.literal_column(f"'{instead}'"))
+        return sa.case((self.is_text(column), text), else_=column)
+
+    def is_text(self, column: Element) -> Truth:
+        """Compare the cell's storage class."""
+        return sa.func.typeof(column) == sa.literal_column("'text'")
+
+    def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
+        """Refuse: SQLite has no arrays, so no column has the operator."""
+        raise AssertionError(name)
+
+    def written(self, sql: str) -> str:
+        """Write names in backticks: in double quotes they might be texts."""
+        return with_names(sql)
+
+    def array(self, name: str, cast: str) -> Element:
+        """Return the bare parameter: a list is the text of a JSON array."""
+        return sa.bindparam(name)
+
+    def claim(self, name: str, cast: str) -> Element:
+        """Return the bare parameter, to which a column lends its affinity, or cast to what is declared."""
+        bare: Element = sa.bindparam(name)
+        return sa.cast(bare, CLAIM_CASTS[cast]()) if cast else bare
+
+    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
+        """Read the bare column: cells are cut as they are fetched, one at a time."""
+        return (column,)
+
+    def sortable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* itself: SQLite orders all values."""
+        return column
+
+    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
+        """Write the dates in texts, those with an offset in UTC; texts that are no dates are null.
+
+        So are numbers, which may count days or seconds from anywhere.
+        """
+        start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column("10"))
+        # "now" is a date to SQLite, and with a modifier it makes the 2nd of March of the 31st of February.
+        same = sa.func.strftime(_text("%Y-%m-%d"), start, _text("+0 days"))
+        valid = sa.and_(self.is_text(column), start == same, start >= _text("0001-01-01"))
+        return sa.case((valid, _bucket(column, bucket)))
+
+    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
+        """Compute with the numbers of numeric columns alone, and sum decimals to their last digit."""
+        numbers = column
+        if type.lenient and (type.family in NUMERIC or function in (Function.SUM, Function.AVG)):
+            numbers = sa.case((sa.func.typeof(column).in_([_text("integer"), _text("real")]), column))
+        if function in (Function.MIN, Function.MAX):
+            return getattr(sa.func, function)(numbers)  # type: ignore[no-any-return]
+        total: Element = sa.func.sum(numbers)
+        if type.family is Family.DECIMAL and (scale := SCALE.search(type.name)):
+            total = _exact(total, numbers, int(scale[1]))
+        elif function is Function.AVG:
+            return sa.func.avg(numbers)
+        if function is Function.SUM:
+            return total
+        return total.op("*")(sa.literal_column("1.0")).op("/")(sa.func.count(numbers))
+
+
+def _exact(total: Element, numbers: Element, scale: int) -> Element:
+    """Return *total* as a sum of integers, of hundredths for a *scale* of 2, where all numbers are such.
+
+    Binary fractions would add digits of their own. Beyond LARGEST the sum of integers could be too large.
+    """
+    unit: Element = sa.literal_column(f"1e{scale}")
+    units = sa.func.round(numbers.op("*")(unit))
+    whole = sa.and_(numbers == units.op("/")(unit), sa.func.abs(units) < sa.literal_column(LARGEST))
+    left = sa.func.count(numbers).op("-")(sa.func.count(sa.case((whole, numbers))))
+    exact = sa.func.sum(sa.case((whole, sa.cast(units, sa.Integer)))).op("/")(unit)
+    conforms = sa.and_(sa.func.typeof(total) == _text("real"), left == sa.literal_column("0"))
+    return sa.case((conforms, exact), else_=total)
+
+
+def _bucket(column: Element, bucket: Bucket) -> Element:
+    match bucket:
+        case Bucket.QUARTER:
+            quarter = _computed("%m", column, ("+", 2), ("/", 3))
+            return _strftime("%Y-Q", column).op("||")(sa.cast(quarter, sa.Text))
+        case Bucket.WEEK:
+            # The year and the week of a day are those of its Thursday (ISO 8601).
+            thursday = sa.func.date(column, _text("-3 days"), _text("weekday 4"))
+            week = sa.func.printf(_text("%02d"), _computed("%j", thursday, ("+", 6), ("/", 7)))
+            return _strftime("%Y-W", thursday).op("||")(week)
+        case Bucket.WEEKDAY:
+            return sa.cast(_computed("%w", column, ("+", 6), ("%", 7), ("+", 1)), sa.Text)
+        case _:
+            return _strftime(FORMATS[bucket], column)
+
+
+def _strftime(format: str, column: Element) -> Element:
+    return sa.func.strftime(_text(format), column)
+
+
+def _computed(format: str, column: Element, *steps: tuple[str, int]) -> Element:
+    """Return what *steps* of arithmetic in integers make of a number in a date."""
+    number: Element = sa.cast(_strftime(format, column), sa.Integer)
+    for operator, operand in steps:
+        number = number.op(operator)(sa.literal_column(str(operand)))
+    return number
+
+
+def _text(text: str) -> Element:
+    return sa.literal_column(f"'{text}'")
+
+
+def parameter(value: object, type: ColumnType) -> object:
+    """Return *value* as SQLite binds it.
+
+    A claim that is written as a number is one, since no text is less than any number to SQLite; a column of
+    texts that it is compared with makes a text of it again (https://sqlite.org/datatype3.html, 4.2).
+    """
+    if type is CLAIM and isinstance(value, str) and NUMERAL.fullmatch(value):
+        return _number(value)
+    if type.family is Family.DECIMAL and isinstance(value, str):
+        return _number(value)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int) and not LEAST <= value <= MOST:
+        return _number(str(value))
+    return value
+
+
+def list_parameter(values: Sequence[object], type: ColumnType) -> str:
+    """Return *values* as the JSON array that `member` reads."""
+    return f"[{','.join(_item(parameter(value, type)) for value in values)}]"
+
+
+def _item(value: object) -> str:
+    match value:
+        case bytes():
+            return f'"{value.hex()}"'
+        case float() if math.isinf(value):
+            # JSON has no infinity, but numbers that are beyond all others.
+            return "9e999" if value > 0 else "-9e999"
+        case _:
+            return json.dumps(value)
+
+
+def _number(text: str) -> int | float | str:
+    """Return the number that *text* is written as, or *text*: such a column may hold one, and so a cursor."""
+    if not NUMBER.fullmatch(text):
+        return text
+    exact = Decimal(text)
+    whole = exact.adjusted() < DIGITS and exact == exact.to_integral_value()
+    return int(exact) if whole and LEAST <= exact <= MOST else float(text)

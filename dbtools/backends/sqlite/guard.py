@@ -1,0 +1,92 @@
+"""What a SQLite connection that serves calls may do: read, and nothing else."""
+
+import sqlite3
+import sys
+from contextlib import suppress
+
+from dbtools.backends.identifiers import identifier
+
+UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
+PATIENCE = 2.0  #: seconds
+COLUMNS_OF_VIEW = """
+select 1
+from main.sqlite_schema as s
+join pragma_table_xinfo(s.name, 'main')
+where s.rowid = ?
+"""
+LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
+#: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
+READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
+ALLOWED = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_RECURSIVE,
+    sqlite3.SQLITE_TRANSACTION,
+}
+VIEWS_WITH_QUOTES = """
+select exists (select 1 from main.sqlite_schema where type = 'view' and instr(sql, '"'))
+"""
+
+
+def authorize(
+    action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+) -> int:
+    """Allow to select, and to read a few pragmas; deny the rest, what is not known included."""
+    if action in ALLOWED:
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_FUNCTION and second != "load_extension":
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_PRAGMA and first in READABLE_PRAGMAS and second is None:
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+def secure(connection: sqlite3.Connection, *, patience: float = PATIENCE) -> None:
+    """Make *connection* one that can only read, and that no cell can make too large.
+
+    It waits *patience* seconds for the lock of somebody who writes.
+    """
+    connection.execute("pragma query_only = on")
+    read_quotes_as_names(connection)
+    connection.execute(f"pragma busy_timeout = {patience * 1000:.0f}")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.create_function(UNHEX, 1, bytes.fromhex, deterministic=True)
+    _warm(connection)
+    connection.set_authorizer(authorize)
+
+
+def read_quotes_as_names(connection: sqlite3.Connection) -> None:
+    """Have *connection* take nothing in double quotes for a text, unless a view may hold such a text.
+
+    Operators' SQL has none (`with_names`); this is a wall behind it, where Python can build one (3.12). Views
+    are the database's own, and come and go: it is to be done again when the schema has changed.
+    """
+    if sys.version_info >= (3, 12):
+        (texts,) = connection.execute(VIEWS_WITH_QUOTES).fetchone()
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DDL, False)
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, bool(texts))
+
+
+def resolve_views(connection: sqlite3.Connection) -> None:
+    """Let *connection* work out the columns of each view once.
+
+    Otherwise pragma_table_list prepares the same view over and over where that fails, as of one that reads
+    too many others, which takes seconds each time (3.40).
+    """
+    for row in connection.execute("select rowid from main.sqlite_schema where type = 'view'").fetchall():
+        # What is wrong with a view is told where its columns are asked for.
+        with suppress(sqlite3.Error):
+            connection.execute(COLUMNS_OF_VIEW, row).fetchone()
+
+
+def _warm(connection: sqlite3.Connection) -> None:
+    """Connect virtual tables once: it asks to write the schema table, which is denied later (3.40)."""
+    connection.execute("select 1 from json_each('[1]'), json_tree('[1]')").fetchall()
+    connection.execute("explain select 1 from pragma_table_list").fetchall()
+    # It is not run, since it works out all views. Only virtual tables have no pages of their own.
+    names = connection.execute("select name from main.sqlite_schema where type = 'table' and rootpage = 0")
+    for (name,) in names.fetchall():
+        # A module that this SQLite lacks makes its own table unreadable, and nothing else.
+        with suppress(sqlite3.Error):
+            connection.execute(f"select 1 from {identifier(name)} limit 1").fetchall()

@@ -1,0 +1,300 @@
+"""What SQLite says of a query before it is ever called. A location and pieces of SQL in, an Inspected out.
+
+The authorizer is told what is read while the query is explained where the grammar lets nothing but a SELECT
+stand; a temporary view has the types. Both are done on a connection of their own, which ends with the answer;
+the file is opened for reading only. Of a view that the query names only the view's own columns are told.
+"""
+
+import asyncio
+import json
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+
+from dbtools.backends.inspected import (
+    NOT_READING,
+    Declared,
+    Inspect,
+    Inspected,
+    Read,
+    check_names,
+    passing_refusal,
+    refusal,
+)
+from dbtools.backends.lists import ListForms, with_lists
+from dbtools.backends.sqlite.ddl import fold
+from dbtools.backends.sqlite.guard import authorize, resolve_views, secure
+from dbtools.backends.sqlite.location import NO_SESSION, Location, connect, location_of, wants_recovery
+from dbtools.backends.sqlite.syntax import explained, lexis
+from dbtools.backends.sqlite.types import column_type
+from dbtools.backends.sqlite.written_queries import (
+    NULL,
+    SILENT_JOINS,
+    Piece,
+    WrittenQuery,
+    code_in,
+    names_in,
+    words_in,
+)
+from dbtools.catalog import Column
+from dbtools.errors import Refused
+from dbtools.sql import Kind
+from dbtools.types import ColumnType, Family, quoted
+
+LIST_FORMS = ListForms(
+    among="in (select value from json_each(",
+    not_among="not in (select value from json_each(",
+    closing="))",
+)
+VIEW = "dbtools_inspected"
+NO_COLUMNS = {"", "ROWID"}  #: names that stand for the row
+NAMES: Mapping[str, str] = {"number": "real"}  #: of declared types, where they differ
+PRAGMAS = "pragma_"  #: what the names of pragmas begin with that are read as tables
+SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
+COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
+RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
+COMPARING = {"=", "<", ">"}
+AMONG = {"in", "any", "all"}
+TEXT = Declared(type="text", array=False)
+
+RELATIONS = """
+select name, type, sql
+from main.sqlite_schema
+where type in ('table', 'view')
+and lower(name) in (select value from json_each(?1))
+"""
+OPENED = """
+select tbl_name
+from main.sqlite_schema
+where rootpage in (select value from json_each(?1))
+"""
+STRICT = """
+select strict
+from pragma_table_list(?1)
+where schema = 'main'
+"""
+COLUMNS = """
+select name
+from pragma_table_xinfo(?1, 'main')
+"""
+
+
+def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
+    """Return what SQLite says of the query in *pieces*, or raise Refused where it does not only read."""
+    arrays = {name for name, each in declared.items() if each.array}
+    query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS))
+    _check_lists(query, arrays)
+    with closing(connect(location)) as connection:
+        secure(connection)
+        connection.text_factory = _decoded
+        seen = _explain(connection, query)
+        # What follows is the temporary view alone, of a query that only reads.
+        connection.set_authorizer(None)
+        connection.executescript("pragma query_only = off; pragma temp_store = memory")
+        seen.tables.update(name for (name,) in connection.execute(OPENED, (json.dumps([*seen.roots]),)))
+        _check_pragmas(connection, query, seen)
+        columns = tuple(_columns(connection, query, seen))
+        reads = frozenset(_reads(connection, query, seen))
+    return Inspected(
+        columns=columns,
+        parameters={name: _parameter_type(declared.get(name, TEXT)) for name in query.numbers},
+        casts={},
+        reads=reads,
+        functions=(),
+    )
+
+
+def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
+    """Raise Refused where a list is compared in no form of lists: as a text it equals nothing."""
+    tokens = code_in(query.text)
+    words = ["", *(token.text.lower() for token in tokens), ""]
+    opened: list[str] = []  #: what stands before each bracket that is open
+    for at, token in enumerate(tokens, 1):
+        if token.kind is Kind.OPENING:
+            opened.append(words[at - 1])
+        elif token.kind is Kind.CLOSING and opened:
+            opened.pop()
+        elif token.kind is Kind.PARAMETER and token.text[1:] in arrays:
+            around, before = (opened or [""])[-1], words[at - 1]
+            alone = before == "(" and words[at + 1] == ")"
+            if before in COMPARING or (alone and around in COMPARING) or (around in AMONG and not alone):
+                forms = f"in ({token.text}), not in ({token.text}) or = any({token.text})"
+                message = f"{token.text} is a list, and stands alone: write {forms}."
+                raise refusal(message, offset=token.offset)
+
+
+@asynccontextmanager
+async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspect]:
+    """Lend what asks SQLite of queries, each on a connection and a thread of its own."""
+    if session:
+        raise Refused(NO_SESSION)
+    location = location_of(url)
+
+    async def inspect(pieces: Sequence[Piece], declared: Mapping[str, Declared], /) -> Inspected:
+        try:
+            return await asyncio.to_thread(inspect_query, location, pieces, declared)
+        except sqlite3.Error as exc:
+            raise passing_refusal("The database file is busy, or cannot be read.") from exc
+
+    yield inspect
+
+
+@dataclass(kw_only=True)
+class _Seen:
+    """What SQLite has read of, by its own account, while it explained a query."""
+
+    reads: set[tuple[str, str]] = field(
+        default_factory=set
+    )  #: tables and views with columns, also below views
+    roots: set[int] = field(default_factory=set)  #: the first pages of tables and indexes
+    tables: set[str] = field(default_factory=set)  #: all that is read, also without a word to the authorizer
+    views: set[str] = field(default_factory=set)  #: and other subqueries through which something is read
+
+    def note(
+        self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+    ) -> int:
+        """Note what is read, and allow no more than a call may do."""
+        if action == sqlite3.SQLITE_READ and first is not None:
+            self.reads.add((first, second or ""))
+            self.tables.add(first)
+            self.views.update([trigger] if trigger else [])
+        return authorize(action, first, second, database, trigger)
+
+
+def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> _Seen:
+    seen = _Seen()
+    connection.set_authorizer(seen.note)
+    nulls = [None] * len(query.numbers)
+    try:
+        rows = connection.execute(f"explain {query.shown()}", nulls).fetchall()
+    except (sqlite3.Error, sqlite3.Warning) as exc:
+        if _is_passing(exc):
+            raise
+        raise _refused(connection, query, exc) from exc
+    seen.roots.update(root for _, code, _, root, database, *_ in rows if code == "OpenRead" and database == 0)
+    return seen
+
+
+def _is_passing(error: Exception) -> bool:
+    """Return whether *error* is of the file or of the moment, and not of the statement."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    passing = name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
+    return passing or wants_recovery(error)
+
+
+def _refused(connection: sqlite3.Connection, query: WrittenQuery, error: Exception) -> Exception:
+    """Return the error of a query that does not work, in the words for the query as it stands alone."""
+    if _is_denied(error):
+        return refusal(f"{error}.")
+    try:
+        connection.execute(f"explain {query.alone()}", [None] * len(query.numbers)).close()
+    except (sqlite3.Error, sqlite3.Warning) as exc:
+        message = str(exc).rstrip(".")
+        problem = NOT_READING if _is_denied(exc) else explained(message, query.text)
+        return refusal(problem, offset=query.offset_of(message))
+    return refusal(NOT_READING)
+
+
+def _is_denied(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
+
+
+def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> None:
+    """Raise Refused where a pragma is read as a table: it is run in the call alone, and denied there."""
+    found = {name for name in map(fold, seen.tables) if name.startswith(PRAGMAS)}
+    found -= {fold(name) for name, *_ in _relations(connection, found)}
+    for name in sorted(found):
+        places = query.places_of(name)
+        raise refusal(f"{name} may not be read.", offset=places[0] if places else None)
+
+
+def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> Iterator[Column]:
+    """Yield the columns with the types that SQLite hands through: an expression has none."""
+    connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
+    rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
+    names = [name for _, name, *_ in rows]
+    _check_written(names, query)
+    _check_names(names)
+    strict = _is_strict(connection, query, seen)
+    for name, (_, _, declared, *_) in zip(names, rows, strict=True):
+        yield Column(name=name, type=column_type(declared, strict=strict))
+
+
+def _check_written(names: Iterable[str], query: WrittenQuery) -> None:
+    """Raise Refused where a parameter stands in a name, the text of an expression: a call writes it as ?."""
+    for name in names:
+        if found := NULL.search(name):
+            shown = quoted(NULL.sub(r":\1", name))
+            message = f"The column {shown} has no name of its own."
+            raise refusal(message, hint="Name it with AS.", offset=query.place_of(found[1]))
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Raise Refused where names differ in their case alone: SQLite has then renamed all but the first."""
+    folded = [fold(name) for name in names]
+    renamed = [RENAMED.fullmatch(name) for name in folded]
+    pairs = zip(folded, renamed, strict=True)
+    check_names(match[1] if match and match[1] in folded else name for name, match in pairs)
+
+
+def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> bool:
+    """Return whether what has a type surely holds it: all is from STRICT tables, and handed through."""
+    resolve_views(connection)
+    words = set(query.words)
+    for name, kind, sql in _relations(connection, seen.tables):
+        if kind == "view":
+            words |= words_in(sql)
+        elif connection.execute(STRICT, (name,)).fetchone() != (1,):
+            return False
+    return not words & COMPOUNDS
+
+
+def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return the tables and views called one of *names*, in whatever case, with kind and definition."""
+    return connection.execute(RELATIONS, (json.dumps([fold(name) for name in names]),)).fetchall()
+
+
+def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> Iterator[Read]:
+    """Yield what is read of the tables and views that the query may name itself."""
+    named = {name for name, *_ in _relations(connection, query.names)}
+    named |= SCHEMA_TABLES if query.names & SCHEMA_TABLES else set()
+    columns = {name: {column for table, column in seen.reads if table == name} for name in named}
+    silent = named if query.words & SILENT_JOINS else set()
+    for name in silent - SCHEMA_TABLES:
+        shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
+        natural = "natural" in query.words
+        columns[name] |= {column for column in shared if natural or fold(column) in query.names}
+    views = {name for name in seen.views if fold(name) not in query.own}
+    used = seen.tables | views | set(_views_over(connection, query, seen))
+    for name in silent | (named & used):
+        yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
+
+
+def _views_over(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> Iterator[str]:
+    """Yield the views that *query* names and that lead to a table that is read and that it does not name.
+
+    Of a view without a column of its own that is read SQLite tells nothing where that has none below it.
+    """
+    found = {fold(name) for name in seen.tables} - query.names
+    for name, kind, sql in _relations(connection, query.names):
+        below, reached = [(name, kind, sql)], {fold(name)}
+        while below:
+            words = frozenset[str]().union(*(names_in(text) for _, kind, text in below if kind == "view"))
+            below = _relations(connection, words - reached)
+            reached |= words
+        if kind == "view" and reached & found:
+            yield name
+
+
+def _parameter_type(declared: Declared) -> ColumnType:
+    """Return what introspection makes of a column that is declared so."""
+    type = column_type(NAMES.get(declared.type, declared.type), strict=False)
+    if not declared.array:
+        return type
+    return ColumnType(family=Family.ARRAY, name=f"{type.name}[]", element=type, large=True)
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode(errors="replace")

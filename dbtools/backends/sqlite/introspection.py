@@ -1,0 +1,346 @@
+"""Read the catalog of a SQLite database: a few statements over all tables, not one for each.
+
+Only what is in the file itself counts (the schema "main"); what SQLite, a virtual table or dbtools keeps for
+itself is no part of it. A relation that cannot be read is left out with a warning, and the others stay.
+"""
+
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
+
+from dbtools.backends.checks import Check, read_checks
+from dbtools.backends.sqlite.ddl import Definition, fold, generation, module_of, read_definition
+from dbtools.backends.sqlite.dependencies import read_dependencies
+from dbtools.backends.sqlite.estimates import row_estimates
+from dbtools.backends.sqlite.foreign_keys import read_foreign_keys
+from dbtools.backends.sqlite.guard import resolve_views
+from dbtools.backends.sqlite.limits import Limits, column_limits
+from dbtools.backends.sqlite.stamps import stamp_of
+from dbtools.backends.sqlite.structure import HIDDEN, STORED, VIRTUAL, ColumnRow, Index, Relation, Structure
+from dbtools.backends.sqlite.types import column_type
+from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind
+from dbtools.types import quoted
+
+#: The tables of migrations and of the registry.
+INTERNAL = frozenset({"alembic_version", "dbtools_version", "dbtools_query", "dbtools_call"})
+KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": TableKind.VIRTUAL}
+#: The modules of virtual tables whose rows are known to keep a rowid.
+MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})
+ROWIDS = ("rowid", "_rowid_", "oid")
+#: What is wrong with one relation; all else, such as a lock or an interrupt, is wrong with the whole reading.
+LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
+NO_LIMITS = Limits()
+LONGEST_NAME = 500  #: characters: no answer can be bounded that has longer ones
+
+RELATIONS = """
+select name, type, wr, strict
+from pragma_table_list
+where schema = 'main'
+and type in ('table', 'view', 'virtual')
+"""
+DEFINITIONS = """
+select name, sql
+from main.sqlite_schema
+where type in ('table', 'view')
+"""
+COLUMNS = """
+select l.name, x.name, x.type, x."notnull", x.dflt_value, x.pk, x.hidden
+from pragma_table_list as l
+join pragma_table_xinfo(l.name, 'main') as x
+where l.schema = 'main'
+and l.type in ('table', 'view', 'virtual')
+"""
+COLUMNS_OF_ONE = """
+select ?1, x.name, x.type, x."notnull", x.dflt_value, x.pk, x.hidden
+from pragma_table_xinfo(?1, 'main') as x
+"""
+INDEXES = """
+select s.name, i.name, i.origin, i.partial, x.name, x.coll
+from main.sqlite_schema as s
+join pragma_index_list(s.name, 'main') as i
+join pragma_index_xinfo(i.name, 'main') as x
+where s.type = 'table'
+and (
+    s.name in (select tbl_name from main.sqlite_schema where type = 'index')
+    or instr(lower(s.sql), 'without')
+)
+and i."unique"
+and x.key
+order by s.name, i.seq desc, x.seqno
+"""
+
+
+def read_catalog(connection: sqlite3.Connection, selection: Selection, identity: str = "") -> Catalog:
+    """Return the tables of the database on *connection* that *selection* admits, as of one moment.
+
+    *identity* is that of the file, before it was opened.
+    """
+    with _one_transaction(connection):
+        stamp = stamp_of(connection, identity)
+        try:
+            return replace(_read(connection, selection), stamp=stamp)
+        except sqlite3.OperationalError as exc:
+            if not str(exc).startswith("Could not decode"):
+                raise
+        # Text that is no UTF-8: read it again by way of the bytes, which costs more.
+        with _any_text(connection):
+            return replace(_read(connection, selection), stamp=stamp)
+
+
+@contextmanager
+def _one_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("begin")
+    try:
+        yield
+    finally:
+        connection.rollback()
+
+
+@contextmanager
+def _any_text(connection: sqlite3.Connection) -> Iterator[None]:
+    before = connection.text_factory
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+    try:
+        yield
+    finally:
+        connection.text_factory = before
+
+
+def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
+    relations = _relations(connection, selection)
+    columns, problems = _columns(connection, relations)
+    indexes = _indexes(connection)
+    structures = {
+        name: Structure(
+            relation=relations[name],
+            rows=columns[name],
+            indexes=indexes.get(name, ()),
+            definition=read_definition(relations[name].sql),
+        )
+        for name in relations
+        if name not in problems
+    }
+    tables = {name: _table(structure) for name, structure in structures.items()}
+    foreign_keys = read_foreign_keys(connection, tables, structures)
+    estimates = row_estimates(connection, tables.values())
+    reads = read_dependencies(structures, columns)
+    return Catalog(
+        tables=tuple(
+            replace(
+                table,
+                foreign_keys=foreign_keys.get(name, ()),
+                row_estimate=estimates.get(name),
+                reads=reads.get(name),
+            )
+            for name, table in tables.items()
+        ),
+        raising=frozenset(_raising(connection, columns)),
+        warnings=(
+            *(
+                f"{relations[name].kind} {quoted(name)} is left out: {problem}."
+                for name, problem in problems.items()
+            ),
+            *selection.idle([("", name) for name, *_ in connection.execute(RELATIONS)]),
+        ),
+    )
+
+
+def _raising(connection: sqlite3.Connection, columns: Mapping[str, Sequence[ColumnRow]]) -> Iterator[str]:
+    """Yield the names, in lower case, of all relations of which reading a cell may raise an error."""
+    for name, type, *_ in connection.execute(RELATIONS).fetchall():
+        if type != "table" or any(row.hidden == VIRTUAL for row in columns.get(name, ())):
+            yield name.lower()
+
+
+def _relations(connection: sqlite3.Connection, selection: Selection) -> dict[str, Relation]:
+    resolve_views(connection)
+    definitions = dict(connection.execute(DEFINITIONS).fetchall())
+    return {
+        name: Relation(
+            name=name,
+            kind=KINDS[type],
+            has_rowid=not without_rowid,
+            strict=bool(strict),
+            sql=_shown(definitions.get(name) or ""),
+        )
+        for name, type, without_rowid, strict in sorted(connection.execute(RELATIONS))
+        if selection.admits("", name) and not _is_internal(fold(name))
+    }
+
+
+def _is_internal(folded: str) -> bool:
+    return folded.startswith("sqlite_") or folded in INTERNAL
+
+
+def _columns(
+    connection: sqlite3.Connection, relations: Mapping[str, Relation]
+) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
+    """Return the columns of all that can be read, and what is wrong with those of *relations* that cannot."""
+    found, problems = _columns_of_all(connection, relations)
+    for name in relations.keys() - problems.keys():
+        if not _is_text(name + "".join(row.name for row in found[name])):
+            problems[name] = "its name or that of a column is no valid text"
+        elif max(map(len, (name, *(row.name for row in found[name])))) > LONGEST_NAME:
+            problems[name] = f"its name or that of a column has more than {LONGEST_NAME} characters"
+        elif all(row.hidden == HIDDEN for row in found[name]):
+            problems[name] = "it has no columns"
+    readable = {
+        name: rows for name, rows in found.items() if _is_text(name + "".join(row.name for row in rows))
+    }
+    return readable, {name: problems[name] for name in relations if name in problems}
+
+
+def _columns_of_all(
+    connection: sqlite3.Connection, relations: Iterable[str]
+) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
+    columns: dict[str, list[ColumnRow]] = defaultdict(list)
+    try:
+        for row in map(ColumnRow._make, connection.execute(COLUMNS)):
+            columns[row.table].append(row)
+    except sqlite3.DatabaseError as exc:
+        if not _is_local(exc):
+            raise
+        return _columns_of_each(connection, relations)
+    return columns, {}
+
+
+def _columns_of_each(
+    connection: sqlite3.Connection, relations: Iterable[str]
+) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
+    columns: dict[str, list[ColumnRow]] = defaultdict(list)
+    problems: dict[str, str] = {}
+    for name in filter(_is_text, relations):
+        try:
+            columns[name] = list(map(ColumnRow._make, connection.execute(COLUMNS_OF_ONE, (name,))))
+        except sqlite3.DatabaseError as exc:
+            if not _is_local(exc):
+                raise
+            problems[name] = str(exc)
+    return columns, problems
+
+
+def _is_local(exc: sqlite3.DatabaseError) -> bool:
+    # The driver's own errors, such as that of a text that it cannot decode, have no code.
+    return getattr(exc, "sqlite_errorcode", -1) & 0xFF in LOCAL_ERRORS
+
+
+def _is_text(text: str) -> bool:
+    return text.isascii() or not re.search("[\ud800-\udfff]", text)
+
+
+def _shown(text: str) -> str:
+    return text if _is_text(text) else text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _indexes(connection: sqlite3.Connection) -> dict[str, list[Index]]:
+    indexes: dict[str, list[Index]] = defaultdict(list)
+    for (table, _), rows in groupby(connection.execute(INDEXES), key=lambda row: row[:2]):
+        parts = list(rows)
+        _, _, origin, partial, _, _ = parts[0]
+        columns = tuple(name for *_, name, _ in parts)
+        collations = tuple(fold(collation) for *_, collation in parts)
+        indexes[table].append(
+            Index(origin=origin, partial=bool(partial), columns=columns, collations=collations)
+        )
+    return indexes
+
+
+def _table(structure: Structure) -> Table:
+    relation, definition, rowid = structure.relation, structure.definition, structure.rowid
+    checks = _checks(definition)
+    columns = tuple(
+        _column(row, definition, checks, strict=relation.strict, rowid=row.name == rowid)
+        for row in structure.rows
+        if row.hidden != HIDDEN
+    )
+    if any(column.generated for column in columns):
+        columns = tuple(_with_sources(columns, generation(relation.sql)))
+    return Table(
+        name=relation.name,
+        kind=relation.kind,
+        columns=columns,
+        keys=_keys(structure, columns),
+        comment=definition.comment,
+        row_identifier=_row_identifier(relation, structure.rows),
+        computed=relation.kind is not TableKind.TABLE or any(row.hidden == VIRTUAL for row in structure.rows),
+    )
+
+
+def _with_sources(columns: Sequence[Column], words: Mapping[str, frozenset[str]]) -> Iterator[Column]:
+    """Yield *columns*, the generated ones with those that they may be computed from."""
+    for column in columns:
+        named = words.get(fold(column.name))
+        others = (each.name for each in columns if each != column)
+        sources = frozenset(name for name in others if named is None or fold(name) in named)
+        yield replace(column, sources=sources) if column.generated else column
+
+
+def _checks(definition: Definition) -> dict[str, list[Check]]:
+    """Return the checks of each column by its folded name."""
+    checks: dict[str, list[Check]] = defaultdict(list)
+    for expression in definition.checks:
+        for check in read_checks(expression):
+            checks[fold(check.column)].append(check)
+    return checks
+
+
+def _column(
+    row: ColumnRow,
+    definition: Definition,
+    checks: Mapping[str, Sequence[Check]],
+    *,
+    strict: bool,
+    rowid: bool,
+) -> Column:
+    type = column_type(_shown(row.type), strict=strict, rowid=rowid)
+    folded = fold(row.name) if checks or definition.comments else ""
+    limits = NO_LIMITS
+    if folded in checks:
+        limits = column_limits(type, checks[folded], collated=folded in definition.collated)
+    return Column(
+        name=row.name,
+        type=type,
+        nullable=not (row.not_null or rowid),
+        default=row.default and _shown(row.default),
+        generated=row.hidden in (VIRTUAL, STORED),
+        comment=definition.comments.get(folded, ""),
+        choices=limits.choices,
+        minimum=limits.minimum,
+        maximum=limits.maximum,
+    )
+
+
+def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
+    # An index that tells texts apart which the column's own collation does not is no key.
+    finer = [index for index in structure.indexes if structure.is_finer(index)]
+    indexes = [index for index in structure.indexes if index not in finer]
+    rows = structure.rows
+    primary = tuple(row.name for row in sorted(rows, key=lambda row: row.primary) if row.primary)
+    primary = () if any(index.origin == "pk" for index in finer) else primary
+    certain = {column.name for column in columns if not column.nullable}
+    unique = dict.fromkeys(
+        tuple(name for name in index.columns if name is not None)
+        for index in indexes
+        if index.origin != "pk" and not index.partial and certain.issuperset(index.columns)
+    )
+    keys = (Key(columns=primary, primary=True),) if primary else ()
+    return keys + tuple(Key(columns=names) for names in unique if names != primary)
+
+
+def _row_identifier(relation: Relation, rows: Iterable[ColumnRow]) -> str | None:
+    match relation.kind:
+        case TableKind.TABLE if relation.has_rowid:
+            pass
+        case TableKind.VIRTUAL if module_of(relation.sql) in MODULES_WITH_ROWID:
+            pass
+        case _:
+            return None
+    taken = {fold(row.name) for row in rows}
+    return next((name for name in ROWIDS if name not in taken), None)

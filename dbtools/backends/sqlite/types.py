@@ -1,0 +1,94 @@
+"""The types that SQLite's columns declare. A declared type in, a ColumnType out.
+
+A name that people mean something by (DATE, DECIMAL, JSON) counts for more than SQLite's rules of affinity,
+which look for parts of names (https://sqlite.org/datatype3.html, 3.1).
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+
+from dbtools.types import ColumnType, Family
+
+LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
+
+FAMILY_OF_NAME: Mapping[str, Family] = {
+    "": Family.ANY,
+    "any": Family.ANY,
+    "bool": Family.BOOLEAN,
+    "boolean": Family.BOOLEAN,
+    "date": Family.DATE,
+    "time": Family.TIME,
+    "time with time zone": Family.TIME,
+    "time without time zone": Family.TIME,
+    "json": Family.JSON,
+    "jsonb": Family.JSON,
+    "uuid": Family.TEXT,
+    "guid": Family.TEXT,
+    "decimal": Family.DECIMAL,
+    "numeric": Family.DECIMAL,
+    "money": Family.DECIMAL,
+    # These contain "int" and hold none.
+    "interval": Family.ANY,
+    "point": Family.ANY,
+    "multipoint": Family.ANY,
+}
+#: In SQLite's order, after the names of moments: "timestamp(3) with time zone", "datetime2".
+FAMILY_OF_PART = (
+    (re.compile("^(timestamp|datetime)"), Family.TIMESTAMP),
+    (re.compile("int"), Family.INTEGER),
+    (re.compile("char|clob|text"), Family.TEXT),
+    (re.compile("blob|binary"), Family.BYTES),
+    (re.compile("real|floa|doub"), Family.NUMBER),
+)
+#: SQLite keeps what stands between a type's words.
+COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?(\*/|$)", re.DOTALL)
+#: Even where types are enforced, cells of these may have any length.
+LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
+
+
+class Affinity(StrEnum):
+    """What a column makes of the values that it is given or compared with."""
+
+    NUMERIC = "numeric"  #: or INTEGER or REAL, which are compared alike
+    TEXT = "text"
+    BLOB = "blob"  #: takes values as they are
+
+
+@lru_cache(maxsize=1024)
+def column_type(declared: str, *, strict: bool, rowid: bool = False) -> ColumnType:
+    """Return the type of a column *declared* so; *rowid* tells that it is another name of the rowid."""
+    name = " ".join(COMMENT.sub(" ", declared.lower()).split()) or "any"
+    family = _family(name)
+    integer = family is Family.INTEGER
+    enforced = rowid or (strict and family is not Family.ANY)
+    return ColumnType(
+        family=family,
+        name=name,
+        minimum=LEAST if integer else None,
+        maximum=MOST if integer else None,
+        lenient=not enforced,
+        large=not enforced or family in LARGE,
+        dated=family in (Family.TEXT, Family.ANY),
+    )
+
+
+def _family(name: str) -> Family:
+    base = re.sub(r" ?\([^)]*\)", "", name).strip()
+    if base in FAMILY_OF_NAME:
+        return FAMILY_OF_NAME[base]
+    return next((family for pattern, family in FAMILY_OF_PART if pattern.search(base)), Family.ANY)
+
+
+@lru_cache(maxsize=1024)
+def affinity(declared: str, *, strict: bool) -> Affinity:
+    """Return the affinity of a column *declared* so: SQLite looks for parts of words, even in comments."""
+    folded = declared.lower()
+    if "int" in folded:
+        return Affinity.NUMERIC
+    if any(part in folded for part in ("char", "clob", "text")):
+        return Affinity.TEXT
+    if not folded or "blob" in folded or (strict and folded == "any"):
+        return Affinity.BLOB
+    return Affinity.NUMERIC

@@ -1,0 +1,193 @@
+"""A call log in files or a registry in, its calls out, the oldest first: those there, and those that come."""
+
+import os
+import stat
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+import orjson
+
+from dbtools.backends import CallReader
+from dbtools.cells import dump
+from dbtools.errors import ConfigurationError, DatabaseUnavailable
+from dbtools.records.sinks import real_path
+from dbtools.types import quoted
+
+OVERLAP = 1_000  #: numbers before the newest of which some may come yet
+
+
+class Stored(NamedTuple):
+    """A call as it is stored."""
+
+    line: bytes  #: without its end
+    call: dict[str, object]
+
+
+class LogReader(Protocol):
+    """What reads a call log."""
+
+    skipped: int  #: lines that hold no call
+
+    def read_entries(self) -> Generator[Stored, None, None]:
+        """Yield the calls that are there."""
+
+    def follow(self) -> Generator[Stored | None, None, None]:
+        """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
+
+
+class RegistryReader:
+    """Reads the calls that a registry keeps.
+
+    Servers write side by side, so that a call may come after one with a higher number.
+    """
+
+    def __init__(self, calls: CallReader, since: datetime) -> None:
+        self.skipped = 0
+        self._calls = calls
+        self._since = since.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def read_entries(self) -> Generator[Stored, None, None]:
+        """Yield the calls that are there."""
+        with closing(self.follow()) as calls:
+            for each in calls:
+                if each is None:
+                    return
+                yield each
+
+    def follow(self) -> Generator[Stored | None, None, None]:
+        """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
+        seen: set[int] = set()
+        least = newest = 0
+        with closing(self._calls):
+            while True:
+                found = self._read(least, seen)
+                for number, call in found:
+                    yield Stored(dump(call)[1].encode(), dict(call))
+                    newest = max(newest, number)
+                    seen.add(number)
+                least = max(0, newest - OVERLAP)
+                seen = {number for number in seen if number > least}
+                if not found:
+                    yield None
+
+    def _read(self, least: int, seen: Collection[int]) -> Sequence[tuple[int, Mapping[str, object]]]:
+        try:
+            return self._calls.read(least, [*seen], self._since)
+        except DatabaseUnavailable as exc:
+            raise DatabaseUnavailable(f"[registry] url: {exc.message}", hint=exc.hint) from exc
+
+
+class FileReader:
+    """Reads the file at a path, and as many older ones as are kept beside it.
+
+    Files are known by what they are and not by their names, which change while they are read. A last line
+    without its end is not complete yet; complete lines that hold no call are skipped and counted.
+    """
+
+    def __init__(self, path: Path, keep: int) -> None:
+        self.skipped = 0
+        self._path = real_path(path)
+        self._keep = keep
+
+    def read_entries(self) -> Generator[Stored, None, None]:
+        """Yield the calls that are there."""
+        with ExitStack() as stack:
+            files = self._open_since(None)
+            for file in files:
+                stack.push(file)
+            for file in files:
+                yield from self._calls(file)
+                self.skipped += file is not files[-1] and bool(file.read(1))
+
+    def follow(self) -> Generator[Stored | None, None, None]:
+        """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
+        current: BinaryIO | None = None
+        waiting: list[BinaryIO] = []
+        try:
+            while True:
+                waiting = waiting or self._open_since(current)
+                if current is not None:
+                    # Once more: it may have been written until it was found that another was begun.
+                    yield from self._calls(current)
+                if not waiting:
+                    yield None
+                    continue
+                if current is not None:
+                    self.skipped += bool(current.read(1))
+                    current.close()
+                current = waiting.pop(0)
+                yield from self._calls(current)
+        finally:
+            for file in [*waiting, *([current] if current else [])]:
+                file.close()
+
+    def _open_since(self, current: BinaryIO | None) -> list[BinaryIO]:
+        """Return the files that were begun after *current*, the oldest first."""
+        files: dict[tuple[int, int], BinaryIO] = {}
+        for name in (self._path, *(f"{self._path}.{number}" for number in range(1, self._keep + 1))):
+            file = _open(name)
+            if file is None:
+                continue
+            if current and _identity(file) == _identity(current):
+                file.close()
+                break
+            # One that was renamed meanwhile is met again, under its next name.
+            if files.setdefault(_identity(file), file) is not file:
+                file.close()
+        else:
+            if current:
+                return _written_since(current, files.values())
+        return [*reversed(files.values())]
+
+    def _calls(self, file: BinaryIO) -> Generator[Stored, None, None]:
+        """Yield the calls that have been added to *file*."""
+        if os.fstat(file.fileno()).st_size < file.tell():
+            file.seek(0)
+        while line := file.readline():
+            if not line.endswith(b"\n"):
+                file.seek(-len(line), os.SEEK_CUR)
+                return
+            call = _call(line)
+            if call is None:
+                self.skipped += 1
+            else:
+                yield Stored(line.rstrip(b"\r\n"), call)
+
+
+def _call(line: bytes) -> dict[str, object] | None:
+    try:
+        call = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return call if isinstance(call, dict) else None
+
+
+def _open(path: str) -> BinaryIO | None:
+    """Return the file at *path*, or None where there is none yet."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ConfigurationError(f"The call log {quoted(path, 200)} is no regular file.")
+        return open(path, "rb")
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise ConfigurationError(f"The call log {quoted(path, 200)}: {exc.strerror}.") from exc
+
+
+def _written_since(current: BinaryIO, files: Iterable[BinaryIO]) -> list[BinaryIO]:
+    """Return those of *files*, newest first, that are newer than *current*, which is gone; oldest first."""
+    newer: list[BinaryIO] = []
+    for file in files:
+        if os.fstat(file.fileno()).st_mtime_ns >= os.fstat(current.fileno()).st_mtime_ns:
+            newer.insert(0, file)
+        else:
+            file.close()
+    return newer
+
+
+def _identity(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino

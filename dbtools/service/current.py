@@ -1,0 +1,199 @@
+"""The settings that are in force while their files change. Settings in, the newest that can be used out."""
+
+import os
+import time
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from dbtools import errors
+from dbtools.policy import Finding, Source
+from dbtools.service.library import Library, Written, queries_in, query_files
+from dbtools.service.roles import role_names
+from dbtools.settings.files import is_file, load
+from dbtools.settings.sections import Settings, file_error
+
+#: What a running server does not change, by section and key; None: the whole section.
+FIXED = (
+    ("database", "url"),
+    ("database", "description"),
+    ("limits", "storage"),
+    ("registry", "url"),
+    ("log", None),
+    ("server", None),
+)
+BAD = "bad_configuration"  #: the code of what keeps files from coming into force
+SETTLED = 1  #: seconds in which nobody has written
+
+
+class Current:
+    """The settings of a configuration and its queries, read again when their files have changed.
+
+    Files that are being written are left until nobody has written to them for a while: half of one may allow
+    more than the whole. What cannot be used takes nothing down: what was there before stays in force, and
+    that is found.
+    """
+
+    def __init__(self, settings: Settings, role: str | None = None) -> None:
+        self.settings = settings
+        self.findings: tuple[Finding, ...] = ()
+        self.written = Written()
+        self._problems: tuple[Finding, ...] = ()  #: of the file, until it is another
+        self.library: Library | None = None  #: the last one that was made of them
+        self._role = role  #: without which a configuration is of no use; None: any is
+        self._first = settings
+        self._has_read = False
+        #: None where another text is there by now: a worker may begin long after the settings were read.
+        self._file: Hashable = _file_stamp(settings.path) if _is_still(settings) else None
+        self.stamp_of_read: Hashable = None  #: what `stamp` was when they were read
+        self._candidate: Hashable = None
+        self._since = 0.0
+
+    def stamp(self) -> Hashable:
+        """Return what differs when the file, or one in the folder of queries, has changed for good."""
+        now = self._stamp(self.settings)
+        return now if self._is_settled(now) else self.stamp_of_read
+
+    def read(self) -> None:
+        """Read the files again where they have changed."""
+        now = self._stamp(self.settings)
+        if self._has_read and (now == self.stamp_of_read or not self._is_settled(now)):
+            return
+        file = _file_stamp(self.settings.path)
+        settings, problems = self._loaded() if file != self._file else (self.settings, self._problems)
+        stamp = self._stamp(settings)
+        beside: tuple[Finding, ...] = ()
+        try:
+            written = queries_in(settings)
+        except errors.ConfigurationError as exc:
+            if settings is not self.settings:
+                problems = (_kept(exc),)
+            elif self._has_read:
+                beside = (_kept(exc),)
+            else:
+                raise
+            written = self.written if self._has_read else queries_in(self.settings)
+            settings, stamp = self.settings, self._stamp(self.settings)
+        if self._has_read and (self._stamp(settings) != stamp or _file_stamp(settings.path) != file):
+            return  # somebody writes at this moment
+        self._has_read = True
+        self.settings, self.findings, self.written = settings, (*problems, *beside), written
+        self._problems, self._file, self.stamp_of_read = problems, file, stamp
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the files cannot be used as they are, and what was there before is in force."""
+        return any(each.code == BAD for each in self.findings)
+
+    def _loaded(self) -> tuple[Settings, tuple[Finding, ...]]:
+        """Return what the file says now, or the settings in force and why it cannot be used."""
+        try:
+            later = load(Path(self.settings.path), self.settings.file)
+            self._check(later)
+        except errors.ConfigurationError as exc:
+            return self.settings, (_kept(exc),)
+        return _fixed(self._first, later)
+
+    def _check(self, later: Settings) -> None:
+        """Raise ConfigurationError where *later* cannot take the place of what is in force."""
+        roles = role_names(later)
+        if self._role is not None and self._role not in roles:
+            raise file_error(later.source("roles"), f"There is no role {self._role} any more.")
+        if self._role is None and self.settings.auth and not later.auth:
+            # A server of all roles asks who calls: half of a file, or a slip, would let in everybody.
+            raise file_error(
+                later.source("auth"),
+                "[auth] is gone or empty, so that nobody would be asked who they are.",
+                hint="A server that is to serve everybody has to be started anew.",
+            )
+
+    def _stamp(self, settings: Settings) -> Hashable:
+        return _file_stamp(settings.path), _folder_stamp(settings.queries.directory)
+
+    def _is_settled(self, stamp: Hashable) -> bool:
+        """Return whether nobody has written to the files of *stamp* for a while."""
+        if stamp != self._candidate:
+            self._candidate, self._since = stamp, time.monotonic()
+        newest = max(_times(stamp), default=None)
+        is_old = newest is not None and newest <= time.time_ns() - SETTLED * 1_000_000_000
+        # What is gone may be about to come back, as where one file is put in the place of another.
+        is_whole = set(_files(self.stamp_of_read)) <= set(_files(stamp))
+        return (is_old and is_whole) or time.monotonic() - self._since >= SETTLED
+
+
+def _kept(problem: errors.ConfigurationError) -> Finding:
+    """Return what is found where files have a *problem*."""
+    source = problem.place if isinstance(problem.place, Source) else Source()
+    message = f"{problem.message} {problem.hint}".rstrip()
+    return Finding(code=BAD, message=f"{message} What was there before stays in force.", source=source)
+
+
+def _times(stamp: Hashable) -> Iterator[int]:
+    """Yield when each file in *stamp* was written last, in nanoseconds."""
+    if isinstance(stamp, FileStamp):
+        yield stamp.written
+    elif isinstance(stamp, tuple):
+        for each in stamp:
+            yield from _times(each)
+
+
+def _files(stamp: Hashable) -> Iterator[str]:
+    """Yield which files there are in *stamp*."""
+    if isinstance(stamp, tuple) and not isinstance(stamp, FileStamp):
+        file, folder = stamp
+        yield from ([""] if file is not None else [])
+        yield from (path for path, found in folder or () if found is not None)
+
+
+def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, ...]]:
+    """Return *later* with what a running server does not change as in *first*, and what that is."""
+    findings: list[Finding] = []
+    for name, key in FIXED:
+        old, new = getattr(first, name), getattr(later, name)
+        if key is not None:
+            old, new = getattr(old, key), getattr(new, key)
+        if old == new:
+            continue
+        place = f"[{name}] {key}" if key else f"[{name}]"
+        source = later.source(*filter(None, (name, key)))
+        message = f"{place}: this is in force after the next start."
+        findings.append(Finding(code="next_start", message=message, level="warning", source=source))
+        kept = getattr(later, name).model_copy(update={key: old}) if key else old
+        later = later.model_copy(update={name: kept})
+    return later, tuple(findings)
+
+
+def _is_still(settings: Settings) -> bool:
+    """Return whether the file of *settings* has the text that they were read from."""
+    if not settings.path:
+        return True
+    try:
+        return is_file(Path(settings.path)) and Path(settings.path).read_text("utf-8") == settings.text
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+class FileStamp(NamedTuple):
+    """What differs when another text is in a file."""
+
+    number: int
+    written: int  #: nanoseconds
+    size: int
+
+
+def _file_stamp(path: str) -> FileStamp | None:
+    """Return the stamp of the file at *path*, nothing where none is."""
+    try:
+        found = os.stat(path) if path else None
+    except OSError:
+        return None
+    return found and FileStamp(number=found.st_ino, written=found.st_mtime_ns, size=found.st_size)
+
+
+def _folder_stamp(folder: str) -> Hashable:
+    """Return what differs when there are other queries in *folder*, in files below it too."""
+    try:
+        files = query_files(Path(folder)) if folder else ()
+    except errors.ConfigurationError as exc:
+        return ((str(exc), None),)
+    return tuple((str(path), _file_stamp(str(path))) for path in files)

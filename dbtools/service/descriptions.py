@@ -1,0 +1,65 @@
+"""What a configuration says of tables that their database does not. Catalog in, Catalog and findings out."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dbtools.catalog import Catalog, Column, Table
+from dbtools.errors import listing, nearest
+from dbtools.policy import Finding, Source
+from dbtools.settings.sections import Settings, TableSection
+from dbtools.types import quoted
+from dbtools.vetting import UNKNOWN_TABLE
+
+
+def described(catalog: Catalog, settings: Settings) -> Catalog:
+    """Return *catalog* as *settings* describe it; a name that is not there, or no more, describes nothing."""
+    tables = {(table.schema, table.name): table for table in catalog.tables}
+    for name, section in settings.tables.items():
+        table = _meant(catalog, name)
+        if table is not None and (table.schema, table.name) in tables:
+            place = (table.schema, table.name)
+            tables[place] = _described(tables[place], section)
+    return replace(catalog, tables=tuple(tables.values()))
+
+
+def description_findings(catalog: Catalog, settings: Settings) -> Iterator[Finding]:
+    """Yield what [tables] and [tools] pin name and *catalog* does not have."""
+    for name, section in settings.tables.items():
+        table = _meant(catalog, name)
+        if table is None:
+            yield _unknown_table(catalog, name, "[tables]", settings.source("tables", name))
+            continue
+        for column in section.columns:
+            if column not in table.column_by_name:
+                known = table.column_by_name
+                message = f"[tables.{name}.columns]: there is no column {quoted(column)}."
+                hint = f"{nearest(column, known)}There are: {listing(known)}."
+                source = settings.source("tables", name, "columns")
+                yield Finding(code="unknown_column", message=f"{message} {hint}", source=source)
+    for name in settings.tools.pin:
+        if _meant(catalog, name) is None:
+            yield _unknown_table(catalog, name, "[tools] pin", settings.source("tools", "pin"))
+
+
+def _meant(catalog: Catalog, name: str) -> Table | None:
+    """Return the one table that *name* means, readable or not."""
+    found = catalog.whole.named(name)
+    return found[0] if len(found) == 1 else None
+
+
+def _unknown_table(catalog: Catalog, name: str, key: str, source: Source) -> Finding:
+    whole = catalog.whole
+    found = whole.named(name)
+    labels = [whole.label(table) for table in found or whole.tables]
+    problem = "means several tables" if found else "is no table of the database"
+    message = f"{key}: {quoted(name)} {problem}. {nearest(name, labels)}There are: {listing(labels)}."
+    return Finding(code=UNKNOWN_TABLE, message=message, source=source)
+
+
+def _described(table: Table, section: TableSection) -> Table:
+    columns = tuple(_commented(column, section.columns.get(column.name)) for column in table.columns)
+    return replace(table, comment=section.description or table.comment, columns=columns)
+
+
+def _commented(column: Column, comment: str | None) -> Column:
+    return column if comment is None else replace(column, comment=comment)

@@ -1,0 +1,161 @@
+"""Why a call is allowed or denied, and its statement. A call in, an Explanation out; nothing is run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dbtools import errors
+from dbtools.backends.database import Database
+from dbtools.catalog import Table
+from dbtools.policy import Caller, Finding, Source
+from dbtools.service.execution import session_of, values_of
+from dbtools.service.snapshot import View
+from dbtools.service.toolbox import Toolbox
+from dbtools.statement import Select, Shape, Statement
+from dbtools.tools.naming import normalised
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What becomes of a call."""
+
+    allowed: bool
+    reason: str
+    rule: Source = field(default_factory=Source)  #: where that which decided is written
+    sql: str | None = None
+    parameters: Sequence[object] = ()  #: in the order of their places
+
+    def content(self) -> dict[str, object]:
+        """Return the explanation as `dbtools explain --json` prints it."""
+        return {
+            "allowed": self.allowed,
+            "reason": self.reason,
+            "rule": {"file": self.rule.file, "line": self.rule.line},
+            "sql": self.sql,
+            "parameters": list(self.parameters),
+        }
+
+
+async def explain(
+    toolbox: Toolbox,
+    database: Database,
+    caller: Caller,
+    name: str,
+    arguments: Mapping[str, object],
+) -> Explanation:
+    """Return what becomes of the call of the tool *name* by *caller*."""
+    view = await toolbox.view(caller.role)
+    tool = view.tools.get(name)
+    if tool is None:
+        problems = problems_of(view, name) or _withheld(view, name)
+        reason = " ".join([f"The role {caller.role} has no tool {name}.", *map(str, problems)])
+        return Explanation(allowed=False, reason=reason, rule=view.role.source)
+    decided = _source(view, tool.table)
+    try:
+        statement = tool.bind(arguments).statement
+        if statement is None:
+            return Explanation(allowed=True, reason="It tells of tables and reads no rows.", rule=decided)
+        statement = replace(statement, claims=caller.claims, session=view.role.session)
+        for table in statement.shape.tables:
+            missing = _missing(table, caller)
+            if missing:
+                reason = f"The rows of {table.name} are filtered by the claim {missing}, which is missing."
+                return Explanation(allowed=False, reason=reason, rule=_source(view, table))
+        decided = _decided(view, statement.shape)
+        if reason := _unclaimed(statement.shape, caller):
+            return Explanation(allowed=False, reason=reason, rule=decided)
+        told = session_of(statement)
+        sql, parameters = await _written(database, statement)
+    except errors.CallError as exc:
+        rule = _bound(view, exc) or _named(view, arguments) or decided
+        return Explanation(allowed=False, reason=str(exc), rule=rule)
+    reason = _reason(statement, told)
+    return Explanation(allowed=True, reason=reason, rule=decided, sql=sql, parameters=parameters)
+
+
+def problems_of(view: View, query: str) -> tuple[Finding, ...]:
+    """Return why *query* is withdrawn, for the operator: nothing where there is none."""
+    return tuple(each for each in _findings(view) if each.subject == query)
+
+
+def _withheld(view: View, tool: str) -> tuple[Finding, ...]:
+    """Return what is wrong with the role of *view*: of what is withheld only that of which *tool* is."""
+    return tuple(
+        each
+        for each in _findings(view)
+        if each.role
+        and (not each.subject or tool.endswith(f"_{normalised(each.subject.rpartition('.')[2])}"))
+    )
+
+
+def _findings(view: View) -> Iterator[Finding]:
+    """Yield what was found that may concern the role of *view*."""
+    for each in view.problems:
+        if isinstance(each, Finding) and each.role in ("", view.role.name):
+            yield each
+
+
+def _bound(view: View, refusal: errors.CallError) -> Source | None:
+    """Return where the limit is written, or the role without one, that is why of the *refusal*."""
+    if not isinstance(refusal, errors.BadArgument) or not refusal.limit:
+        return None
+    return view.role.bounds.get(refusal.limit, view.role.source)
+
+
+def _named(view: View, arguments: Mapping[str, object]) -> Source | None:
+    """Return where the rule for the table that *arguments* name is written."""
+    found = view.catalog.named(str(arguments.get("table", "")))
+    return _source(view, found[0]) if len(found) == 1 else None
+
+
+def _missing(table: Table, caller: Caller) -> str | None:
+    """Return a claim that the filter of *table* asks for and *caller* lacks."""
+    asked = table.filter.condition.parameters if table.filter else ()
+    return next((each.claim for each in asked if caller.claims.get(str(each.claim)) is None), None)
+
+
+def _unclaimed(shape: Shape, caller: Caller) -> str:
+    """Return which claim a query asks for and *caller* lacks, or nothing."""
+    if isinstance(shape, Select):
+        return ""
+    missing = next((each for each in shape.claims if caller.claims.get(each) is None), None)
+    return f"The query {shape.name} asks for the claim {missing}, which is missing." if missing else ""
+
+
+def _source(view: View, table: Table | None) -> Source:
+    """Return where the rule for *table* is written, or the role where there is none."""
+    rule = view.role.rule_of(view.catalog, table) if table is not None else None
+    return rule.source if rule else view.role.source
+
+
+async def _written(database: Database, statement: Statement) -> tuple[str, Sequence[object]]:
+    driver = await database.driver()
+    plan = driver.compile(statement.shape)
+    return plan.sql, driver.bound(plan, values_of(plan, statement), statement.limit)
+
+
+def _decided(view: View, shape: Shape) -> Source:
+    """Return where the grant of what *shape* reads is written."""
+    if isinstance(shape, Select):
+        return _source(view, shape.table)
+    grants = (grant.source for grant in view.role.queries or () if grant.means(shape.name))
+    return next(grants, view.role.source)
+
+
+def _reason(statement: Statement, session: Mapping[str, str]) -> str:
+    shape = statement.shape
+    if isinstance(shape, Select):
+        first, *joined = map(_seen, shape.tables)
+    else:
+        first, joined = f"the query {shape.name} may be called, and reads what it says", []
+    told = [f"the database is told {_pairs(session)}"] if session else []
+    return f"{'; '.join([first, *joined, *told])}."
+
+
+def _seen(table: Table) -> str:
+    masked = [column.name for column in table.columns if column.type.mask is not None]
+    rows = "rows are filtered" if table.filter is not None else "no row is filtered out"
+    return f"{table.name} may be read, {rows}" + (f", masked: {', '.join(masked)}" if masked else "")
+
+
+def _pairs(session: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in session.items())

@@ -1,0 +1,113 @@
+"""The queries that a configuration has from a registry: settings in, queries and findings out."""
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+
+import anyio
+
+from dbtools import errors
+from dbtools.backends import dialect_of
+from dbtools.backends.database import Database
+from dbtools.backends.registered import Registry
+from dbtools.policy import Finding, Source
+from dbtools.queries import Query, read_queries
+from dbtools.queries.headers import NAME
+from dbtools.records.registry import Entry, entries_of, find_registry
+from dbtools.settings.sections import Settings
+from dbtools.sql import Lexis
+from dbtools.types import quoted
+
+NO_REGISTRY = "no_registry"  #: the code of one that cannot be read
+FILE = "registry"  #: what findings name instead of a folder
+PATIENCE = 3.0  #: seconds: all else that is served waits for it
+
+
+def registry_url(settings: Settings) -> str:
+    """Return where the registry is that is served, nothing where none is.
+
+    Whoever writes to it defines tools: where there are roles, only one that is named is trusted so far.
+    """
+    return settings.registry.url or ("" if settings.roles else settings.database.url)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What a registry has."""
+
+    queries: tuple[Query, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    stamp: Hashable = None  #: of all that it holds
+
+
+async def registered_in(settings: Settings, files: Mapping[str, Source], database: Database) -> Kept:
+    """Return the queries in the registry of *settings* that are enabled and have no name of *files*.
+
+    What is in files wins, also where it does not work.
+
+    Where it cannot be read, that is what is found.
+    """
+    url = registry_url(settings)
+    registry: Registry | None = None
+    try:
+        with anyio.fail_after(PATIENCE):
+            registry = await _read(url, database) if url else None
+        entries = entries_of(registry) if registry is not None else None
+    except TimeoutError:
+        problem = f"The registry does not answer within {PATIENCE:g} seconds."
+        return Kept(findings=(_unread(settings, errors.DatabaseUnavailable(problem)),))
+    except errors.DbtoolsError as exc:
+        return Kept(findings=(_unread(settings, exc),), stamp=registry or str(exc))
+    if entries is None and settings.registry.url:
+        message = "The database has no registry. `dbtools registry upgrade URL` makes one."
+        return Kept(findings=(_unread(settings, errors.ConfigurationError(message)),))
+    queries: list[Query] = []
+    findings: list[Finding] = []
+    lexis = dialect_of(settings.database.url).lexis
+    for name, entry in (entries or {}).items():
+        if entry.current.enabled and name in files:
+            findings.append(_covered(name, files[name]))
+        elif entry.current.enabled:
+            found, problems = query_of(entry, lexis)
+            queries += found
+            findings += problems
+    return Kept(queries=tuple(queries), findings=tuple(findings), stamp=registry)
+
+
+async def _read(url: str, database: Database) -> Registry | None:
+    """Return what the registry at *url* holds, which may be that of the *database* that is served."""
+    return await (database.registry() if url == database.url else find_registry(url))
+
+
+def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
+    named = bool(settings.registry.url)
+    level = "warning" if not named and isinstance(problem, errors.DatabaseUnavailable) else "error"
+    source = settings.source("registry", "url") if named else settings.source("database")
+    message = f"{'[registry] url' if named else 'registry'}: {problem}"
+    return Finding(code=NO_REGISTRY, message=message, level=level, source=source)
+
+
+def _covered(name: str, other: Source) -> Finding:
+    place = str(other).rstrip(": ")
+    message = f"query {name}: it is not served, since there is one of this name at {place}."
+    source = Source(file=_place(name), line=1)
+    return Finding(code="covered", message=message, level="warning", source=source, subject=name)
+
+
+def query_of(entry: Entry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
+    """Return the query that the current version of *entry* is, or what is wrong with it."""
+    name, text = entry.current.name, entry.current.text
+    found, problems = read_queries(text, _place(name), lexis)
+    problems += tuple(_misplaced(name, found) if not problems else ())
+    return (() if problems else found), problems
+
+
+def _place(name: str) -> str:
+    """Return what findings name instead of a file: as one, where *name* can be that of a query."""
+    return f"{FILE}/{name}" if NAME.fullmatch(name) else FILE
+
+
+def _misplaced(name: str, found: tuple[Query, ...]) -> Iterator[Finding]:
+    """Yield what is wrong where a text is not just the query of its name."""
+    if [query.name for query in found] != [name]:
+        message = f"query {quoted(name)}: the registry has other queries under this name."
+        yield Finding(code="bad_query", message=message, source=Source(file=_place(name), line=1))

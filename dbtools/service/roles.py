@@ -1,0 +1,347 @@
+"""The roles that a configuration describes: sections in, Roles out, held against the database."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dbtools import errors
+from dbtools.backends import dialect_of
+from dbtools.backends.database import Database
+from dbtools.catalog import Catalog, RowFilter
+from dbtools.errors import listing, nearest
+from dbtools.policy import (
+    SET_ROLE,
+    Finding,
+    Grant,
+    Limits,
+    QueryGrant,
+    Role,
+    Rule,
+    SessionSetting,
+    Source,
+)
+from dbtools.service.descriptions import described
+from dbtools.settings.claims import declared_casts, untyped
+from dbtools.settings.sections import GrantSection, Settings, file_error
+from dbtools.sql import Fragment, Lexis, SqlError, scan
+from dbtools.totality import Names, is_total
+from dbtools.types import Family, Mask, quoted
+from dbtools.vetting import vetted, withheld_findings
+
+DEEPEST = 50  #: roles that inherit from each other
+CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
+#: Families of which values are cast to another one of these, implicitly.
+CAST_FAMILIES = {
+    Family.DECIMAL: {Family.NUMBER},
+    Family.DATE: {Family.TIMESTAMP, Family.TIMESTAMPTZ},
+}
+LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
+
+
+def role_names(settings: Settings) -> tuple[str, ...]:
+    """Return the names of the roles that are configured, or of the one that sees everything."""
+    if "roles" in settings.model_fields_set and not settings.roles:
+        raise file_error(
+            settings.source("roles"),
+            "[roles] has no role, so that nobody may see anything.",
+            hint="Without [roles] there is one role that sees all.",
+        )
+    return tuple(settings.roles) or (Role.name,)
+
+
+def roles_of(settings: Settings) -> tuple[Role, ...]:
+    """Return the roles that are configured, or the one that sees everything.
+
+    What cannot be meant is withheld, and is among the problems of its role.
+    """
+    limits = Limits(**settings.limits.model_dump(exclude={"storage"}))
+    names = role_names(settings)
+    if not settings.roles:
+        return (Role(limits=limits, bounds=_bounds(settings)),)
+    return tuple(_role(settings, name, limits) for name in names)
+
+
+def _role(settings: Settings, name: str, limits: Limits) -> Role:
+    wanted = settings.roles[name].limits.model_dump(exclude_none=True)
+    # A role may set lower limits, never higher ones.
+    lowered = {key: _least(value, getattr(limits, key)) for key, value in wanted.items()}
+    own = (key for key, value in wanted.items() if value == lowered[key])
+    role = Role(
+        name=name,
+        limits=replace(limits, **lowered),
+        rules=(),
+        queries=(),
+        bounds=_bounds(settings) | {key: settings.source("roles", name, "limits", key) for key in own},
+        source=settings.source("roles", name),
+    )
+    problems = list(_higher_limits(settings, name, wanted, lowered))
+    try:
+        lineage = tuple(reversed(_traced(settings, name, (), ())))
+        session = {one.name: one for each in reversed(lineage) for one in _session(settings, each)}
+    except _Refused as exc:
+        # What it does not inherit may be a denial: then it sees nothing.
+        return replace(role, problems=(*problems, exc.finding))
+    rules: list[Rule] = []
+    for each in lineage:
+        for pattern in settings.roles[each].tables:
+            rule, found = _rule(settings, each, pattern)
+            rules.append(rule)
+            problems += found
+    return replace(
+        role,
+        rules=tuple(rules),
+        queries=tuple(grant for each in lineage for grant in _query_grants(settings, each)),
+        session=tuple(session.values()),
+        problems=tuple(problems),
+    )
+
+
+def _bounds(settings: Settings) -> dict[str, Source]:
+    """Return where the limits of all roles are written."""
+    return {key: settings.source("limits", key) for key in settings.limits.model_fields_set}
+
+
+def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:
+    source = settings.source("roles", role, "queries")
+    for each in settings.roles[role].queries:
+        if isinstance(each, str):
+            yield QueryGrant(pattern=each, source=source)
+        else:
+            yield QueryGrant(pattern=each.name, accept_reads=each.accept_reads, source=source)
+
+
+def _higher_limits(
+    settings: Settings, role: str, wanted: Mapping[str, float], lowered: Mapping[str, float]
+) -> Iterator[Finding]:
+    for key, value in wanted.items():
+        if value != lowered[key]:
+            message = f"role {role}, limits.{key}: [limits] allows {lowered[key]:g} at the most."
+            source = settings.source("roles", role, "limits", key)
+            yield Finding(code="higher_limit", message=message, level="warning", source=source)
+
+
+def _least(wanted: Any, limit: Any) -> Any:
+    return wanted if limit is None else min(wanted, limit)
+
+
+class _Refused(Exception):
+    """Something that is written cannot be meant."""
+
+    def __init__(self, code: str, message: str, source: Source) -> None:
+        super().__init__(message)
+        self.finding = Finding(code=code, message=message, source=source)
+
+
+def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the roles *found* and the role *name*, behind those that it inherits from; each once."""
+    if name in above or name not in settings.roles or len(above) > DEEPEST:
+        child = above[-1]
+        problem = (
+            f"{quoted(name)} inherits from itself."
+            if name in above
+            else f"there are more than {DEEPEST} roles, one above the other."
+            if name in settings.roles
+            else f"there is no role {quoted(name)}. "
+            f"{nearest(name, settings.roles)}Roles: {listing(settings.roles)}."
+        )
+        source = settings.source("roles", child, "inherits")
+        raise _Refused("unknown_role", f"role {child}, inherits: {problem}", source)
+    # The last first: turned round, whom several inherit from comes behind all of them.
+    for parent in reversed(settings.roles[name].inherits):
+        if parent not in found:
+            found = _traced(settings, parent, (*above, name), found)
+    return (*found, name)
+
+
+def _rule(settings: Settings, role: str, pattern: str) -> tuple[Rule, tuple[Finding, ...]]:
+    source = settings.source("roles", role, "tables", pattern)
+    rule = Rule(pattern=pattern, grant=None, source=source)
+    wanted = settings.roles[role].tables[pattern]
+    if isinstance(wanted, bool):
+        return replace(rule, grant=Grant() if wanted else None), ()
+    try:
+        return replace(rule, grant=_grant(settings, wanted, f"role {role}, tables.{pattern}", source)), ()
+    except _Refused as exc:
+        return rule, (exc.finding,)
+
+
+def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source) -> Grant:
+    if Mask.HASH in wanted.mask.values() and not settings.policy.hash_key:
+        raise _Refused("no_hash_key", f"{where}.mask: hash needs [policy] hash_key.", source)
+    return Grant(
+        columns=wanted.columns,
+        exclude=wanted.exclude,
+        filter=None if wanted.where is None else _filter(settings, wanted.where, f"{where}.where", source),
+        masks=wanted.mask,
+        aggregate=wanted.aggregate,
+        accept_reads=wanted.accept_reads,
+    )
+
+
+def _filter(settings: Settings, where: str, place: str, source: Source) -> RowFilter:
+    try:
+        condition = scan(where, dialect_of(settings.database.url).lexis)
+    except SqlError as exc:
+        raise _Refused("bad_filter", f"{place}: {exc}.", source) from exc
+    others = [parameter for parameter in condition.parameters if parameter.claim is None]
+    if others or condition.empty or condition.ending:
+        problem = (
+            f"{others[0]} is no claim: write :claims.{others[0].name}" if others else "wants a condition"
+        )
+        raise _Refused("bad_filter", f"{place}: {problem}.", source)
+    return RowFilter(condition=condition)
+
+
+def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
+    """Yield what the database is told when *role* calls."""
+    section = settings.roles[role]
+    for name, value in section.settings.items():
+        source = settings.source("roles", role, "settings", name)
+        if name.lower() == SET_ROLE:
+            raise _Refused("bad_session", f"role {role}, settings.{name}: write set_role instead.", source)
+        claim = CLAIM.fullmatch(value)
+        if claim is None and LIKE_CLAIM.search(value):
+            problem = "a claim is all of a value, or none of it, and is written :claims.name"
+            raise _Refused("bad_session", f"role {role}, settings.{name}: {problem}.", source)
+        if claim is not None and "." not in name:
+            problem = "only a setting with a dot in its name, such as app.user, may have a claim"
+            raise _Refused("bad_session", f"role {role}, settings.{name}: {problem}.", source)
+        yield SessionSetting(
+            name=name,
+            value="" if claim else value,
+            claim=claim[1] if claim else None,
+            source=source,
+        )
+    if section.set_role is not None:
+        source = settings.source("roles", role, "set_role")
+        yield SessionSetting(name=SET_ROLE, value=section.set_role, source=source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A role held against the database."""
+
+    written: Role
+    served: Role  #: without what cannot be meant
+    catalog: Catalog = field(repr=False)  #: what the database itself lets the role see
+    findings: tuple[Finding, ...]
+
+
+async def held(settings: Settings, role: Role, catalog: Catalog, database: Database) -> Held:
+    """Return *role* held against *database*, which holds *catalog*: what cannot be meant is withheld."""
+    try:
+        seen = await _seen(settings, role, catalog, database)
+    except errors.Refused as exc:
+        sources = [setting.source for setting in role.session]
+        finding = Finding(
+            code="bad_session",
+            message=f"role {role.name}, set_role and settings: {exc.message}",
+            source=sources[-1],
+        )
+        return Held(
+            written=role,
+            served=replace(role, rules=(), queries=()),
+            catalog=catalog,
+            findings=_of_role(role, (*role.problems, finding)),
+        )
+    served, findings = vetted(seen, role)
+    findings = (*role.problems, *findings)
+    rules: list[Rule] = []
+    for rule in served.rules or ():
+        rule, found = await _with_filter(settings, served, rule, seen, database)
+        rules.append(rule)
+        findings += found
+    if served.rules is not None:
+        served = replace(served, rules=tuple(rules))
+    findings += tuple(withheld_findings(seen, served))
+    return Held(written=role, served=served, catalog=seen, findings=_of_role(role, findings))
+
+
+def _of_role(role: Role, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(replace(each, role=role.name) for each in findings)
+
+
+async def _seen(settings: Settings, role: Role, catalog: Catalog, database: Database) -> Catalog:
+    """Return what the database shows to the session of *role*; or raise Refused."""
+    if not role.session:
+        return catalog
+    return described(await database.introspect(settings.selection(), tried(role)), settings)
+
+
+def tried(role: Role) -> Mapping[str, str]:
+    """Return the settings of *role* as they are tried: claims are not known yet, that they can be set is."""
+    return {setting.name: setting.value for setting in role.session}
+
+
+async def _with_filter(
+    settings: Settings, role: Role, rule: Rule, catalog: Catalog, database: Database
+) -> tuple[Rule, tuple[Finding, ...]]:
+    """Return *rule* with the types that the database gives its filter's claims, if it understands it."""
+    grant = rule.grant
+    if grant is None or grant.filter is None:
+        return rule, ()
+    tables = [table for table in catalog.tables if role.rule_of(catalog, table) == rule]
+    if not tables:
+        return rule, ()
+    casts: set[tuple[str, ...]] = set()
+    for table in tables:
+        try:
+            casts.add(await database.casts(table, grant.filter.condition, tried(role)))
+        except errors.Refused as exc:
+            message = (
+                f"role {role.name}, tables.{rule.pattern}.where, of {catalog.label(table)}: {exc.message}"
+            )
+            finding = Finding(code="bad_filter", message=message, source=rule.source)
+            return replace(rule, grant=None), (finding,)
+    if len(casts) > 1:
+        message = (
+            f"role {role.name}, tables.{rule.pattern}.where: its claims have another type in each table."
+        )
+        return replace(rule, grant=None), (Finding(code="bad_filter", message=message, source=rule.source),)
+    known = casts.pop()
+    if not known and grant.filter.condition.parameters:
+        condition = grant.filter.condition
+        for claim in untyped(settings, condition, dialect_of(settings.database.url).lexis):
+            message = (
+                f"role {role.name}, tables.{rule.pattern}.where: a value of another type for the claim "
+                f"{claim} may let rows in, and the database gives it no type: declare it under "
+                f'[policy.claims], such as {claim} = "integer".'
+            )
+            return replace(rule, grant=None), (
+                Finding(code="untyped_claim", message=message, source=rule.source),
+            )
+        known = declared_casts(settings, condition)
+    lexis = dialect_of(settings.database.url).lexis
+    condition = grant.filter.condition
+    total = is_total(condition, lexis, _names(catalog, condition, lexis))
+    filter = replace(grant.filter, casts=known, total=total)
+    return replace(rule, grant=replace(grant, filter=filter)), ()
+
+
+def token_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield the tokens that stand for no role: whoever shows them is refused."""
+    roles = role_names(settings)
+    for token in settings.auth.tokens:
+        if token.role not in roles:
+            message = f"[auth] tokens: there is no role {token.role}. Roles: {listing(roles)}."
+            yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))
+
+
+def _names(catalog: Catalog, condition: Fragment, lexis: Lexis) -> Names:
+    """Return what the names in *condition* may mean."""
+    columns = [column for table in catalog.tables for column in table.columns]
+    raising = set(catalog.raising)
+    if not lexis.lenient:
+        raising |= {each.name.lower() for each in columns if not each.type.comparable}
+        text = condition.text.lower()
+        families = {each.type.family for each in columns if each.name.lower() in text}
+        # Of two types one is cast to the other, for which it may be too large.
+        for family, others in CAST_FAMILIES.items():
+            if families & others:
+                raising |= {each.name.lower() for each in columns if each.type.family is family}
+    return Names(
+        columns=frozenset(each.name.lower() for each in columns),
+        tables=frozenset(table.name.lower() for table in catalog.tables),
+        raising=frozenset(raising),
+    )

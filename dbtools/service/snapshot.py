@@ -1,0 +1,171 @@
+"""One moment of what is served: a catalog and settled roles in, what each role sees and is listed out."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from dbtools import errors
+from dbtools.catalog import Catalog
+from dbtools.policy import Finding, Role, restrict
+from dbtools.queries.permitted import Permitted
+from dbtools.results import Manner, Surface
+from dbtools.tools import (
+    Change,
+    Chosen,
+    Setting,
+    ToolDefinition,
+    Toolset,
+    change_of,
+    choose,
+    define,
+    listed,
+    tool_content,
+)
+from dbtools.tools.definition import tokens_of
+from dbtools.tools.schema_resources import Resource, define_resources, updated_resources
+from dbtools.tools.surface import pinned_tables
+
+DATABASE = "database"  #: the name of the stamp of the schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What one role sees of a snapshot."""
+
+    role: Role
+    setting: Setting
+    chosen: Chosen
+    problems: tuple[str | Finding, ...]  #: what the operator should know, and no caller
+    tools: Toolset = field(repr=False)  #: all that can be called
+    definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
+    resources: tuple[Resource, ...] = field(default=(), repr=False)  #: that are listed
+
+    @property
+    def cost_of_tables(self) -> int:
+        """How many tokens the definitions of tables take that are listed."""
+        queries = {query.name for query in self.setting.queries}
+        shown = (each for each in self.definitions if each.name not in queries)
+        return sum(tokens_of(tool_content(each)) for each in shown)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The problems as lines of text."""
+        return tuple(map(str, self.problems))
+
+    @cached_property
+    def vocabulary(self) -> frozenset[str]:
+        """The names of the tables, columns, relations, queries and their arguments that the role sees."""
+        names: set[str] = set()
+        for query in self.setting.queries:
+            names.update((query.name, *(parameter.name for parameter in query.parameters)))
+        for table in self.catalog.tables:
+            names.update((table.schema, table.name, *table.column_by_name))
+            names.update(self.setting.paths.relations(table))
+        return frozenset(names)
+
+    @property
+    def surface(self) -> Surface:
+        """How tables are listed."""
+        return self.chosen.tables
+
+    @property
+    def catalog(self) -> Catalog:
+        """The part of the catalog that the role sees."""
+        return self.setting.catalog
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """One moment of the database: replaced whole, never changed."""
+
+    catalog: Catalog = field(repr=False)
+    views: Mapping[str, View]  #: by the name of the role
+    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of all that it was made from, by name
+    missing: tuple[str, ...] = ()  #: why tools may be missing that are not in the database itself
+    manner: Manner = field(default_factory=Manner)
+    hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
+    settings: object = field(default=None, repr=False)  #: that say who has which role, for whoever knows them
+
+    def view(self, role: str) -> View:
+        """Return what *role* sees, or raise Denied where there is no such role any more."""
+        view = self.views.get(role)
+        if view is None:
+            raise errors.Denied
+        return view
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """The roles as they can be served, and what is wrong with them."""
+
+    roles: Sequence[Role]
+    catalogs: Mapping[str, Catalog] = field(default_factory=dict)  #: of roles whose login sees another one
+    queries: tuple[Permitted, ...] = ()  #: that roles may be granted
+    findings: tuple[Finding, ...] = ()
+    missing: tuple[str, ...] = ()  #: those of them by which queries are missing, all at once
+    manner: Manner | None = None  #: None: that of the toolbox
+    hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
+    settings: object = field(default=None, repr=False)  #: that say who has which role, for whoever knows them
+    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what they were made from
+
+
+def take_snapshot(
+    catalog: Catalog, settled: Settled, manner: Manner, before: Snapshot | None = None
+) -> Snapshot:
+    """Return the snapshot in which each role sees its part of *catalog*.
+
+    A role that was in the snapshot *before* keeps its surface, unless another one is configured: clients
+    would lose all tools at once.
+    """
+    manner = settled.manner or manner
+    same = before is not None and before.manner.listing == manner.listing
+    surfaces = {name: view.chosen for name, view in before.views.items()} if before and same else {}
+    problems: tuple[str | Finding, ...] = (*catalog.warnings, *settled.findings)
+    views: dict[str, View] = {}
+    for role in settled.roles:
+        seen = restrict(settled.catalogs.get(role.name, catalog), role)
+        queries = tuple(each for each in settled.queries if role.may_call(each.name))
+        setting = Setting(catalog=seen, limits=role.limits, style=manner.style, queries=queries)
+        views[role.name] = _view(setting, role, manner, surfaces.get(role.name), problems)
+    return Snapshot(
+        catalog=catalog,
+        views=views,
+        stamps={DATABASE: catalog.stamp, **settled.stamps},
+        missing=settled.missing,
+        manner=manner,
+        hash_key=settled.hash_key,
+        settings=settled.settings,
+    )
+
+
+def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
+    """Return how the lists of *after* differ from those *before*, by role: of those where any does."""
+    names = dict.fromkeys((*before.views, *after.views))
+    changes = {name: _change(before.views.get(name), after.views.get(name)) for name in names}
+    return {name: change for name, change in changes.items() if change}
+
+
+def _change(before: View | None, after: View | None) -> Change:
+    """Return how the lists of a role differ, which may not be there, and then lists nothing."""
+    change = change_of(before.definitions if before else (), after.definitions if after else ())
+    resources = (before.resources if before else ()) != (after.resources if after else ())
+    updated = tuple(updated_resources(before.setting, after.setting)) if before and after else ()
+    return replace(change, resources=resources, updated=updated)
+
+
+def _view(
+    setting: Setting, role: Role, manner: Manner, chosen: Chosen | None, problems: tuple[str | Finding, ...]
+) -> View:
+    tools = define(setting)
+    chosen = chosen or choose(manner.listing, tools)
+    shown = listed(chosen, tools, pinned_tables(manner.listing, setting.catalog))
+    definitions = tuple(tool.definition for tool in shown)
+    return View(
+        role=role,
+        setting=setting,
+        chosen=chosen,
+        problems=problems,
+        tools=tools,
+        definitions=definitions,
+        resources=tuple(define_resources(setting)),
+    )

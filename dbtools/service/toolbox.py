@@ -1,0 +1,284 @@
+"""What is served: the current Snapshot, and the verbs on it: refresh, list, call and read."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, TypeVar
+
+import anyio
+
+from dbtools import errors
+from dbtools.catalog import Catalog
+from dbtools.errors import nearest
+from dbtools.policy import Caller, Limits, Role
+from dbtools.results import Answer, Manner, Media, ResultSet
+from dbtools.service.snapshot import Settled, Snapshot, View, changes_of, take_snapshot
+from dbtools.statement import Statement
+from dbtools.tools import (
+    Change,
+    Tool,
+    ToolDefinition,
+)
+from dbtools.tools.completion import Completed, bind_completion
+from dbtools.tools.read_resource import bind_resource
+from dbtools.types import quoted
+
+PATIENCE = 0.2  #: seconds in which an empty answer may be explained
+PAUSE = 0.1  #: seconds, longer each time, before a call that meets one change after the other is made again
+COMPLETION = 1.0  #: seconds in which keys may be looked up while somebody types
+LARGE = 100_000  #: characters and bytes of a result, which take a millisecond or so to be rendered
+NOTHING = ResultSet(outputs=(), rows=())
+
+T = TypeVar("T")
+
+#: What is the same on any schema.
+FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable)
+
+
+class Executes(Protocol):
+    """What runs statements: `execution.Execution`, or a stand-in for it."""
+
+    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+        """Return the rows of *statement*, or raise a CallError: SchemaChanged where it is out of date."""
+
+    async def confirm(self, stamp: str) -> None:
+        """Raise SchemaChanged where each call looks whether the schema is as of *stamp*, and it is not."""
+
+    async def is_current(self, stamp: str) -> bool:
+        """Return whether the schema is as of *stamp*."""
+
+
+Settle = Callable[[Catalog], Awaitable[Settled]]  #: of a catalog
+
+
+Listener = Callable[[Snapshot, Mapping[str, Change]], object]  #: of a snapshot, and by role what is new in it
+
+
+class Toolbox:
+    """The tools of a database, for each role."""
+
+    def __init__(
+        self,
+        introspect: Callable[[], Awaitable[Catalog]],
+        execution: Executes,
+        *,
+        roles: Settle | Sequence[Role],
+        manner: Manner,
+        before: Snapshot | None = None,
+    ) -> None:
+        self._introspect = introspect
+        self._execution = execution
+        self._roles = roles
+        self._manner = manner
+        self._refreshing = anyio.Lock()
+        self._listeners: list[Listener] = []
+        self._ask: Callable[[], None] | None = None
+        self._ended = anyio.Event()  #: of the next refresh
+        self._snapshot: Snapshot | None = None
+        self._before = before  #: whose surfaces the first one keeps
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Have *listener* called with each snapshot that replaces another one, and the changes in it.
+
+        Return what ends that.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def watched(self, ask: Callable[[], None] | None) -> None:
+        """Have calls that are out of date *ask* for a refresh, and wait for it; None: they make it."""
+        self._ask = ask
+
+    async def refresh(self) -> Snapshot:
+        """Read the catalog again and replace the snapshot; where that fails the old one stays."""
+        try:
+            async with self._refreshing:
+                return await self._refresh()
+        finally:
+            self._ended.set()
+            self._ended = anyio.Event()
+
+    async def _refresh(self) -> Snapshot:
+        before = self._snapshot
+        catalog = await self._introspect()
+        roles = self._roles
+        settled = await roles(catalog) if callable(roles) else Settled(roles=roles)
+        make = partial(take_snapshot, catalog, settled, self._manner, before or self._before)
+        if before is None:
+            self._snapshot = make()
+            return self._snapshot
+        # Calls go on meanwhile, on the old one.
+        after = await anyio.to_thread.run_sync(make)
+        changes = await anyio.to_thread.run_sync(changes_of, before, after)
+        self._snapshot = after
+        for listener in tuple(self._listeners):
+            listener(after, changes)
+        return after
+
+    async def snapshot(self) -> Snapshot:
+        """Return the current snapshot, taking the first one if there is none yet."""
+        if self._snapshot is None:
+            async with self._refreshing:
+                if self._snapshot is None:
+                    return await self._refresh()
+        return self._snapshot
+
+    @property
+    def current(self) -> Snapshot | None:
+        """The current snapshot, if there is one yet."""
+        return self._snapshot
+
+    async def view(self, role: str) -> View:
+        """Return what *role* sees now, or raise Denied where there is no such role any more."""
+        return (await self.snapshot()).view(role)
+
+    async def list(self, role: str) -> tuple[ToolDefinition, ...]:
+        """Return the definitions of the tools that *role* may call, always in the same order."""
+        return (await self.view(role)).definitions
+
+    async def call(self, caller: Caller, name: str, arguments: Mapping[str, object]) -> Answer:
+        """Return the answer of the tool *name*, or raise UnknownTool or a CallError."""
+
+        async def answer(snapshot: Snapshot) -> Answer:
+            view = snapshot.view(caller.role)
+            call = _tool(view, name).bind(arguments)
+            if call.statement is None:
+                await self._execution.confirm(snapshot.catalog.stamp)
+                return call.render(NOTHING)
+            found = await self._execute(call.statement, snapshot, caller)
+            stored = await self._inquire(call.inquire(found), snapshot, caller)
+            return await _rendered(found, lambda: call.render(found, stored))
+
+        return await self._answered(caller, answer)
+
+    async def _answered(self, caller: Caller, answer: Callable[[Snapshot], Awaitable[T]]) -> T:
+        """Return what *answer* makes of the snapshot, and of the next where the schema has changed meanwhile.
+
+        Whatever goes wrong may be so because of that: a tool or a column that is new, or gone.
+        """
+        snapshot = await self.snapshot()
+        began, pause = time.monotonic(), 0.0
+        while True:
+            try:
+                return await answer(snapshot)
+            except FINAL:
+                raise
+            except errors.DbtoolsError:
+                later: Snapshot | None = None
+                left = began + _patience(snapshot, caller) - time.monotonic()
+                with anyio.move_on_after(left):
+                    # Who changes the schema all the time keeps nobody busy all the time.
+                    await anyio.sleep(pause)
+                    later = await self._later(snapshot)
+                if later is None:
+                    raise
+                snapshot, pause = later, min(pause + PAUSE, 1)
+
+    async def _later(self, seen: Snapshot) -> Snapshot | None:
+        """Return the snapshot of a schema that has changed since *seen*, None where it has not."""
+        if self._snapshot is seen and await self._execution.is_current(seen.catalog.stamp):
+            return None
+        if self._snapshot is seen and self._ask is not None:
+            # A call that waits no longer ends no refresh for the others.
+            self._ask()
+            await self._ended.wait()
+            return self._snapshot if self._snapshot is not seen else None
+        try:
+            async with self._refreshing:
+                return await self._refresh() if self._snapshot is seen else self._snapshot
+        except errors.DbtoolsError:
+            # Whoever watches tells why.
+            return None
+
+    async def _execute(
+        self, statement: Statement, snapshot: Snapshot, caller: Caller, *, timeout: float | None = None
+    ) -> ResultSet:
+        """Run *statement* under the limits of the caller's role, of which *timeout* may be lower."""
+        role = snapshot.view(caller.role).role
+        statement = replace(
+            statement,
+            claims=caller.claims,
+            session=role.session,
+            stamp=snapshot.catalog.stamp,
+            hash_key=snapshot.hash_key,
+        )
+        limits = role.limits
+        lowest = min(each for each in (timeout, statement.timeout, limits.timeout) if each is not None)
+        if lowest != limits.timeout:
+            limits = replace(limits, timeout=lowest)
+        return await self._execution.execute(statement, limits)
+
+    async def _inquire(
+        self, inquiries: Sequence[Statement], snapshot: Snapshot, caller: Caller
+    ) -> Sequence[ResultSet]:
+        """Return the results of *inquiries*, as many as are there soon: the call has its answer already."""
+        found: list[ResultSet] = []
+        ends = time.monotonic() + PATIENCE
+        for statement in inquiries:
+            left = max(ends - time.monotonic(), 0.01)
+            try:
+                found.append(await self._execute(statement, snapshot, caller, timeout=left))
+            except errors.CallError:
+                break
+        return found
+
+    async def read(self, caller: Caller, uri: str) -> Media:
+        """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
+
+        async def answer(snapshot: Snapshot) -> Media:
+            call = bind_resource(snapshot.view(caller.role).setting, uri)
+            if call.statement is None:
+                await self._execution.confirm(snapshot.catalog.stamp)
+                return call.render(NOTHING)
+            found = await self._execute(call.statement, snapshot, caller)
+            return await _rendered(found, lambda: call.render(found))
+
+        return await self._answered(caller, answer)
+
+    async def complete(
+        self,
+        caller: Caller,
+        template: str,
+        name: str,
+        value: str,
+        given: Mapping[str, str],
+    ) -> Completed:
+        """Return values that begin with *value* for the variable *name* of the addresses of *template*.
+
+        *given* are the variables before it; where the database does not answer soon there are none.
+        """
+
+        async def answer(snapshot: Snapshot) -> Completed:
+            call = bind_completion(snapshot.view(caller.role).setting, template, name, value, given)
+            if call.statement is None:
+                return call.render(NOTHING)
+            return call.render(await self._execute(call.statement, snapshot, caller, timeout=COMPLETION))
+
+        try:
+            return await self._answered(caller, answer)
+        except errors.UnknownArgument:
+            raise
+        except errors.CallError:
+            return Completed(values=())
+
+
+async def _rendered(found: ResultSet, render: Callable[[], T]) -> T:
+    """Return what *render* makes of *found*: of much on a thread, so that other callers need not wait."""
+    return await anyio.to_thread.run_sync(render) if found.is_longer(LARGE) else render()
+
+
+def _patience(snapshot: Snapshot, caller: Caller) -> float:
+    """Return for how many seconds a call follows a schema that keeps changing."""
+    view = snapshot.views.get(caller.role)
+    return view.role.limits.timeout if view is not None else 0.0
+
+
+def _tool(view: View, name: str) -> Tool:
+    tool = view.tools.get(name)
+    if tool is None:
+        raise errors.UnknownTool(
+            f"There is no tool {quoted(name)}.",
+            hint=f"{nearest(name, view.tools)}The tools may have changed: list them again.",
+        )
+    return tool

@@ -1,0 +1,270 @@
+"""`dbtools.toml` into settings: the file, the environment in it, and complaints with their line."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args, get_origin
+from urllib.parse import quote
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from dbtools import errors
+from dbtools.backends import dialect_of, resolved_url, url_of_file
+from dbtools.cells import visible
+from dbtools.errors import listing, nearest
+from dbtools.policy import Source
+from dbtools.positions import DEEPEST, line_of, line_of_unreadable
+from dbtools.settings.sections import DatabaseSection, JwtSection, Settings, file_error
+from dbtools.types import quoted
+
+FILE = "dbtools.toml"
+GRANT = 4  #: parts of the place of a grant, [roles.R] tables.T or the number of one of [roles.R] queries
+LONGEST = 200  #: characters that are quoted of the file
+TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
+VARIABLE = re.compile(r"\$\{([^}]*)\}")
+
+
+def settings_of(target: str | None, folder: Path) -> Settings:
+    """Return the settings that *target* names: a database file, a URL, a `.toml` file, or ./dbtools.toml."""
+    if target is None:
+        if not (folder / FILE).is_file():
+            raise errors.ConfigurationError(
+                f"No TARGET is given and there is no {FILE} here.",
+                hint="Name a database file, a database URL or a .toml file.",
+            )
+        return load(folder / FILE, FILE)
+    if target.endswith(".toml"):
+        return load(folder / target, target)
+    if "://" in target:
+        return Settings(database=DatabaseSection(url=resolved_url(target, folder)))
+    if not is_file(folder / target):
+        raise errors.ConfigurationError(
+            f"There is no file {quoted(target, 200)}.",
+            hint="TARGET is a database file, a database URL or a .toml file.",
+        )
+    return Settings(database=DatabaseSection(url=url_of_file(folder / target)))
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is a file at *path*; a name that no file can have names none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def load(path: Path, file: str = "") -> Settings:
+    """Return the settings in the file at *path*, or raise ConfigurationError.
+
+    Complaints call it *file*, or else by its name.
+    """
+    written = _read(path, file or path.name)
+    try:
+        settings = Settings.model_validate(_filled(written.content(), written, ()))
+    except ValidationError as exc:
+        raise _complaint(exc, written) from exc
+    folder = path.absolute().parent
+    registry = _full(settings.registry.url, folder) if settings.registry.url else ""
+    full = _full(settings.database.url, folder) if settings.database.url else ""
+    _check(settings, full, registry, written)
+    queries = str(folder / settings.queries.directory) if settings.queries.directory else ""
+    log_file = str(folder / settings.log.file) if settings.log.file else ""
+    settings = settings.model_copy(
+        update={
+            "database": settings.database.model_copy(update={"url": full}),
+            "queries": settings.queries.model_copy(update={"directory": queries}),
+            "registry": settings.registry.model_copy(update={"url": registry}),
+            "log": settings.log.model_copy(update={"file": log_file}),
+            "auth": settings.auth.model_copy(update={"jwt": _jwt(settings.auth.jwt, folder)}),
+        }
+    )
+    return settings.written_in(path, written.file, written.text)
+
+
+def _read(path: Path, file: str) -> "Written":
+    if os.path.exists(path) and not is_file(path):
+        # Reading a pipe would wait for its writer.
+        raise errors.ConfigurationError(f"{visible(file)}: this is no regular file.")
+    try:
+        return Written(file=file, text=path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        problem = "there is no such file" if isinstance(exc, FileNotFoundError) else "the file cannot be read"
+        raise errors.ConfigurationError(f"{visible(file)}: {problem}.") from exc
+    except UnicodeDecodeError as exc:
+        line = exc.object[: exc.start].count(b"\n") + 1
+        raise file_error(Source(file=file, line=line), "not TOML: this is no text in UTF-8.") from exc
+
+
+def _check(settings: Settings, url: str, registry: str, written: "Written") -> None:
+    """Raise ConfigurationError where *settings* do not fit each other, *url* or the URL of the *registry*."""
+    if not url:
+        raise file_error(written.source(("database",)), "[database] url is missing.")
+    for section, place in (("database", url), ("registry", registry)):
+        try:
+            if place:
+                dialect_of(place).check_url(place)
+        except errors.ConfigurationError as exc:
+            raise written.error((section, "url"), exc.message, hint=exc.hint) from exc
+    if settings.log.registry and not registry:
+        raise written.error(("log", "registry"), "wants the database of a registry, [registry] url.")
+    if settings.database.request_id == "application_name" and not dialect_of(url).NAMES_CONNECTIONS:
+        raise written.error(
+            ("database", "request_id"),
+            "connections to this database have no names.",
+            hint='There is "comment".',
+        )
+
+
+def _jwt(jwt: JwtSection | None, folder: Path) -> JwtSection | None:
+    if jwt is None or "://" in jwt.jwks:
+        return jwt
+    return jwt.model_copy(update={"jwks": str(folder / jwt.jwks)})
+
+
+def _full(url: str, folder: Path) -> str:
+    return resolved_url(url, folder) if "://" in url else url_of_file(folder / url)
+
+
+Key = Sequence[int | str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A file that is being read."""
+
+    file: str
+    text: str
+
+    def content(self) -> dict[str, Any]:
+        """Return what the text says, or raise ConfigurationError."""
+        try:
+            return tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as exc:
+            found = TOML_ERROR.fullmatch(str(exc))
+            problem, line = (found[1], found[2]) if found else (str(exc), None)
+            source = Source(file=self.file, line=int(line or self.text.count("\n") + 1))
+            raise file_error(source, f"not TOML: {_cut(problem)}.") from exc
+        except (ValueError, RecursionError) as exc:
+            source = Source(file=self.file, line=line_of_unreadable(self.text))
+            is_deep = isinstance(exc, RecursionError)
+            problem = "too many brackets are open." if is_deep else "a number has too many digits."
+            raise file_error(source, problem) from exc
+
+    def source(self, key: Key) -> Source:
+        """Return where *key* is written."""
+        return Source(file=self.file, line=line_of(self.text, [str(part) for part in key]) or 1)
+
+    def error(self, key: Key, problem: str, *, hint: str = "") -> errors.ConfigurationError:
+        """Return the error that *key* has a *problem*."""
+        name = _cut(".".join(map(str, key)))
+        return file_error(self.source(key), f"{name}: {problem}", hint=hint)
+
+
+def _filled(value: Any, written: Written, key: tuple[int | str, ...]) -> Any:
+    """Return *value* with each ${NAME} in its strings replaced from the environment."""
+    if len(key) > DEEPEST:
+        raise written.error(key, f"there are more than {DEEPEST} levels of keys.")
+    if any("\0" in each for each in (value, *key[-1:]) if isinstance(each, str)):
+        raise written.error(key, "no name, path or SQL may have the character \\u0000.")
+    if isinstance(value, dict):
+        return {name: _filled(each, written, (*key, name)) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, written, (*key, at)) for at, each in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    return VARIABLE.sub(partial(_variable, written, key), value)
+
+
+def _variable(written: Written, key: Key, match: re.Match[str]) -> str:
+    name = match[1]
+    if name not in os.environ:
+        raise written.error(key, f"the environment has no variable {quoted(name)}.")
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
+        # A user or a password in a URL: what would end it there is percent-encoded (RFC 3986, 3.2.1).
+        return quote(os.environ[name], safe="%!$&'()*+,;=:")
+    return os.environ[name]
+
+
+def _complaint(exc: ValidationError, written: Written) -> errors.ConfigurationError:
+    first = _telling(exc.errors(include_url=False))
+    place = [part for part in _key_of(first["loc"]) if not str(part).startswith("function-")]
+    if first["type"] == "extra_forbidden":
+        known = _known(place[:-1])
+        hint = f"{nearest(str(first['loc'][-1]), known)}Keys here: {listing(known)}."
+        return written.error(place, "there is no such key.", hint=hint)
+    message = _wanted(place, first["type"]) or first["msg"].removeprefix("Value error, ").removeprefix(
+        "Input "
+    )
+    # Not of texts: one may hold a secret of the environment.
+    given = first["input"]
+    is_short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= LONGEST)
+    return written.error(place, f"{message}{f', not {given}' if is_short else ''}.")
+
+
+def _telling(found: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Return the error that helps: a key that nobody knows, since what is missing may be that one.
+
+    Of a grant, which may be of several forms, what its table wants.
+    """
+    unknown = [each for each in found if each["type"] == "extra_forbidden"]
+    if unknown:
+        return unknown[0]
+    same = [each for each in found if each["loc"][:GRANT] == found[0]["loc"][:GRANT]]
+    tables = [each for each in same if each["loc"][GRANT:][:1] != ("bool",)]
+    return max(tables or same, key=lambda each: len(each["loc"]))
+
+
+def _key_of(place: tuple[int | str, ...]) -> list[int | str]:
+    """Return the key that is written at *place*, without the forms of grants."""
+    if place[:1] != ("roles",) or place[2:3] not in (("tables",), ("queries",)):
+        return list(place)
+    return [*place[:GRANT], *place[GRANT + 1 :]]
+
+
+WANTED: Mapping[str, str] = {
+    "tuple_type": "wants an array of strings",
+    "string_type": "wants a string",
+    "int_type": "wants an integer",
+    "dict_type": "wants { … }",
+    "model_type": "wants { … }",
+    "missing": "is missing",
+}
+
+
+def _wanted(place: Key, problem: str) -> str:
+    """Return what is wanted at *place*, nothing where the *problem* has words of its own."""
+    is_grant = tuple(place[:1]) == ("roles",) and tuple(place[2:3]) == ("tables",) and len(place) == GRANT
+    if is_grant and problem == "model_type":
+        return "wants true, false or { … }"
+    if tuple(place) == ("auth", "tokens") and problem == "tuple_type":
+        return "wants an array of { … }"
+    return WANTED.get(problem, "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _known(place: Sequence[int | str]) -> list[str]:
+    """Return the keys that may stand at *place*."""
+    model: Any = Settings
+    for part in place:
+        model = _within(model, part)
+    return list(getattr(model, "model_fields", {}))
+
+
+def _within(model: Any, part: int | str) -> Any:
+    """Return what stands below *part* in *model*, a section or a table of sections by any name."""
+    if isinstance(part, int):
+        return model  # that of each element of the array
+    fields = getattr(model, "model_fields", None)
+    below = fields[part].annotation if fields and part in fields else get_args(model)[-1]
+    below = get_args(below)[0] if get_origin(below) is tuple else below
+    sections = [each for each in get_args(below) if hasattr(each, "model_fields")]
+    return sections[0] if sections and get_origin(below) is not dict else below

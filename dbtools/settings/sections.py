@@ -1,0 +1,347 @@
+"""The sections of dbtools.toml as frozen values; every key has its meaning beside it."""
+
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictBool
+
+from dbtools import errors
+from dbtools.catalog import Selection
+from dbtools.cells import one_line
+from dbtools.durations import seconds_of
+from dbtools.policy import Source
+from dbtools.positions import line_of
+from dbtools.queries.values import ParameterType
+from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
+from dbtools.settings.addresses import Hash, Host, Issuer, KeysPlace, Origin, Resource
+from dbtools.telemetry import Tells
+from dbtools.types import Mask
+
+
+def _seconds(value: object) -> object:
+    """Read "10s", "500ms" or "2m" as seconds."""
+    return seconds_of(value) if isinstance(value, str) else _number(value)
+
+
+def _number(value: object) -> object:
+    """Refuse a boolean, which Python takes for a number."""
+    if isinstance(value, bool):
+        raise ValueError("wants a number, not a boolean")
+    return value
+
+
+def _storage(value: object) -> object:
+    if isinstance(value, str) and value != "memory" and not value.startswith(("redis://", "rediss://")):
+        # Not the address itself: it may hold a password.
+        raise ValueError('wants "memory" or "redis://HOST:PORT"')
+    return value
+
+
+def _claim(value: object) -> object:
+    """Refuse what no caller can have as a claim, or no database as a value."""
+    is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
+    if not (isinstance(value, str) or is_whole or (isinstance(value, float) and isfinite(value))):
+        raise ValueError("must be a string, true, false or a finite number")
+    return value
+
+
+Storage = Annotated[str, BeforeValidator(_storage)]
+Whole = Annotated[int, BeforeValidator(_number), Field(le=2**31 - 1)]
+Claim = Annotated[str | StrictBool | int | float, BeforeValidator(_claim)]
+Duration = Annotated[
+    float,
+    BeforeValidator(_seconds, json_schema_input_type=float | str),
+    Field(gt=0, le=3600),
+]
+
+
+def file_error(source: Source, problem: str, *, hint: str = "") -> errors.ConfigurationError:
+    """Return the error that what is written at *source* cannot be used."""
+    return errors.ConfigurationError(one_line(problem), hint=one_line(hint), place=source)
+
+
+class Section(BaseModel):
+    """A table of the file: an unknown key in it is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DatabaseSection(Section):
+    """[database]: which database is served, and which of its tables."""
+
+    url: str = Field(default="", description="database file or URL; ${NAME} is read from the environment")
+    schemas: tuple[str, ...] = Field(
+        default=(), description="schemas to serve; none means all but the system's"
+    )
+    include: tuple[str, ...] = Field(default=("*",), description="patterns of tables to serve")
+    exclude: tuple[str, ...] = Field(default=(), description="patterns of tables to leave out")
+    description: str = Field(default="", description="what the database is about, for people and models")
+    request_id: Tells | None = Field(
+        default=None,
+        description="how the database is told which request a statement belongs to; application_name where "
+        "connections have one",
+    )
+
+
+class TableSection(Section):
+    """[tables.T]: what the database's own comments do not say."""
+
+    description: str = Field(default="", description="replaces the table's comment")
+    columns: dict[str, str] = Field(default={}, description="replaces comments of columns")
+
+
+class LimitsSection(Section):
+    """[limits]: how much one call may take."""
+
+    max_rows: Whole = Field(default=200, ge=1, le=10_000, description="rows of one answer")
+    max_tokens: Whole = Field(default=20_000, ge=500, le=1_000_000, description="bytes of one answer / 3")
+    max_cell: Whole = Field(default=2_000, ge=20, le=100_000, description="characters of one cell in a list")
+    timeout: Duration = Field(default=10.0, description='of one call: "10s", "500ms", "2m", or seconds')
+    calls_per_minute: Whole | None = Field(default=None, ge=1, description="of one caller; none: any number")
+    concurrent_calls: Whole | None = Field(
+        default=None, ge=1, description="of one caller at the same time; none: any number"
+    )
+    storage: Storage = Field(
+        default="memory",
+        description="where calls are counted: memory, or redis://… for several servers",
+    )
+
+
+class ToolsSection(Section):
+    """[tools]: how tools are listed."""
+
+    style: Surface = Field(
+        default=Surface.AUTO,
+        description="typed: tools for each table; generic: for any; auto: typed while the budget allows",
+    )
+    budget: Whole = Field(
+        default=10_000, ge=0, description="tokens (bytes / 4) that the definitions of typed tools may cost"
+    )
+    pin: tuple[str, ...] = Field(default=(), description="tables with tools of their own on either surface")
+
+
+class QueriesSection(Section):
+    """[queries]: SQL that is permitted."""
+
+    directory: str = Field(
+        default="", description="folder of .sql files, each query a tool; none: no queries"
+    )
+
+
+class ResultsSection(Section):
+    """[results]: how answers are written."""
+
+    rows: Rows = Field(
+        default=Rows.ARRAYS, description="rows as arrays under one list of columns, or objects"
+    )
+    text: Text = Field(default=Text.JSON, description='the text channel: "json", or "csv" for fewer tokens')
+
+
+class GrantSection(Section):
+    """[roles.R] tables.T: what a role may do with a table."""
+
+    columns: tuple[str, ...] | None = Field(default=None, description="the columns that are seen; none: all")
+    exclude: tuple[str, ...] = Field(default=(), description="columns that are not")
+    where: str | None = Field(
+        default=None, description="SQL condition on the rows that are seen; :claims.x is a claim"
+    )
+    mask: dict[str, Mask] = Field(default={}, description="how cells of a column are shown instead")
+    aggregate: bool = Field(default=True, description="whether rows may be counted and summed up")
+    accept_reads: StrictBool = Field(
+        default=False, description="whether a view may show what it reads and the role does not see"
+    )
+
+
+class QueryGrantSection(Section):
+    """[roles.R] queries: queries that a role may call."""
+
+    name: str = Field(description="name or pattern")
+    accept_reads: StrictBool = Field(
+        default=False, description="whether it is meant that they read what the role does not see"
+    )
+
+
+class RoleLimitsSection(Section):
+    """[roles.R.limits]: limits of a role that are lower than those of all."""
+
+    max_rows: Whole | None = Field(default=None, ge=1, description="as in [limits], never more")
+    max_tokens: Whole | None = Field(default=None, ge=500, description="as in [limits], never more")
+    max_cell: Whole | None = Field(default=None, ge=20, description="as in [limits], never more")
+    timeout: Duration | None = Field(default=None, description="as in [limits], never more")
+    calls_per_minute: Whole | None = Field(default=None, ge=1, description="as in [limits], never more")
+    concurrent_calls: Whole | None = Field(default=None, ge=1, description="as in [limits], never more")
+
+
+class RoleSection(Section):
+    """[roles.R]: what a role may see; without any role there is one, which sees everything."""
+
+    tables: dict[str, StrictBool | GrantSection] = Field(
+        default={}, description="by name or pattern: true, false, or what is seen of it"
+    )
+    queries: tuple[str | QueryGrantSection, ...] = Field(
+        default=(), description="names or patterns of the queries that it may call"
+    )
+    inherits: tuple[str, ...] = Field(default=(), description="roles whose grants it has as well")
+    set_role: str | None = Field(
+        default=None, min_length=1, description="role of the database that its statements run as"
+    )
+    settings: dict[str, str] = Field(
+        default={}, description="settings of the database for its statements; :claims.x is a claim"
+    )
+    limits: RoleLimitsSection = RoleLimitsSection()
+
+
+class PolicySection(Section):
+    """[policy]: what all roles share."""
+
+    hash_key: str = Field(default="", description="secret of the mask hash, such as ${DBTOOLS_HASH_KEY}")
+    claims: dict[str, ParameterType] = Field(
+        default={}, description="types of claims: a caller whose claim is no such value is denied"
+    )
+
+
+class RegistrySection(Section):
+    """[registry]: the database that keeps permitted queries beside those in files."""
+
+    url: str = Field(
+        default="",
+        description="database file or URL; none: the served database, and no registry where there are roles",
+    )
+
+
+class LogSection(Section):
+    """[log]: where each call is written down, and how the server tells of itself."""
+
+    format: Literal["text", "json"] = Field(
+        default="text", description="how the server writes on stderr what it tells of itself: a line each"
+    )
+    file: str = Field(default="", description="file of JSON lines; none: stderr")
+    arguments: StrictBool = Field(default=False, description="whether values are written down, or only names")
+    registry: StrictBool = Field(
+        default=False, description="whether calls go to the registry of [registry] url as well"
+    )
+    max_bytes: Whole = Field(default=10 * 2**20, ge=10_000, description="size at which another file is begun")
+    keep: Whole = Field(
+        default=5, ge=0, le=1_000, description="older files that are kept, as FILE.1, FILE.2, …"
+    )
+
+
+class ServerSection(Section):
+    """[server]: how it is served; all but the first over HTTP."""
+
+    strict: StrictBool = Field(
+        default=False, description="whether a login that can do more than read is refused"
+    )
+    allowed_hosts: tuple[Host, ...] = Field(
+        default=(), description="names under which clients reach it; none: those of the loopback address"
+    )
+    allowed_origins: tuple[Origin, ...] = Field(
+        default=(), description="origins of web pages that may call it; none: those of the loopback address"
+    )
+    max_body: Whole = Field(default=2**18, ge=1_000, le=64 * 2**20, description="bytes of one request")
+    max_sessions: Whole = Field(default=1_000, ge=1, description="sessions of the 2025 era that are open")
+    max_streams: Whole = Field(default=1_000, ge=1, description="streams of notices that are open")
+    max_connections: Whole = Field(default=4_000, ge=10, description="connections that are open, a process")
+    max_requests: Whole = Field(default=256, ge=1, description="requests that are answered at the same time")
+
+
+class TokenSection(Section):
+    """[auth] tokens: a secret that a caller shows; `dbtools token new` makes one."""
+
+    sha256: Hash = Field(description="the hash of the token, in hexadecimal")
+    role: str = Field(description="whose view of the database")
+    claims: dict[str, Claim] = Field(default={}, description="what is known of the caller, for row filters")
+
+
+class JwtSection(Section):
+    """[auth] jwt: tokens that somebody else signs (RFC 7519)."""
+
+    issuer: Issuer = Field(description="who signs them: the claim iss")
+    audience: Resource = Field(description="the URL of this server, for which they are meant: the claim aud")
+    jwks: KeysPlace = Field(description="https URL or file of the keys (RFC 7517)")
+    algorithms: tuple[Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"], ...] = Field(
+        default=("RS256", "ES256"), min_length=1, description="how they may be signed"
+    )
+    role_claim: str = Field(default="role", description="the claim that names the role")
+    claims: dict[str, str] = Field(
+        default={}, description="names of claims in row filters, each with that in the token; none: all"
+    )
+    scopes: tuple[str, ...] = Field(default=(), description="scopes that a token must have")
+
+
+class AuthSection(Section):
+    """[auth]: who may call over HTTP; a listener that others reach has to have it."""
+
+    tokens: tuple[TokenSection, ...] = Field(default=(), description="tokens and what they stand for")
+    jwt: JwtSection | None = Field(default=None, description="tokens that are signed elsewhere")
+
+    def __bool__(self) -> bool:
+        """Return whether anybody is asked who they are."""
+        return bool(self.tokens) or self.jwt is not None
+
+
+class Settings(Section):
+    """All of dbtools.toml."""
+
+    database: DatabaseSection = DatabaseSection()
+    tables: dict[str, TableSection] = {}
+    limits: LimitsSection = LimitsSection()
+    tools: ToolsSection = ToolsSection()
+    results: ResultsSection = ResultsSection()
+    queries: QueriesSection = QueriesSection()
+    roles: dict[str, RoleSection] = {}
+    policy: PolicySection = PolicySection()
+    registry: RegistrySection = RegistrySection()
+    log: LogSection = LogSection()
+    server: ServerSection = ServerSection()
+    auth: AuthSection = AuthSection()
+    _file: str = PrivateAttr(default="")
+    _text: str = PrivateAttr(default="")
+    _path: str = PrivateAttr(default="")
+
+    @property
+    def file(self) -> str:
+        """The file that they were read from, if any, as it opens from the current folder."""
+        return self._file
+
+    @property
+    def path(self) -> str:
+        """The path of this file."""
+        return self._path
+
+    @property
+    def text(self) -> str:
+        """The text of this file as it was read."""
+        return self._text
+
+    def written_in(self, path: Path, file: str, text: str) -> "Settings":
+        """Return these settings as those that are written in the *file* at *path* as *text*."""
+        self._file, self._text, self._path = file, text, str(path.absolute())
+        return self
+
+    def at(self, url: str) -> "Settings":
+        """Return these settings for the database at *url*."""
+        return self.model_copy(update={"database": self.database.model_copy(update={"url": url})})
+
+    def source(self, *path: str) -> Source:
+        """Return where the key *path* is written."""
+        return Source(file=self._file, line=line_of(self._text, path) or 1) if self._file else Source()
+
+    def shown(self, path: Path) -> Path:
+        """Return *path* as it opens from the current folder: below the folder of the file by way of that."""
+        folder = Path(self._path).parent
+        return Path(self._file).parent / path.relative_to(folder) if path.is_relative_to(folder) else path
+
+    def selection(self) -> Selection:
+        """Return which tables are read."""
+        wanted = self.database
+        return Selection(schemas=wanted.schemas, include=wanted.include, exclude=wanted.exclude)
+
+    def manner(self) -> Manner:
+        """Return how answers are written and tools are listed."""
+        tools = self.tools
+        return Manner(
+            style=Style(rows=self.results.rows, text=self.results.text),
+            listing=Listing(surface=tools.style, budget=tools.budget, pin=tools.pin),
+        )
