@@ -85,6 +85,12 @@ def statement_span(sql: str, read: str) -> Iterator[Span]:
             raise
 
 
+def note_wait(seconds: float) -> None:
+    """Tell how long a statement has waited for a connection."""
+    WAIT.record(seconds)
+    trace.get_current_span().set_attribute("dbtools.pool.wait", seconds)
+
+
 def note_call(of: Mapping[str, str], duration: float, rows: int | None, size: int | None) -> None:
     """Tell of a call: *of* which tool, role and outcome it is, and what it took."""
     DURATION.record(duration, of)

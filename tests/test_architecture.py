@@ -329,7 +329,7 @@ LONG_SENTENCE = 'def f():\n    """One\n\n    two\n    three."""\n'
         (_imports_lower_floors, "catalog.py", "from dbtools.policy import Role"),
         (_imports_lower_floors, "queries.py", "import dbtools.statement.select"),
         (_imports_lower_floors, "errors.py", "def f(): from dbtools import cli"),
-        (_imports_lower_floors, "tools/rows.py", "from dbtools.backends import DIALECTS"),
+        (_imports_lower_floors, "tools/rows.py", "from dbtools.backends import BACKENDS"),
         (_imports_lower_floors, "backends/one.py", "from ..tools import KINDS"),
         (_imports_lower_floors, "__init__.py", "from dbtools import errors"),
         (_imports_lower_floors, "cli.py", "from dbtools.__main__ import main"),

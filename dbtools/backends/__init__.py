@@ -1,38 +1,23 @@
-"""The databases that dbtools speaks: one folder each, and DIALECTS.
+"""The databases that dbtools speaks: one folder each, and BACKENDS."""
 
-A dialect has two halves. Its package reads catalogs and is loaded at once; its `driver` module opens the
-pool, compiles and runs statements; it is loaded at the first call, since it costs much to import.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from dbtools import errors
-from dbtools.backends.inspected import Reads
-from dbtools.catalog import Catalog, Selection
+from dbtools.backends.port import Backend
 from dbtools.errors import listing
-from dbtools.policy import Role
-from dbtools.sql import Lexis
-
-if TYPE_CHECKING:
-    from dbtools.backends.driver import Driver
-    from dbtools.backends.inspected import Inspect
-    from dbtools.backends.registered import Change, Registry
-    from dbtools.backends.watched import Look
 
 __all__ = [
-    "DIALECTS",
+    "BACKENDS",
     "CallReader",
     "CallWriter",
-    "Dialect",
     "announcement_of",
     "call_reader",
     "call_writer",
     "dialect_of",
-    "load_driver",
+    "open_backend",
     "resolved_url",
     "url_of_file",
 ]
@@ -62,80 +47,18 @@ class CallReader(Protocol):
         """Close what is open."""
 
 
-class Reader(Protocol):
-    """What reads the catalog of a database, and its registry, again and again."""
-
-    async def read(self, selection: Selection) -> Catalog:
-        """Return what the database holds now, or raise DatabaseUnavailable."""
-
-    async def registry(self) -> "Registry | None":
-        """Return what the registry holds now, None where there is none; or raise DatabaseUnavailable."""
-
-    async def close(self) -> None:
-        """Close what is open."""
-
-
-class Dialect(Protocol):
-    """The half of a dialect that reads catalogs and registries."""
-
-    lexis: Lexis
-    INTERVAL: float  #: seconds between two looks whether something has changed
-    Reader: Callable[[str], Reader]  #: of the database at a URL
-    ANNOUNCEMENT: str | None  #: the statement by which a migration tells of itself
-    NAMES_CONNECTIONS: bool  #: whether connections have names, by which others see what they do
-    WATCH_SCRIPT: str | None  #: with which the database tells of changes by itself
-
-    def check_url(self, url: str) -> None:
-        """Raise ConfigurationError where *url* cannot name a database."""
-
-    def inspector(self, url: str, session: Mapping[str, str]) -> "AbstractAsyncContextManager[Inspect]":
-        """Lend what asks the database at *url* of queries, or raise DatabaseUnavailable.
-
-        *session* are as for `introspect`.
-        """
-
-    async def introspect(self, url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
-        """Return what the database at *url* holds, or raise DatabaseUnavailable.
-
-        *session* are settings of the database that may narrow it; where they cannot be: Refused.
-        """
-
-    async def grants(
-        self, url: str, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str
-    ) -> str:
-        """Return an SQL script for a *login* that reads what *roles* and their queries read of *catalog*.
-
-        Raise ConfigurationError where there are no logins, or where it cannot be told what is read.
-        """
-
-    def watcher(self, url: str, heard: "Callable[[], None]") -> "AbstractAsyncContextManager[Look]":
-        """Lend what tells the stamp of the schema at *url*, again and again.
-
-        *heard* is called when the database itself tells of a change. Raise DatabaseUnavailable.
-        """
-
-    def registry_watcher(self, url: str, heard: Callable[[], None]) -> "AbstractAsyncContextManager[Look]":
-        """Lend what tells what `read_registry` of the database at *url* returns, again and again."""
-
-    async def install_watch(self, url: str) -> None:
-        """Run WATCH_SCRIPT in the database at *url*, or raise DatabaseUnavailable."""
-
-    async def read_registry(self, url: str) -> "Registry | None":
-        """Return what the registry in the database at *url* holds, None where there is none.
-
-        Raise DatabaseUnavailable where it cannot be read.
-        """
-
-    async def change_registry(self, url: str, changes: "Sequence[Change]") -> None:
-        """Make all *changes* in the registry in the database at *url*, or none: then DatabaseUnavailable."""
-
-
-#: by the scheme of a URL, up to a plus sign
-DIALECTS: Mapping[str, str] = {
+#: The packages of databases by the scheme of their URLs, up to a plus sign; each has a class Backend.
+BACKENDS: Mapping[str, str] = {
     "sqlite": "dbtools.backends.sqlite",
     "postgresql": "dbtools.backends.postgresql",
     "postgres": "dbtools.backends.postgresql",
 }
+
+
+def open_backend(url: str) -> Backend:
+    """Return the database at *url*, to which nothing is opened yet; or raise ConfigurationError."""
+    backend: Backend = dialect_of(url).Backend(url)
+    return backend
 
 
 def url_of_file(path: Path) -> str:
@@ -147,26 +70,22 @@ def url_of_file(path: Path) -> str:
 def resolved_url(url: str, folder: Path) -> str:
     """Return *url* with a relative path of a file made absolute below *folder*."""
     scheme, separator, rest = url.partition(":///")
-    if separator and _module(url) == DIALECTS["sqlite"] and not rest.startswith("/") and rest:
+    if separator and _module(url) == BACKENDS["sqlite"] and not rest.startswith("/") and rest:
         return f"{scheme}:///{(folder / rest).absolute()}"
     return url
 
 
-def dialect_of(url: str) -> Dialect:
-    """Return the dialect of the database at *url*, or raise ConfigurationError."""
-    dialect: Dialect = import_module(_module(url))
-    return dialect
-
-
 def announcement_of(name: str) -> str | None:
-    """Return the statement by which a migration of a database of the dialect *name* tells of itself."""
-    return dialect_of(f"{name}:").ANNOUNCEMENT if name in DIALECTS else None
+    """Return the statement by which a migration of a database of the kind *name* tells of itself."""
+    if name not in BACKENDS:
+        return None
+    backend: type[Backend] = dialect_of(f"{name}:").Backend
+    return backend.facts.announcement
 
 
-def load_driver(url: str) -> "Driver":
-    """Return what runs statements on the database at *url*; the first call imports much."""
-    driver: Driver = import_module(f"{_module(url)}.driver").DRIVER
-    return driver
+def dialect_of(url: str) -> Any:
+    """Return the package of the database at *url*, or raise ConfigurationError."""
+    return import_module(_module(url))
 
 
 def call_writer(url: str) -> CallWriter:
@@ -183,9 +102,9 @@ def call_reader(url: str) -> CallReader:
 
 def _module(url: str) -> str:
     scheme = url.partition(":")[0].partition("+")[0].lower()
-    if scheme not in DIALECTS:
+    if scheme not in BACKENDS:
         raise errors.ConfigurationError(
             f"No dialect for URLs that begin with {scheme!r}.",
-            hint=f"There are: {listing(DIALECTS)}.",
+            hint=f"There are: {listing(BACKENDS)}.",
         )
-    return DIALECTS[scheme]
+    return BACKENDS[scheme]

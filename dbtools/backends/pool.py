@@ -1,6 +1,7 @@
 """SQLAlchemy's pool of connections, lent as the driver's own."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import greenlet_spawn
 
 from dbtools import errors
-from dbtools.backends.driver import Fetched, Label, Plan
+from dbtools.telemetry import note_wait
 
 PATIENCE = 5.0  #: seconds that a call waits for a connection
 
@@ -48,21 +49,16 @@ class EnginePool:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
         """Lend a connection, or raise Busy where none comes free in time."""
-        pool = self._engine.pool
+        pool, began = self._engine.pool, time.monotonic()
         try:
             pooled = await greenlet_spawn(pool.connect)
         except sa.exc.TimeoutError as exc:
             raise errors.Busy("All connections to the database are busy.", hint="Try again.") from exc
+        note_wait(time.monotonic() - began)
         try:
             yield pooled.driver_connection
         finally:
             await self._take_back(pooled, pool)
-
-    def look_up(
-        self, plan: Plan, parameters: Sequence[object], *, limit: int, stamp: str, label: Label
-    ) -> Fetched | None:
-        """Return None: a database at the other end of a wire is waited for."""
-        return None
 
     async def _take_back(self, pooled: Any, pool: Any) -> None:
         if not self._is_usable(pooled.driver_connection):

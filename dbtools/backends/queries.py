@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.backends.driver import Plan
 from dbtools.backends.lists import ListForms, with_lists
+from dbtools.backends.plans import Plan
 from dbtools.backends.selects import CLAIM, Grammar
 from dbtools.backends.sources import Element, column_named, unveiled, veiled
 from dbtools.sql import Lexis, Parameter
@@ -64,6 +64,8 @@ def compile_query(shape: QueryShape, grammar: Grammar, lexis: Lexis, forms: List
         lists=frozenset(argument(name) for name in arrays),
         constants=constants,
         claims={name: str(Parameter(parameter).claim) for name, parameter in claims.items()},
+        one=grammar.bound,
+        many=grammar.bound_list,
     )
 
 

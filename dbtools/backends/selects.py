@@ -3,13 +3,13 @@
 Identifiers come from the catalog and are always quoted; values are always bound.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 
 from dbtools.aggregates import Bucket, Bucketed, Function, Measure
-from dbtools.backends.driver import Plan
+from dbtools.backends.plans import Plan
 from dbtools.backends.sources import Element, Filtering, column_named, column_of, seen_in, source, unveiled
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
@@ -21,7 +21,6 @@ Truth = sa.ColumnElement[bool]
 
 MOST_JOINS = 30  #: more take a planner too long, and one database takes no more than 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
-ESCAPE = "\\"
 LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
 
 
@@ -31,6 +30,12 @@ class Grammar(Filtering, Protocol):
     @property
     def dialect(self) -> sa.Dialect:
         """What SQLAlchemy compiles for."""
+
+    def bound(self, value: object, type: ColumnType) -> object:
+        """Return *value* of *type* as the driver takes it."""
+
+    def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
+        """Return *values* of *type*, which are one parameter, as the driver takes them."""
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter *name*, a value of *type*."""
@@ -182,6 +187,8 @@ def _plan(shape: Select, select: Any, grammar: Grammar, claims: Mapping[str, str
         lists=lists,
         constants=constants,
         claims=claims,
+        one=grammar.bound,
+        many=grammar.bound_list,
     )
 
 
@@ -225,45 +232,6 @@ def _compared(operator: Operator, column: Element, values: list[Element]) -> Tru
             return column.between(values[0], values[1])
         case _:
             raise AssertionError(operator)
-
-
-def sought(name: str) -> str:
-    """Return the parameter that is the text itself of which the parameter *name* is the pattern."""
-    return f"{name}_text"
-
-
-def pattern(operator: Operator, text: str) -> str:
-    """Return the LIKE pattern that finds *text* itself, whatever characters it has."""
-    escaped = text.replace(ESCAPE, ESCAPE * 2).replace("%", ESCAPE + "%").replace("_", ESCAPE + "_")
-    before = "" if operator is Operator.STARTS_WITH else "%"
-    after = "" if operator is Operator.ENDS_WITH else "%"
-    return f"{before}{escaped}{after}"
-
-
-def driver_values(
-    plan: Plan,
-    values: Mapping[str, object],
-    limit: int,
-    one: Callable[[object, ColumnType], object],
-    many: Callable[[Sequence[object], ColumnType], object],
-) -> tuple[object, ...]:
-    """Return *values* in the order of *plan*'s parameters, each as *one* or *many* write it for the driver.
-
-    One row more than *limit* is asked for, so that whether there are more is a fact.
-    """
-    bound = {"limit": limit + 1, **plan.constants, **values}
-    like = plan.patterns
-    bound |= {sought(name): bound[name] for name in like}
-
-    def write(name: str) -> object:
-        value = bound[name]
-        if name in like:
-            return pattern(like[name], str(value))
-        if name in plan.lists and isinstance(value, list):
-            return many(value, plan.types[name])
-        return one(value, plan.types[name]) if name in plan.types else value
-
-    return tuple(write(name) for name in plan.parameters)
 
 
 def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:

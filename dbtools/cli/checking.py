@@ -12,7 +12,7 @@ from dbtools.cli.options import REFUSED, ExampleCommand, complaints, json_option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dbtools.backends.database import Database
+    from dbtools.backends.port import Backend
     from dbtools.service.migration import RoleChange
     from dbtools.service.review import Review
     from dbtools.settings import Settings
@@ -32,7 +32,7 @@ def check(target: str | None, against: str | None, as_json: bool) -> None:
         changes = None
         if against is not None:
             settings, changes = _migrated(settings, settings_of(against, Path.cwd()))
-        found = with_toolbox(settings, lambda _, database: _review(settings, database))
+        found = with_toolbox(settings, lambda _, backend: _review(settings, backend))
         if as_json:
             click.echo(review_json(found, changes))
         else:
@@ -49,20 +49,20 @@ def _migrated(settings: "Settings", other: "Settings") -> "tuple[Settings, Mappi
     return after, run(changes_by, settings, after)
 
 
-async def _review(settings: "Settings", database: "Database") -> "Review":
+async def _review(settings: "Settings", backend: "Backend") -> "Review":
     from dbtools.server import review_server
     from dbtools.service.review import review
     from dbtools.service.served import read_catalog
 
-    catalog = await read_catalog(settings, database)
+    catalog = await read_catalog(settings, backend)
     served = await review_server(settings)
     # What is no terminal is read by programs.
     if not sys.stderr.isatty():
-        return await review(settings, catalog, database, lambda done, of, name: None, served)
+        return await review(settings, catalog, backend, lambda done, of, name: None, served)
     from dbtools.presentation import progress
 
     with progress("Checking") as report:
-        return await review(settings, catalog, database, report, served)
+        return await review(settings, catalog, backend, report, served)
 
 
 @click.command(cls=ExampleCommand, example="dbtools schema > dbtools.schema.json")

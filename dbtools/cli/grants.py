@@ -8,7 +8,7 @@ import click
 from dbtools.cli.options import DEFAULT_ROLE, ExampleCommand, complaints, settings_for, with_toolbox
 
 if TYPE_CHECKING:
-    from dbtools.backends.database import Database
+    from dbtools.backends.port import Backend
     from dbtools.settings import Settings
 
 
@@ -35,16 +35,16 @@ def grants(target: str | None, roles: tuple[str, ...], login: str | None, url: s
             settings = settings.at(url)
         name = f"dbtools_{'_'.join(names)}" if login is None else login
         click.echo(
-            with_toolbox(settings, lambda _, database: _script(settings, database, names, name)), nl=False
+            with_toolbox(settings, lambda _, backend: _script(settings, backend, names, name)), nl=False
         )
 
 
-async def _script(settings: "Settings", database: "Database", roles: tuple[str, ...], login: str) -> str:
+async def _script(settings: "Settings", backend: "Backend", roles: tuple[str, ...], login: str) -> str:
     from dbtools.service.login import grants_of
     from dbtools.service.served import read_catalog
 
-    catalog = await read_catalog(settings, database)
-    script, findings = await grants_of(settings, catalog, database, roles, login)
+    catalog = await read_catalog(settings, backend)
+    script, findings = await grants_of(settings, catalog, backend, roles, login)
     for finding in findings:
         click.echo(f"dbtools: {finding}", err=True)
     return script

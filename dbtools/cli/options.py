@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from dbtools.backends.database import Database
+    from dbtools.backends.port import Backend
     from dbtools.policy import Caller
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
@@ -135,17 +135,17 @@ def check_role(settings: "Settings", role: str) -> None:
 
 
 def with_toolbox(
-    settings: "Settings", use: "Callable[[Toolbox, Database], Any]", role: str | None = None
+    settings: "Settings", use: "Callable[[Toolbox, Backend], Any]", role: str | None = None
 ) -> Any:
-    """Return what *use* makes of the toolbox of *settings*, for *role* or for all, and of its database."""
+    """Return what *use* makes of the toolbox of *settings*, for *role* or for all, and of its backend."""
     from dbtools.service.served import open_toolbox
 
     async def use_and_close() -> Any:
-        toolbox, database = open_toolbox(settings, role)
+        toolbox, backend = open_toolbox(settings, role)
         try:
-            return await use(toolbox, database)
+            return await use(toolbox, backend)
         finally:
-            await database.close()
+            await backend.close()
             # An operator who misses a tool should learn why.
             for each in toolbox.current.missing if toolbox.current else ():
                 click.echo(f"dbtools: {each}", err=True)

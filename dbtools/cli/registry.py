@@ -18,7 +18,7 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.backends.database import Database
+    from dbtools.backends.port import Backend
     from dbtools.settings import Settings
 
 QUERY = ".sql"  #: how a file of queries ends, and no TARGET
@@ -94,8 +94,8 @@ def _checked(settings: "Settings", files: Sequence[Path]) -> dict[str, str]:
     from dbtools.service.adding import candidates
     from dbtools.service.served import read_catalog
 
-    async def check(_: object, database: "Database") -> object:
-        return await candidates(settings, await read_catalog(settings, database), database, files)
+    async def check(_: object, backend: "Backend") -> object:
+        return await candidates(settings, await read_catalog(settings, backend), backend, files)
 
     found = with_toolbox(settings, check)
     for finding in found.findings:
@@ -112,13 +112,13 @@ def _checked(settings: "Settings", files: Sequence[Path]) -> dict[str, str]:
 def list_queries(target: str | None, as_json: bool) -> None:
     """Show the queries in the registry of TARGET."""
     with complaints():
-        from dbtools.backends import dialect_of
+        from dbtools.backends import open_backend
         from dbtools.presentation import print_entries, rows_json
         from dbtools.records.registry import read_entries
         from dbtools.service.registered import query_of
 
         settings = _settings(target)
-        lexis = dialect_of(settings.database.url).lexis
+        lexis = open_backend(settings.database.url).facts.lexis
         rows: list[dict[str, object]] = []
         for name, entry in run(read_entries, _place(settings)).items():
             found, _ = query_of(entry, lexis)

@@ -18,13 +18,12 @@ def watch() -> None:
 def install(url: str, applied: bool) -> None:
     """Print the script with which the database at URL tells of each change of its schema."""
     with complaints():
-        from dbtools.backends import dialect_of
+        from dbtools.backends import open_backend
         from dbtools.errors import ConfigurationError
         from dbtools.settings import settings_of
 
-        place = settings_of(url, Path.cwd()).database.url
-        dialect = dialect_of(place)
-        script = dialect.WATCH_SCRIPT
+        backend = open_backend(settings_of(url, Path.cwd()).database.url)
+        script = backend.facts.watch_script
         if script is None:
             raise ConfigurationError(
                 "This database has nothing to install: it cannot tell anybody.",
@@ -33,5 +32,5 @@ def install(url: str, applied: bool) -> None:
         if not applied:
             click.echo(script, nl=False)
             return
-        run(dialect.install_watch, place)
+        run(backend.install_watch)
         click.echo("The database tells of changes from now on.")

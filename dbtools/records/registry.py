@@ -28,7 +28,8 @@ async def find_registry(url: str) -> Registry | None:
 
     Raise DatabaseUnavailable where it cannot be read.
     """
-    return await dialect_of(url).read_registry(url)
+    registry: Registry | None = await dialect_of(url).read_registry(url)
+    return registry
 
 
 async def find_entries(url: str) -> Mapping[str, Entry] | None:

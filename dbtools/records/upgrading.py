@@ -9,7 +9,7 @@ from alembic.util import CommandError
 
 import dbtools
 from dbtools import errors
-from dbtools.backends import load_driver
+from dbtools.backends import open_backend
 
 PACKAGE = Path(dbtools.__file__).parent
 BRANCHES = ("registry", "sample")  #: the sample's as well: its database has both
@@ -43,7 +43,7 @@ def _config(url: str) -> Config:
     config.set_main_option("script_location", _written(str(folder)))
     config.set_main_option("path_separator", "newline")
     config.set_main_option("version_locations", _written("\n".join(str(folder / each) for each in BRANCHES)))
-    config.attributes["engine"] = load_driver(url).open_engine(url)
+    config.attributes["engine"] = open_backend(url).open_engine()
     return config
 
 

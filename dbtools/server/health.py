@@ -45,7 +45,7 @@ class Health:
     async def _look(self) -> bool:
         try:
             with anyio.fail_after(PATIENCE):
-                async with self._served.database.connection():
-                    return True
+                await (await self._served.backend.runner()).ready()
+                return True
         except (TimeoutError, errors.DbtoolsError):
             return False

@@ -141,7 +141,7 @@ def open_protocol(
         calls=run.calls,
         listed=run.listed,
         notices=notices,
-        fresh=run.served.database.interval,
+        fresh=run.served.backend.facts.interval,
         stateless=stateless,
     )
     return server, notices

@@ -21,7 +21,7 @@ from dbtools.settings import Settings
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from dbtools.backends.database import Database
+    from dbtools.backends.port import Backend
     from dbtools.policy import Finding
     from dbtools.server.notices import Notices
     from dbtools.service.snapshot import Snapshot, View
@@ -101,7 +101,7 @@ async def running(
             calls = Calls(served.toolbox, quotas, log, named=named)
             run = Running(served=served, calls=calls, instructions=_instructions(settings), group=group)
             group.start_soon(quotas.check)
-            group.start_soon(_warm, served.database, run.listed)
+            group.start_soon(_warm, served.backend, run.listed)
             group.start_soon(_watch, served, operator)
             served.toolbox.subscribe(operator.changed)
             yield run
@@ -110,7 +110,7 @@ async def running(
         raise _first(group_error) from group_error
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSING):
-            await served.database.close()
+            await served.backend.close()
         quotas.close()
         log.close()
 
@@ -157,10 +157,10 @@ def _instructions(settings: Settings) -> str:
     return f"{settings.database.description} {HINTS}".lstrip()
 
 
-async def _warm(database: "Database", listed: anyio.Event) -> None:
+async def _warm(backend: "Backend", listed: anyio.Event) -> None:
     """Import what runs statements while the model reads the tools: the first call need not wait for it."""
     await listed.wait()
-    await database.driver()
+    await backend.runner()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dbtools.backends import dialect_of
-from dbtools.backends.database import Database
+from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog
 from dbtools.policy import Finding
 from dbtools.queries import texts_of
@@ -22,12 +21,12 @@ class Candidates:
 
 
 async def candidates(
-    settings: Settings, catalog: Catalog, database: Database, files: Sequence[Path]
+    settings: Settings, catalog: Catalog, backend: Backend, files: Sequence[Path]
 ) -> Candidates:
     """Return the queries in *files*, held against the live *database*, which has *catalog*."""
-    lexis = dialect_of(settings.database.url).lexis
+    lexis = backend.facts.lexis
     written = read_files({str(path): path for path in files}, lexis)
-    library = await held_against(settings, catalog, database, written.queries)
+    library = await held_against(settings, catalog, backend, written.queries)
     names = {query.name for query in library.queries}
     texts: dict[str, str] = {}
     for path in files if names else ():

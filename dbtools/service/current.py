@@ -12,6 +12,7 @@ from dbtools.service.library import Library, Written, queries_in, query_files
 from dbtools.service.roles import role_names
 from dbtools.settings.files import is_file, load
 from dbtools.settings.sections import Settings, file_error
+from dbtools.sql import Lexis
 
 #: What a running server does not change, by section and key; None: the whole section.
 FIXED = (
@@ -34,12 +35,13 @@ class Current:
     that is found.
     """
 
-    def __init__(self, settings: Settings, role: str | None = None) -> None:
+    def __init__(self, settings: Settings, lexis: Lexis, role: str | None = None) -> None:
         self.settings = settings
         self.findings: tuple[Finding, ...] = ()
         self.written = Written()
         self._problems: tuple[Finding, ...] = ()  #: of the file, until it is another
         self.library: Library | None = None  #: the last one that was made of them
+        self._lexis = lexis
         self._role = role  #: without which a configuration is of no use; None: any is
         self._first = settings
         self._has_read = False
@@ -64,7 +66,7 @@ class Current:
         stamp = self._stamp(settings)
         beside: tuple[Finding, ...] = ()
         try:
-            written = queries_in(settings)
+            written = queries_in(settings, self._lexis)
         except errors.ConfigurationError as exc:
             if settings is not self.settings:
                 problems = (_kept(exc),)
@@ -72,7 +74,7 @@ class Current:
                 beside = (_kept(exc),)
             else:
                 raise
-            written = self.written if self._has_read else queries_in(self.settings)
+            written = self.written if self._has_read else queries_in(self.settings, self._lexis)
             settings, stamp = self.settings, self._stamp(self.settings)
         if self._has_read and (self._stamp(settings) != stamp or _file_stamp(settings.path) != file):
             return  # somebody writes at this moment

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dbtools import errors
-from dbtools.backends.database import Database
+from dbtools.backends.port import Backend
 from dbtools.catalog import Table
 from dbtools.policy import Caller, Finding, Source
 from dbtools.service.execution import session_of, values_of
@@ -37,7 +37,7 @@ class Explanation:
 
 async def explain(
     toolbox: Toolbox,
-    database: Database,
+    backend: Backend,
     caller: Caller,
     name: str,
     arguments: Mapping[str, object],
@@ -64,7 +64,7 @@ async def explain(
         if reason := _unclaimed(statement.shape, caller):
             return Explanation(allowed=False, reason=reason, rule=decided)
         told = session_of(statement)
-        sql, parameters = await _written(database, statement)
+        sql, parameters = await _written(backend, statement)
     except errors.CallError as exc:
         rule = _bound(view, exc) or _named(view, arguments) or decided
         return Explanation(allowed=False, reason=str(exc), rule=rule)
@@ -127,10 +127,9 @@ def _source(view: View, table: Table | None) -> Source:
     return rule.source if rule else view.role.source
 
 
-async def _written(database: Database, statement: Statement) -> tuple[str, Sequence[object]]:
-    driver = await database.driver()
-    plan = driver.compile(statement.shape)
-    return plan.sql, driver.bound(plan, values_of(plan, statement), statement.limit)
+async def _written(backend: Backend, statement: Statement) -> tuple[str, Sequence[object]]:
+    plan = (await backend.runner()).compile(statement.shape)
+    return plan.sql, plan.bound(values_of(plan, statement), statement.limit)
 
 
 def _decided(view: View, shape: Shape) -> Source:

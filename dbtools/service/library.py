@@ -6,9 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dbtools import errors
-from dbtools.backends import dialect_of
-from dbtools.backends.database import Database
-from dbtools.backends.inspected import Declared, Inspect, Inspected
+from dbtools.backends.port import Backend, Declared, Describe, Facts, Inspected
 from dbtools.catalog import Catalog, Column, Selection
 from dbtools.errors import listing
 from dbtools.policy import Finding, QueryGrant, Role, Source
@@ -49,7 +47,7 @@ class Written:
     sources: Mapping[str, Source] = field(default_factory=dict)  #: by name, of those that cannot be used too
 
 
-def queries_in(settings: Settings) -> Written:
+def queries_in(settings: Settings, lexis: Lexis) -> Written:
     """Return the queries in the folder of *settings*, by name, and what is wrong with its files.
 
     Raise ConfigurationError where there is too much in it.
@@ -67,7 +65,7 @@ def queries_in(settings: Settings) -> Written:
         raise file_error(settings.source("queries", "directory"), f"[queries] directory: {exc}") from exc
     shown = settings.shown(folder)
     paths = {(shown / path.relative_to(folder)).as_posix(): path for path in files}
-    return read_files(paths, dialect_of(settings.database.url).lexis)
+    return read_files(paths, lexis)
 
 
 def query_files(folder: Path) -> Sequence[Path]:
@@ -120,7 +118,7 @@ def _twice(query: Query, other: Query) -> Finding:
 async def library_of(
     settings: Settings,
     catalog: Catalog,
-    database: Database,
+    backend: Backend,
     *,
     written: Written | None = None,
     before: Library | None = None,
@@ -130,10 +128,10 @@ async def library_of(
     Those that are *written* in files, where they have been read; those that cannot be looked at now are as
     they were *before*.
     """
-    written = queries_in(settings) if written is None else written
-    kept = await registered_in(settings, written.sources, database)
+    written = queries_in(settings, backend.facts.lexis) if written is None else written
+    kept = await registered_in(settings, written.sources, backend)
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
-    library = await held_against(settings, catalog, database, queries, before)
+    library = await held_against(settings, catalog, backend, queries, before)
     trusted = {query.name for query in (*written.queries, *(kept.queries if settings.registry.url else ()))}
     served, left = _without_left_out(settings, catalog, library, trusted)
     findings = sorted((*written.findings, *kept.findings, *library.findings, *left), key=_place)
@@ -172,7 +170,7 @@ def _without_left_out(
 async def held_against(
     settings: Settings,
     catalog: Catalog,
-    database: Database,
+    backend: Backend,
     queries: Sequence[Query],
     before: Library | None = None,
 ) -> Library:
@@ -186,7 +184,7 @@ async def held_against(
     permitted: list[Permitted] = []
     taken = {*define(Setting(catalog=catalog)), *NAMES}
     kept = before.queries if before is not None else ()
-    async with database.inspector() as inspect:
+    async with backend.describe() as describe:
         for query in queries:
             if query.name in taken:
                 message = f"query {query.name}: a tool has this name already."
@@ -194,7 +192,7 @@ async def held_against(
                 findings.append(Finding(code="bad_query", message=message, source=source, subject=name))
                 continue
             try:
-                permitted.append(await _permitted(settings, query, inspect))
+                permitted.append(await _permitted(settings, query, backend, describe))
             except _Withdrawn as exc:
                 message = f"query {query.name} is withdrawn: {exc}"
                 source, name = exc.source, query.name
@@ -217,9 +215,9 @@ class _Withdrawn(Exception):
         self.code = UNCHECKED if isinstance(problem, errors.Refused) and problem.passes else WITHDRAWN
 
 
-async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Permitted:
+async def _permitted(settings: Settings, query: Query, backend: Backend, describe: Describe) -> Permitted:
     """Return *query* with what the database says of its variants, or raise _Withdrawn."""
-    found = [await _inspected(query, present, inspect) for present in query.body.variants()]
+    found = [await _inspected(query, present, describe) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
         problem = "Its columns are not the same with all of its clauses and with none."
@@ -233,14 +231,14 @@ async def _permitted(settings: Settings, query: Query, inspect: Inspect) -> Perm
         columns=_columns(found),
         types=types,
         # Of a database whose values alone have types, as of all others that have nothing to cast.
-        casts=casts or _declared(settings, query),
+        casts=casts if backend.facts.claim_casts is None else _declared(settings, query, backend.facts),
         reads=None if None in reads else frozenset(read for each in reads for read in each or ()),
         versions=tuple(dict.fromkeys(version for each in found for version in each.versions)),
         functions=tuple(dict.fromkeys(name for each in found for name in each.functions)),
     )
 
 
-async def _inspected(query: Query, present: Collection[str], inspect: Inspect) -> Inspected:
+async def _inspected(query: Query, present: Collection[str], describe: Describe) -> Inspected:
     """Return what the database says of the variant of *query* for *present*, or raise _Withdrawn."""
     variant = query.body.written(present)
     names = {parameter.name for parameter in variant.parameters}
@@ -250,7 +248,7 @@ async def _inspected(query: Query, present: Collection[str], inspect: Inspect) -
         if each.name in names
     }
     try:
-        return await inspect(variant.pieces, declared)
+        return await describe.query(variant.pieces, declared)
     except errors.Refused as exc:
         raise _Withdrawn(exc, query.source_of(present, exc.offset)) from exc
 
@@ -269,13 +267,13 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
                 raise _Withdrawn(problem, parameter.source) from exc
 
 
-def _declared(settings: Settings, query: Query) -> Mapping[str, str]:
+def _declared(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
     """Return the casts of the claims of *query*, by parameter, that the configuration gives a type.
 
     Raise _Withdrawn where one without a type is compared so that another value may let rows in.
     """
     fixed = query.body.written(())  # no clause has a claim
-    for claim in untyped(settings, fixed, dialect_of(settings.database.url).lexis):
+    for claim in untyped(settings, fixed, facts.lexis):
         problem = (
             f"A value of another type for the claim {claim} may let rows in, and the database gives it no "
             f'type. Declare it under [policy.claims], such as {claim} = "integer".'
@@ -283,7 +281,10 @@ def _declared(settings: Settings, query: Query) -> Mapping[str, str]:
         place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
         raise _Withdrawn(problem, place)
     claims = [each for each in fixed.parameters if each.claim is not None]
-    casts = (declared_casts(settings, replace(fixed, pieces=(claim,)))[0] for claim in claims)
+    casts = (
+        declared_casts(settings, replace(fixed, pieces=(claim,)), facts.claim_casts or {})[0]
+        for claim in claims
+    )
     return {claim.name: cast for claim, cast in zip(claims, casts, strict=True) if cast}
 
 
@@ -310,23 +311,23 @@ def query_findings(library: Library) -> Iterator[Finding]:
 
 
 async def held_with_queries(
-    settings: Settings, role: Role, catalog: Catalog, database: Database, queries: Sequence[Permitted]
+    settings: Settings, role: Role, catalog: Catalog, backend: Backend, queries: Sequence[Permitted]
 ) -> Held:
     """Return *role* held against *database*, with those of *queries* that work in its session."""
-    found = await held(settings, role, catalog, database)
+    found = await held(settings, role, catalog, backend)
     granted = found.served.queries
     if not role.session or not granted:
         return found
     findings: list[Finding] = []
     working: list[QueryGrant] = []
-    async with database.inspector(tried(role)) as inspect:
+    async with backend.describe(tried(role)) as describe:
         for permitted in queries:
             grant = next((each for each in granted if each.means(permitted.name)), None)
             if grant is None:
                 continue
             try:
                 for present in permitted.query.body.variants():
-                    await _inspected(permitted.query, present, inspect)
+                    await _inspected(permitted.query, present, describe)
             except _Withdrawn as exc:
                 message = f"role {role.name}, queries: {permitted.name} is withdrawn: {exc}"
                 source, name = grant.source, permitted.name

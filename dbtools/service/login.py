@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from dbtools import errors
-from dbtools.backends.database import Database
+from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog
 from dbtools.errors import listing
 from dbtools.policy import Finding
@@ -42,20 +42,20 @@ def unreadable_tables(catalog: Catalog) -> tuple[str, ...]:
 
 
 async def grants_of(
-    settings: Settings, catalog: Catalog, database: Database, names: Collection[str], login: str
+    settings: Settings, catalog: Catalog, backend: Backend, names: Collection[str], login: str
 ) -> tuple[str, tuple[Finding, ...]]:
     """Return the script for a *login* that reads what the roles *names* read, and what is wrong with them.
 
     They are held against all that this login sees: what a role may see by itself is still to be granted.
     """
-    written = [each for each in roles_of(settings) if each.name in names]
-    found = [await held(settings, replace(each, session=()), catalog, database) for each in written]
+    written = [each for each in roles_of(settings, backend.facts.lexis) if each.name in names]
+    found = [await held(settings, replace(each, session=()), catalog, backend) for each in written]
     served = [replace(each.served, session=role.session) for each, role in zip(found, written, strict=True)]
-    library = await library_of(settings, catalog, database)
+    library = await library_of(settings, catalog, backend)
     queries = [query for query in library.queries if any(role.may_call(query.name) for role in served)]
     reads = {read for query in queries for read in query.reads or ()}
     findings = dict.fromkeys(finding for each in found for finding in each.findings)
-    script = await database.grants(catalog, served, reads, login)
+    script = await backend.grants(catalog, served, reads, login)
     return script, (*findings, *_untold(queries))
 
 

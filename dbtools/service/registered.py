@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import anyio
 
 from dbtools import errors
-from dbtools.backends import dialect_of
-from dbtools.backends.database import Database
+from dbtools.backends.port import Backend
 from dbtools.backends.registered import Registry
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries
@@ -39,7 +38,7 @@ class Kept:
     stamp: Hashable = None  #: of all that it holds
 
 
-async def registered_in(settings: Settings, files: Mapping[str, Source], database: Database) -> Kept:
+async def registered_in(settings: Settings, files: Mapping[str, Source], backend: Backend) -> Kept:
     """Return the queries in the registry of *settings* that are enabled and have no name of *files*.
 
     What is in files wins, also where it does not work.
@@ -50,7 +49,7 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], databas
     registry: Registry | None = None
     try:
         with anyio.fail_after(PATIENCE):
-            registry = await _read(url, database) if url else None
+            registry = await _read(url, backend) if url else None
         entries = entries_of(registry) if registry is not None else None
     except TimeoutError:
         problem = f"The registry does not answer within {PATIENCE:g} seconds."
@@ -62,7 +61,7 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], databas
         return Kept(findings=(_unread(settings, errors.ConfigurationError(message)),))
     queries: list[Query] = []
     findings: list[Finding] = []
-    lexis = dialect_of(settings.database.url).lexis
+    lexis = backend.facts.lexis
     for name, entry in (entries or {}).items():
         if entry.current.enabled and name in files:
             findings.append(_covered(name, files[name]))
@@ -73,9 +72,9 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], databas
     return Kept(queries=tuple(queries), findings=tuple(findings), stamp=registry)
 
 
-async def _read(url: str, database: Database) -> Registry | None:
+async def _read(url: str, backend: Backend) -> Registry | None:
     """Return what the registry at *url* holds, which may be that of the *database* that is served."""
-    return await (database.registry() if url == database.url else find_registry(url))
+    return await (backend.registry() if url == backend.url else find_registry(url))
 
 
 def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dbtools.backends.database import Database
+from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import listing
 from dbtools.policy import Finding, Role, restrict
@@ -30,7 +30,7 @@ class Review:
 async def review(
     settings: Settings,
     catalog: Catalog,
-    database: Database,
+    backend: Backend,
     progress: Progress,
     beside: Sequence[Finding] = (),
 ) -> Review:
@@ -46,13 +46,13 @@ async def review(
         message = f"[policy] hash_key: with less than {SHORTEST_KEY} characters it can be guessed."
         source = settings.source("policy", "hash_key")
         findings.append(Finding(code="weak_hash_key", message=message, level="warning", source=source))
-    library = await library_of(settings, catalog, database)
+    library = await library_of(settings, catalog, backend)
     findings += query_findings(library)
-    roles = roles_of(settings)
+    roles = roles_of(settings, backend.facts.lexis)
     findings += token_findings(settings)
     for done, role in enumerate(roles):
         progress(done, len(roles), role.name)
-        found = await held_with_queries(settings, role, catalog, database, library.queries)
+        found = await held_with_queries(settings, role, catalog, backend, library.queries)
         findings += found.findings
         findings += _of_role(found, library.queries)
         findings += role_findings(settings, library.queries, library.known, found)

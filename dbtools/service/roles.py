@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dbtools import errors
-from dbtools.backends import dialect_of
-from dbtools.backends.database import Database
+from dbtools.backends.port import Backend, Describe
 from dbtools.catalog import Catalog, RowFilter
 from dbtools.errors import listing, nearest
 from dbtools.policy import (
@@ -50,7 +50,7 @@ def role_names(settings: Settings) -> tuple[str, ...]:
     return tuple(settings.roles) or (Role.name,)
 
 
-def roles_of(settings: Settings) -> tuple[Role, ...]:
+def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     """Return the roles that are configured, or the one that sees everything.
 
     What cannot be meant is withheld, and is among the problems of its role.
@@ -59,10 +59,10 @@ def roles_of(settings: Settings) -> tuple[Role, ...]:
     names = role_names(settings)
     if not settings.roles:
         return (Role(limits=limits, bounds=_bounds(settings)),)
-    return tuple(_role(settings, name, limits) for name in names)
+    return tuple(_role(settings, name, limits, lexis) for name in names)
 
 
-def _role(settings: Settings, name: str, limits: Limits) -> Role:
+def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
     wanted = settings.roles[name].limits.model_dump(exclude_none=True)
     # A role may set lower limits, never higher ones.
     lowered = {key: _least(value, getattr(limits, key)) for key, value in wanted.items()}
@@ -85,7 +85,7 @@ def _role(settings: Settings, name: str, limits: Limits) -> Role:
     rules: list[Rule] = []
     for each in lineage:
         for pattern in settings.roles[each].tables:
-            rule, found = _rule(settings, each, pattern)
+            rule, found = _rule(settings, each, pattern, lexis)
             rules.append(rule)
             problems += found
     return replace(
@@ -154,34 +154,36 @@ def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[
     return (*found, name)
 
 
-def _rule(settings: Settings, role: str, pattern: str) -> tuple[Rule, tuple[Finding, ...]]:
+def _rule(settings: Settings, role: str, pattern: str, lexis: Lexis) -> tuple[Rule, tuple[Finding, ...]]:
     source = settings.source("roles", role, "tables", pattern)
     rule = Rule(pattern=pattern, grant=None, source=source)
     wanted = settings.roles[role].tables[pattern]
     if isinstance(wanted, bool):
         return replace(rule, grant=Grant() if wanted else None), ()
     try:
-        return replace(rule, grant=_grant(settings, wanted, f"role {role}, tables.{pattern}", source)), ()
+        return replace(
+            rule, grant=_grant(settings, wanted, f"role {role}, tables.{pattern}", source, lexis)
+        ), ()
     except _Refused as exc:
         return rule, (exc.finding,)
 
 
-def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source) -> Grant:
+def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> Grant:
     if Mask.HASH in wanted.mask.values() and not settings.policy.hash_key:
         raise _Refused("no_hash_key", f"{where}.mask: hash needs [policy] hash_key.", source)
     return Grant(
         columns=wanted.columns,
         exclude=wanted.exclude,
-        filter=None if wanted.where is None else _filter(settings, wanted.where, f"{where}.where", source),
+        filter=None if wanted.where is None else _filter(wanted.where, f"{where}.where", source, lexis),
         masks=wanted.mask,
         aggregate=wanted.aggregate,
         accept_reads=wanted.accept_reads,
     )
 
 
-def _filter(settings: Settings, where: str, place: str, source: Source) -> RowFilter:
+def _filter(where: str, place: str, source: Source, lexis: Lexis) -> RowFilter:
     try:
-        condition = scan(where, dialect_of(settings.database.url).lexis)
+        condition = scan(where, lexis)
     except SqlError as exc:
         raise _Refused("bad_filter", f"{place}: {exc}.", source) from exc
     others = [parameter for parameter in condition.parameters if parameter.claim is None]
@@ -228,10 +230,10 @@ class Held:
     findings: tuple[Finding, ...]
 
 
-async def held(settings: Settings, role: Role, catalog: Catalog, database: Database) -> Held:
+async def held(settings: Settings, role: Role, catalog: Catalog, backend: Backend) -> Held:
     """Return *role* held against *database*, which holds *catalog*: what cannot be meant is withheld."""
     try:
-        seen = await _seen(settings, role, catalog, database)
+        seen = await _seen(settings, role, catalog, backend)
     except errors.Refused as exc:
         sources = [setting.source for setting in role.session]
         finding = Finding(
@@ -248,10 +250,13 @@ async def held(settings: Settings, role: Role, catalog: Catalog, database: Datab
     served, findings = vetted(seen, role)
     findings = (*role.problems, *findings)
     rules: list[Rule] = []
-    for rule in served.rules or ():
-        rule, found = await _with_filter(settings, served, rule, seen, database)
-        rules.append(rule)
-        findings += found
+    async with AsyncExitStack() as stack:
+        filtered = any(rule.grant and rule.grant.filter for rule in served.rules or ())
+        describe = await stack.enter_async_context(backend.describe(tried(role))) if filtered else None
+        for rule in served.rules or ():
+            rule, found = await _with_filter(settings, served, rule, seen, backend, describe)
+            rules.append(rule)
+            findings += found
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
     findings += tuple(withheld_findings(seen, served))
@@ -262,11 +267,11 @@ def _of_role(role: Role, findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(replace(each, role=role.name) for each in findings)
 
 
-async def _seen(settings: Settings, role: Role, catalog: Catalog, database: Database) -> Catalog:
+async def _seen(settings: Settings, role: Role, catalog: Catalog, backend: Backend) -> Catalog:
     """Return what the database shows to the session of *role*; or raise Refused."""
     if not role.session:
         return catalog
-    return described(await database.introspect(settings.selection(), tried(role)), settings)
+    return described(await backend.introspect(settings.selection(), tried(role)), settings)
 
 
 def tried(role: Role) -> Mapping[str, str]:
@@ -275,11 +280,16 @@ def tried(role: Role) -> Mapping[str, str]:
 
 
 async def _with_filter(
-    settings: Settings, role: Role, rule: Rule, catalog: Catalog, database: Database
+    settings: Settings,
+    role: Role,
+    rule: Rule,
+    catalog: Catalog,
+    backend: Backend,
+    describe: Describe | None,
 ) -> tuple[Rule, tuple[Finding, ...]]:
     """Return *rule* with the types that the database gives its filter's claims, if it understands it."""
     grant = rule.grant
-    if grant is None or grant.filter is None:
+    if grant is None or grant.filter is None or describe is None:
         return rule, ()
     tables = [table for table in catalog.tables if role.rule_of(catalog, table) == rule]
     if not tables:
@@ -287,7 +297,7 @@ async def _with_filter(
     casts: set[tuple[str, ...]] = set()
     for table in tables:
         try:
-            casts.add(await database.casts(table, grant.filter.condition, tried(role)))
+            casts.add(await describe.condition(table, grant.filter.condition))
         except errors.Refused as exc:
             message = (
                 f"role {role.name}, tables.{rule.pattern}.where, of {catalog.label(table)}: {exc.message}"
@@ -300,9 +310,9 @@ async def _with_filter(
         )
         return replace(rule, grant=None), (Finding(code="bad_filter", message=message, source=rule.source),)
     known = casts.pop()
-    if not known and grant.filter.condition.parameters:
-        condition = grant.filter.condition
-        for claim in untyped(settings, condition, dialect_of(settings.database.url).lexis):
+    lexis, condition = backend.facts.lexis, grant.filter.condition
+    if backend.facts.claim_casts is not None:
+        for claim in untyped(settings, condition, lexis):
             message = (
                 f"role {role.name}, tables.{rule.pattern}.where: a value of another type for the claim "
                 f"{claim} may let rows in, and the database gives it no type: declare it under "
@@ -311,9 +321,7 @@ async def _with_filter(
             return replace(rule, grant=None), (
                 Finding(code="untyped_claim", message=message, source=rule.source),
             )
-        known = declared_casts(settings, condition)
-    lexis = dialect_of(settings.database.url).lexis
-    condition = grant.filter.condition
+        known = declared_casts(settings, condition, backend.facts.claim_casts)
     total = is_total(condition, lexis, _names(catalog, condition, lexis))
     filter = replace(grant.filter, casts=known, total=total)
     return replace(rule, grant=replace(grant, filter=filter)), ()

@@ -7,9 +7,8 @@ from functools import partial
 
 import anyio
 
-from dbtools.backends import dialect_of
-from dbtools.backends.database import Database
-from dbtools.backends.watched import Look
+from dbtools.backends import open_backend
+from dbtools.backends.port import Backend, Look
 from dbtools.catalog import Catalog
 from dbtools.service.current import Current
 from dbtools.service.descriptions import described, description_findings
@@ -28,9 +27,9 @@ FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two looks
 
 
-async def read_catalog(settings: Settings, database: Database) -> Catalog:
+async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
     """Return what *database* holds, with the descriptions that *settings* add to it."""
-    catalog = described(await database.introspect(settings.selection()), settings)
+    catalog = described(await backend.introspect(settings.selection()), settings)
     if settings.roles:
         # What they name and the login may not select is told with the rules that name it.
         return catalog
@@ -42,7 +41,7 @@ class Served:
     """What serves a database, and what may change of it."""
 
     toolbox: Toolbox
-    database: Database  #: to be closed
+    backend: Backend  #: to be closed
     settings: Callable[[], Settings]  #: the newest that can be used
     settled: Callable[[], Settings]  #: those that the current snapshot was made from
     is_refused: Callable[[], bool]  #: whether the files cannot be used, so that older settings are in force
@@ -54,19 +53,19 @@ def open_served(settings: Settings, only: str | None = None, *, before: Snapshot
 
     Roles that were in the snapshot *before* keep their surface.
     """
-    database = Database(settings.database.url)
-    current = Current(settings, only)
+    backend = open_backend(settings.database.url)
+    current = Current(settings, backend.facts.lexis, only)
 
     async def introspect() -> Catalog:
         await anyio.to_thread.run_sync(current.read)
-        catalog = await read_catalog(current.settings, database)
+        catalog = await read_catalog(current.settings, backend)
         check_strictness(current.settings, catalog)
         return catalog
 
     async def settle(catalog: Catalog) -> Settled:
-        return await _settled(current, catalog, database, only)
+        return await _settled(current, catalog, backend, only)
 
-    execution = Execution(database, settings.database.request_id)
+    execution = Execution(backend, settings.database.request_id)
     toolbox = Toolbox(introspect, execution, roles=settle, manner=settings.manner(), before=before)
 
     def settled() -> Settings:
@@ -75,21 +74,21 @@ def open_served(settings: Settings, only: str | None = None, *, before: Snapshot
 
     return Served(
         toolbox=toolbox,
-        database=database,
+        backend=backend,
         settings=lambda: current.settings,
         settled=settled,
         is_refused=lambda: current.is_refused,
-        observed=tuple(_observed(current, database)),
+        observed=tuple(_observed(current, backend)),
     )
 
 
-def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, Database]:
+def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, Backend]:
     """Return the toolbox that *settings* describe, and the database behind it, which is to be closed.
 
     It is for all roles, or for the role *only*.
     """
     served = open_served(settings, only)
-    return served.toolbox, served.database
+    return served.toolbox, served.backend
 
 
 async def snapshot_of(settings: Settings, before: Snapshot | None = None) -> Snapshot:
@@ -98,18 +97,18 @@ async def snapshot_of(settings: Settings, before: Snapshot | None = None) -> Sna
     try:
         return await served.toolbox.snapshot()
     finally:
-        await served.database.close()
+        await served.backend.close()
 
 
-async def _settled(current: Current, catalog: Catalog, database: Database, only: str | None) -> Settled:
+async def _settled(current: Current, catalog: Catalog, backend: Backend, only: str | None) -> Settled:
     """Return the roles and queries of the *current* settings, held against *database*."""
     settings, stamp = current.settings, current.stamp_of_read
     before = current.library
-    library = await library_of(settings, catalog, database, written=current.written, before=before)
+    library = await library_of(settings, catalog, backend, written=current.written, before=before)
     current.library = library
     found = [
-        await held_with_queries(settings, role, catalog, database, library.queries)
-        for role in roles_of(settings)
+        await held_with_queries(settings, role, catalog, backend, library.queries)
+        for role in roles_of(settings, backend.facts.lexis)
         if only in (None, role.name)
     ]
     findings = (
@@ -135,9 +134,9 @@ async def _settled(current: Current, catalog: Catalog, database: Database, only:
     )
 
 
-def _observed(current: Current, database: Database) -> Iterator[Observed]:
+def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
     """Yield what may change while *database* is served with the *current* settings."""
-    yield Observed(name=DATABASE, open=database.watcher, interval=database.interval)
+    yield Observed(name=DATABASE, open=backend.watcher, interval=backend.facts.interval)
     settings = current.settings
     url = settings.registry.url or settings.database.url
     if settings.path:
@@ -148,7 +147,7 @@ def _observed(current: Current, database: Database) -> Iterator[Observed]:
 
         yield Observed(name=FILES, open=look_at_files, interval=FILES_INTERVAL)
     if settings.path or registry_url(settings):
-        dialect = dialect_of(url)
+        registry = backend if url == backend.url else open_backend(url)
 
         @asynccontextmanager
         async def look_at_registry(heard: Callable[[], None]) -> AsyncIterator[Look]:
@@ -161,9 +160,9 @@ def _observed(current: Current, database: Database) -> Iterator[Observed]:
                     if registry_url(current.settings) != url:
                         return None
                     if look is None:
-                        look = await stack.enter_async_context(dialect.registry_watcher(url, heard))
+                        look = await stack.enter_async_context(registry.registry_watcher(heard))
                     return await look()
 
                 yield look_where_it_counts
 
-        yield Observed(name=REGISTRY, open=look_at_registry, interval=dialect.INTERVAL)
+        yield Observed(name=REGISTRY, open=look_at_registry, interval=registry.facts.interval)

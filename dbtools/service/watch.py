@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import anyio
 
 from dbtools import errors
-from dbtools.backends.watched import Look
+from dbtools.backends.port import Look
 from dbtools.policy import Finding
 from dbtools.service.snapshot import Snapshot
 from dbtools.service.toolbox import Toolbox

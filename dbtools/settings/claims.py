@@ -8,14 +8,6 @@ from dbtools.settings.comparisons import uncertain_claims
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Lexis
 
-#: The types that a database whose values alone have types casts a claim to.
-CASTS: Mapping[ParameterType, str] = {
-    ParameterType.INTEGER: "integer",
-    ParameterType.BOOLEAN: "integer",
-    ParameterType.NUMBER: "real",
-    ParameterType.DECIMAL: "numeric",
-}
-
 
 def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[str, object]:
     """Return *claims* as values of the types that are declared; those that are none are missing."""
@@ -41,11 +33,11 @@ def _typed(value: object, type: ParameterType | None) -> object:
     return text == "true" if type is ParameterType.BOOLEAN else value
 
 
-def declared_casts(settings: Settings, condition: Fragment) -> tuple[str, ...]:
-    """Return what the claims of *condition* are cast to, in their places, where the database has no types."""
+def declared_casts(settings: Settings, condition: Fragment, casts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which of *casts* the claims of *condition* have, in their places, by their declared types."""
     declared = settings.policy.claims
     claims = [str(piece.claim) for piece in condition.pieces if not isinstance(piece, str)]
-    return tuple(CASTS.get(declared[claim], "text") if claim in declared else "" for claim in claims)
+    return tuple(casts.get(declared[claim], "text") if claim in declared else "" for claim in claims)
 
 
 def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from dbtools import errors
-from dbtools.backends import dialect_of, resolved_url, url_of_file
+from dbtools.backends import open_backend, resolved_url, url_of_file
 from dbtools.cells import visible
 from dbtools.errors import listing, nearest
 from dbtools.policy import Source
@@ -107,12 +107,12 @@ def _check(settings: Settings, url: str, registry: str, written: "Written") -> N
     for section, place in (("database", url), ("registry", registry)):
         try:
             if place:
-                dialect_of(place).check_url(place)
+                open_backend(place)
         except errors.ConfigurationError as exc:
             raise written.error((section, "url"), exc.message, hint=exc.hint) from exc
     if settings.log.registry and not registry:
         raise written.error(("log", "registry"), "wants the database of a registry, [registry] url.")
-    if settings.database.request_id == "application_name" and not dialect_of(url).NAMES_CONNECTIONS:
+    if settings.database.request_id == "application_name" and not open_backend(url).facts.names_connections:
         raise written.error(
             ("database", "request_id"),
             "connections to this database have no names.",

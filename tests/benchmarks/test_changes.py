@@ -13,8 +13,7 @@ import asyncpg
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from dbtools.backends import dialect_of
-from dbtools.backends.database import Database
+from dbtools.backends import open_backend
 from dbtools.catalog import Selection
 from tests.benchmarks import databases
 from tests.benchmarks.conftest import Build, Target
@@ -56,7 +55,7 @@ async def _commit(target: Target) -> None:
 
 async def _introspection(target: Target) -> float:
     """Return how many seconds it takes to read the catalog."""
-    database = Database(target.url)
+    database = open_backend(target.url)
     times = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
@@ -87,7 +86,7 @@ async def test_client_hears_soon_of_what_is_looked_at(
 ) -> None:
     number, target = tables
     times = await _heard(target, tmp_path, Hearing.told)
-    interval = dialect_of(target.url).INTERVAL
+    interval = open_backend(target.url).facts.interval
 
     figure = report(
         Figure(
@@ -107,7 +106,7 @@ async def test_client_hears_at_once_of_what_the_server_tells(
     number, target = tables
     if target.dialect == "SQLite":
         pytest.skip("a file tells nobody")
-    await dialect_of(target.url).install_watch(target.url)
+    await open_backend(target.url).install_watch()
     times = await _heard(target, tmp_path, Hearing.told)
 
     figure = report(

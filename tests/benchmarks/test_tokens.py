@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.backends.database import Database
+from dbtools.backends import open_backend
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.policy import Role
 from dbtools.results import Listing, Manner, Surface
@@ -94,7 +94,7 @@ def _measured(database: str, catalog: Catalog, costs: list[Cost]) -> tuple[int, 
 
 
 async def _read(url: str) -> Catalog:
-    database = Database(url)
+    database = open_backend(url)
     catalog = await database.introspect(Selection())
     await database.close()
     return catalog

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import anyio
 import asyncpg
 
-from dbtools.backends import dialect_of
+from dbtools.backends import open_backend
 from dbtools.server.tokens import hash_of, new_token
 from tests.protocol.changing import Changing
 from tests.protocol.client import PATIENCE
@@ -144,7 +144,7 @@ IS_RUNNING: Mapping[str, Callable[[str], Awaitable[bool]]] = {
 async def open_place(kind: Kind, changing: Changing, folder: Path) -> AsyncIterator[Place]:
     """Serve *changing* as *kind* has it, with what the server says in *folder*."""
     if changing.dialect == "postgresql":
-        await dialect_of(changing.url).install_watch(changing.url)  # clients are told at once
+        await open_backend(changing.url).install_watch()  # clients are told at once
     path = folder / "dbtools.toml"
     path.write_text(kind.configuration(changing.url))
     if not kind.http:

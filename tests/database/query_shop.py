@@ -8,7 +8,7 @@ from pathlib import Path
 
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.database import Database
+from dbtools.backends.port import Backend
 from dbtools.errors import DbtoolsError
 from dbtools.policy import Caller
 from dbtools.results import Answer
@@ -31,7 +31,7 @@ class QueryShop:
 
     path: Path  #: of its configuration; the queries are beside it
     toolbox: Toolbox
-    database: Database
+    database: Backend
     bare: Bare
     portal: BlockingPortal
 

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import asyncpg
 from anyio.from_thread import BlockingPortal
 
-from dbtools.backends.database import Database
+from dbtools.backends import open_backend
+from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, Selection
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media
@@ -96,7 +97,7 @@ class Shop:
     dialect: str
     url: str
     toolbox: Toolbox
-    database: Database
+    database: Backend
     bare: Bare
     portal: BlockingPortal
 
@@ -202,7 +203,7 @@ def open_shop(
 
 async def catalog_of(url: str, selection: Selection | None = None) -> Catalog:
     """Return what the login of *url* sees of its database."""
-    database = Database(url)
+    database = open_backend(url)
     try:
         return await database.introspect(selection or Selection())
     finally:

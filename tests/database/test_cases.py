@@ -36,7 +36,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dbtools.backends.database import Database
+from dbtools.backends.port import Backend
 from dbtools.errors import DbtoolsError
 from dbtools.policy import Caller
 from dbtools.service.served import open_toolbox
@@ -141,7 +141,7 @@ class Served:
     """A database that is served."""
 
     toolbox: Toolbox
-    database: Database
+    database: Backend
     portal: BlockingPortal
 
     def outcome(self, case: Case) -> Outcome:
@@ -174,8 +174,8 @@ class Served:
         statement = found.bind(arguments).statement if found else None
         if statement is None:
             return ""
-        driver = await self.database.driver()
-        return sql_lines(driver.compile(statement.shape).sql)
+        runner = await self.database.runner()
+        return sql_lines(runner.compile(statement.shape).sql)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 import asyncpg
 
-from dbtools.backends import dialect_of
+from dbtools.backends import open_backend
 from dbtools.backends.postgresql.location import connect
 
 OWNER = """
@@ -28,7 +28,7 @@ async def test_function_of_somebody_else_is_replaced(
         foreign = await asyncpg.connect(login)
         await foreign.execute(FOREIGN)
         await foreign.close()
-        await dialect_of(url).install_watch(url)
+        await open_backend(url).install_watch()
         connection = await connect(url)
         owners = [owner for (owner,) in await connection.fetch(OWNER)]
         await connection.close()

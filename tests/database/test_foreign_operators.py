@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-from dbtools.backends import dialect_of
-from dbtools.backends.postgresql.driver import DRIVER
+from dbtools.backends import open_backend
+from dbtools.backends.postgresql.runner import open_engine
 from dbtools.catalog import Catalog
 from dbtools.records.registry import add, disable, enable, find_entries, remove
 from dbtools.records.upgrading import upgrade
@@ -179,10 +179,10 @@ def test_catalog_is_read_without_them(hostile: str, peaceful: str) -> None:
 
 def test_changes_are_seen_without_them(hostile: str) -> None:
     async def looks() -> bool:
-        dialect = dialect_of(hostile)
+        backend = open_backend(hostile)
         async with (
-            dialect.watcher(hostile, lambda: None) as look,
-            dialect.registry_watcher(hostile, lambda: None) as other,
+            backend.watcher(lambda: None) as look,
+            backend.registry_watcher(lambda: None) as other,
         ):
             return await look() == await look() and await other() is None
 
@@ -241,7 +241,7 @@ def test_sample_goes_to_the_own_schema_and_the_history_stays_where_it_was(
 
 async def test_connection_of_the_caller_gets_its_search_path_back(postgresql_url: str) -> None:
     config = _config(postgresql_url)
-    engine = DRIVER.open_engine(postgresql_url)
+    engine = open_engine(postgresql_url)
     shown = sa.text("select current_setting('search_path')")
 
     def migrate(connection: sa.Connection) -> None:

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dbtools.backends import dialect_of, load_driver
-from dbtools.backends.inspected import Declared, Inspected, Read
+from dbtools.backends import open_backend
 from dbtools.backends.lists import with_lists
+from dbtools.backends.port import Declared, Inspected, Read
 from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS, inspect_query
 from dbtools.backends.sqlite.inspection import LIST_FORMS as SQLITE_LISTS
 from dbtools.backends.sqlite.types import column_type
@@ -96,20 +96,19 @@ def declarations(declared: Mapping[str, str]) -> Mapping[str, Declared]:
 @asynccontextmanager
 async def lent(url: str) -> AsyncIterator[Any]:
     """Lend a connection of the driver of *url*."""
-    driver = load_driver(url)
-    pool = driver.open_pool(url)
+    runner: Any = open_backend(url).load_runner()
     try:
-        async with pool.connection() as connection:
+        async with runner._pool.connection() as connection:
             yield connection
     finally:
-        await pool.close()
+        await runner.close()
 
 
 async def inspected(url: str, sql: str, **declared: str) -> Inspected:
     """Return what the database at *url* says of *sql*, whose parameters are *declared*."""
-    pieces = scan(sql, dialect_of(url).lexis).pieces
-    async with dialect_of(url).inspector(url, {}) as inspect:
-        return await inspect(pieces, declarations(declared))
+    pieces = scan(sql, open_backend(url).facts.lexis).pieces
+    async with open_backend(url).describe() as describe:
+        return await describe.query(pieces, declarations(declared))
 
 
 @pytest.fixture(scope="module")
@@ -590,9 +589,9 @@ async def test_what_does_not_only_read_is_refused_on_sqlite(sqlite: str, sql: st
 
 @pytest.mark.parametrize("sql", ["select 1 as a; select 2", "select 1 as a) as q; drop table orders; --"])
 async def test_second_statement_is_refused_though_the_scanner_let_it_pass(url: str, sql: str) -> None:
-    async with dialect_of(url).inspector(url, {}) as inspect:
+    async with open_backend(url).describe() as describe:
         with pytest.raises(Refused):
-            await inspect([sql], {})
+            await describe.query([sql], {})
 
 
 @pytest.mark.parametrize(
@@ -786,8 +785,8 @@ async def test_names_mean_to_a_role_what_they_mean_in_its_calls(
     )
     with postgresql_login(postgresql, schema) as login:
         session = {"role": str(urlsplit(login).username)}
-        async with dialect_of(postgresql).inspector(postgresql, session) as inspect:
-            found = await inspect(["select id from orders"], {})
+        async with open_backend(postgresql).describe(session) as describe:
+            found = await describe.query(["select id from orders"], {})
 
     assert list(shown(found)) == ["id"]
 
@@ -1007,10 +1006,10 @@ LISTS = [
 @pytest.mark.parametrize(("sql", "postgresql_sql", "sqlite_sql"), LISTS)
 def test_lists_are_written_as_the_database_reads_them(sql: str, postgresql_sql: str, sqlite_sql: str) -> None:
     for scheme, forms, expected in (
-        ("postgresql://", POSTGRESQL_LISTS, postgresql_sql),
-        ("sqlite://", SQLITE_LISTS, sqlite_sql.replace("J(", "select value from json_each(")),
+        ("postgresql://a", POSTGRESQL_LISTS, postgresql_sql),
+        ("sqlite:///a", SQLITE_LISTS, sqlite_sql.replace("J(", "select value from json_each(")),
     ):
-        lexis = dialect_of(scheme).lexis
+        lexis = open_backend(scheme).facts.lexis
         pieces = scan(sql, lexis).pieces
 
         written = with_lists(pieces, {"ids"}.__contains__, lexis, forms)
@@ -1033,7 +1032,7 @@ def test_lists_are_written_as_the_database_reads_them(sql: str, postgresql_sql: 
 async def test_lists_of_any_length_run(
     url: str, dialect: str, condition: str, rows: Mapping[int, int]
 ) -> None:
-    lexis = dialect_of(url).lexis
+    lexis = open_backend(url).facts.lexis
     pieces = scan(f"select count(*) as n from orders where {condition}", lexis).pieces
     forms = POSTGRESQL_LISTS if dialect == "postgresql" else SQLITE_LISTS
     written = with_lists(pieces, {"ids"}.__contains__, lexis, forms)

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import aiosqlite
 import anyio
 import asyncpg
 import pytest
 
-from dbtools.backends.postgresql import driver as postgresql_driver
+from dbtools.backends.pool import EnginePool
+from dbtools.backends.postgresql import runner as postgresql_runner
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.sqlite import driver as sqlite_driver
+from dbtools.backends.sqlite import runner as sqlite_runner
 from dbtools.backends.sqlite.location import location_of
 from dbtools.backends.sqlite.pooled import SqlitePool
 from dbtools.backends.sqlite.searching import CONTAINS, Search
@@ -35,7 +37,7 @@ END_ALL = """
 select pg_terminate_backend(pid) from pg_stat_activity
 where application_name = 'dbtools' and datname = current_database()
 """
-CONNECTIONS = {"sqlite": sqlite_driver.CONNECTIONS, "postgresql": postgresql_driver.CONNECTIONS}
+CONNECTIONS = {"sqlite": sqlite_runner.CONNECTIONS, "postgresql": postgresql_runner.CONNECTIONS}
 
 #: Views that take for ever, each in another way.
 ENDLESS = {
@@ -239,7 +241,8 @@ def test_conditions_are_understood_where_the_server_has_ended_the_connection(
 ) -> None:
     async def casts() -> tuple[str, ...]:
         table = next(each for each in (await shop.toolbox.snapshot()).catalog.tables if each.name == "t")
-        return await shop.database.casts(table, scan("id = :claims.id", lexis))
+        async with shop.database.describe() as describe:
+            return await describe.condition(table, scan("id = :claims.id", lexis))
 
     with serve(dialect, DDL) as shop:
         before = shop.portal.call(casts)
@@ -248,6 +251,14 @@ def test_conditions_are_understood_where_the_server_has_ended_the_connection(
 
     assert before == after
     assert len(before) == 1
+
+
+async def pool_of(shop: Shop) -> EnginePool:
+    """Return the pool of connections that calls run on."""
+    runner: Any = await shop.database.runner()
+    pool = runner._pool
+    assert isinstance(pool, EnginePool)
+    return pool
 
 
 def _use_every_connection(shop: Shop) -> None:
@@ -384,9 +395,10 @@ def test_calls_that_find_no_connection_are_told_so(dialect: str, serve: Serve) -
     with serve(dialect, DDL) as shop:
 
         async def call_while_all_are_lent() -> None:
+            pool = await pool_of(shop)
             async with AsyncExitStack() as stack:
                 for _ in range(CONNECTIONS[dialect]):
-                    await stack.enter_async_context(shop.database.connection())
+                    await stack.enter_async_context(pool.connection())
                 await shop.toolbox.call(Caller(), "list_t", {})
 
         shop.refresh()
@@ -401,9 +413,10 @@ def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: 
     with serve(dialect, DDL) as shop:
 
         async def lend_while_reopening() -> object:
-            async with shop.database.connection() as connection:
-                await shop.database.reopen()
-            async with shop.database.connection() as other:
+            pool = await pool_of(shop)
+            async with pool.connection() as connection:
+                await pool.reopen()
+            async with pool.connection() as other:
                 assert other is not connection
             return connection
 

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dbtools.backends import url_of_file
-from dbtools.backends.driver import Plan
-from dbtools.backends.sqlite.driver import DRIVER
+from dbtools.backends.plans import Plan
+from dbtools.backends.port import Label, Run
 from dbtools.backends.sqlite.location import Location, location_of
 from dbtools.backends.sqlite.lookups import LARGEST_VALUE, PAUSE, Lookups
 from dbtools.backends.sqlite.opened import ConnectionLost
 from dbtools.backends.sqlite.pooled import PAUSE as PAUSE_OF_POOL, SqlitePool
+from dbtools.backends.sqlite.runner import SqliteRunner
 from dbtools.backends.sqlite.stamps import identity_of, stamp_of
 from dbtools.catalog import Catalog
 from dbtools.statement import Condition, Output, Select
@@ -48,8 +50,9 @@ class Looked:
 
     def row(self, id: object) -> list[object] | None:
         """Return the row *id*, None where it has to be read with time."""
-        values = DRIVER.bound(self.plan, {"id": id}, 1)
-        found = self.lookups.fetch(self.plan, values, limit=1, stamp=self.stamp, comment="/*abc*/ ")
+        label = Label(comment="/*abc*/ ")
+        run = Run(self.plan, {"id": id}, limit=1, timeout=5, stamp=self.stamp, label=label)
+        found = self.lookups.fetch(run)
         return None if found is None else list(found.rows[0])
 
 
@@ -67,7 +70,9 @@ def _looked(shop: Shop, url: str) -> Iterator[Looked]:
     (item,) = _catalog(shop).tables
     condition = Condition(term=item.columns[0], operator=Operator.EQ, parameters=("id",))
     outputs = tuple(Output(term=column, cut=100) for column in item.columns)
-    plan = DRIVER.compile(Select(table=item, outputs=outputs, conditions=(condition,)))
+    plan = SqliteRunner(location_of(url)).compile(
+        Select(table=item, outputs=outputs, conditions=(condition,))
+    )
     with closing(Lookups(location_of(url))) as lookups:
         yield Looked(lookups, plan, _stamp(location_of(url)))
 
@@ -180,7 +185,7 @@ def test_lookups_are_there_again_after_a_lock_a_write_and_a_reopening(serve: Ser
         begun = told()
         shop.bare.execute("update item set body = 'longer' where id = 1")
         written = [told(), told()]
-        shop.portal.call(shop.database.reopen)
+        shop.portal.call(pool.reopen)
         reopened = pool._lookups
         again = told()
 
@@ -191,8 +196,8 @@ def test_lookups_are_there_again_after_a_lock_a_write_and_a_reopening(serve: Ser
 
 
 async def _pool(shop: Shop) -> SqlitePool:
-    await shop.database.driver()
-    pool = shop.database._pool
+    runner: Any = await shop.database.runner()
+    pool = runner._pool
     assert isinstance(pool, SqlitePool)
     return pool
 
@@ -201,8 +206,7 @@ async def test_lookups_that_cannot_be_opened_are_tried_again(
     sqlite_database: Callable[[str], Path],
 ) -> None:
     path = sqlite_database(DDL)
-    pool = DRIVER.open_pool(url_of_file(path))
-    assert isinstance(pool, SqlitePool)
+    pool = SqliteRunner(location_of(url_of_file(path)))._pool
     async with pool.connection():
         pool._end_lookups()
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dbtools.aggregates import Function, Measure
-from dbtools.backends import load_driver
-from dbtools.backends.driver import Plan
+from dbtools.backends import open_backend
+from dbtools.backends.plans import Plan
 from dbtools.backends.sqlite.giant import filtering_plan, giant_plan
 from dbtools.catalog import Column, ForeignKey, RowFilter, Table
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, cell_uri, row_uri
@@ -79,9 +79,9 @@ def _shapes(dialect: str, names: Sequence[str]) -> Iterator[Shape]:
 
 
 def _plans(dialect: str, names: Sequence[str]) -> Iterator[Plan]:
-    driver = load_driver(f"{dialect}:")
+    runner = open_backend(f"{dialect}:///a").load_runner()
     for shape in _shapes(dialect, names):
-        yield driver.compile(shape)
+        yield runner.compile(shape)
         if dialect == "sqlite" and isinstance(shape, Select):
             yield from filter(None, (filtering_plan(shape), giant_plan(shape)))
 

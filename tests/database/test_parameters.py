@@ -9,11 +9,11 @@ import asyncpg
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
-from dbtools.backends import dialect_of
+from dbtools.backends import open_backend
 from dbtools.sql import Fragment, Lexis, SqlError, scan, tokenize
 from tests.postgresql_server import PostgresqlServer
 
-URLS = {"sqlite": "sqlite://", "postgresql": "postgresql://"}
+URLS = {"sqlite": "sqlite:///a", "postgresql": "postgresql://"}
 MARKS = {"sqlite": "?", "postgresql": "$"}
 
 Rows = list[tuple[object, ...]]
@@ -42,7 +42,7 @@ class Engine:
 @pytest.fixture(scope="module")
 def engine(dialect: str, request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Give an empty database of each dialect."""
-    lexis, mark = dialect_of(URLS[dialect]).lexis, MARKS[dialect]
+    lexis, mark = open_backend(URLS[dialect]).facts.lexis, MARKS[dialect]
     if dialect == "sqlite":
         with closing(sqlite3.connect(":memory:")) as connection:
             yield Engine(lexis=lexis, mark=mark, fetch=_sqlite_fetch(connection))

@@ -11,12 +11,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools import errors, policy
-from dbtools.backends.database import Database
-from dbtools.backends.postgresql.grammar import (
-    list_parameter as postgresql_list,
-    parameter as postgresql_parameter,
-)
-from dbtools.backends.selects import driver_values
+from dbtools.backends.port import Backend
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.masks import REDACTED
 from dbtools.queries.values import ParameterType
@@ -41,7 +36,7 @@ class Caller:
     """Somebody who has a role and claims."""
 
     toolbox: Toolbox
-    database: Database
+    database: Backend
     portal: BlockingPortal
     claims: Mapping[str, object]
     role: str = ROLE
@@ -1107,12 +1102,12 @@ def _plan(shop: Shop, caller: Caller, tool: str, arguments: Mapping[str, object]
     view = caller.portal.call(caller.toolbox.view, ROLE)
     statement = view.tools[tool].bind(arguments).statement
     assert statement is not None
-    plan = caller.portal.call(caller.database.driver).compile(statement.shape)
+    plan = caller.portal.call(caller.database.runner).compile(statement.shape)
     if shop.dialect == "sqlite":
         found = shop.bare.rows(f"explain query plan {plan.sql}", *(1 for _ in plan.parameters))
         return "\n".join(str(row[-1]) for row in found)
     values = {**statement.values, **{name: caller.claims[claim] for name, claim in plan.claims.items()}}
-    written = driver_values(plan, values, statement.limit, postgresql_parameter, postgresql_list)
+    written = plan.bound(values, statement.limit)
     return "\n".join(str(row[0]) for row in shop.bare.rows(f"explain {plan.sql}", *written))
 
 

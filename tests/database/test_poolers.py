@@ -13,8 +13,8 @@ import anyio
 import asyncpg
 import pytest
 
-from dbtools.backends.postgresql import driver
-from dbtools.backends.postgresql.reading import Reader
+from dbtools.backends.postgresql import runner
+from dbtools.backends.postgresql.control import Control
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
 from dbtools.records.upgrading import upgrade
@@ -48,14 +48,15 @@ async def _answers(url: str, folder: Path) -> tuple[Any, Any, Any]:
     (folder / "spans.sql").write_text(QUERY)
     path = folder / "dbtools.toml"
     path.write_text(f'[database]\nurl = "{url}"\n[queries]\ndirectory = "."\n')
-    toolbox, database = open_toolbox(load(path))
+    toolbox, backend = open_toolbox(load(path))
     try:
         rows = (await toolbox.call(Caller(), "list_stays", {})).structured["rows"]
         spans = (await toolbox.call(Caller(), "spans", {})).structured["rows"]
-        async with database.connection() as connection:
-            kept = [value for (value,) in await connection.fetch(SETTINGS)]  # type: ignore[attr-defined]
+        runner: Any = await backend.runner()
+        async with runner._pool.connection() as connection:
+            kept = [value for (value,) in await connection.fetch(SETTINGS)]
     finally:
-        await database.close()
+        await backend.close()
     return rows, spans, kept
 
 
@@ -70,7 +71,7 @@ async def test_each_transaction_sets_what_it_needs_and_leaves_nothing(
 async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records, failed = driver._records, [0]
+    records, failed = runner._records, [0]
 
     async def fail_first(*arguments: Any) -> Any:
         failed[0] += 1
@@ -78,7 +79,7 @@ async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(
             raise AssertionError("insufficient data in buffer")
         return await records(*arguments)
 
-    monkeypatch.setattr(driver, "_records", fail_first)
+    monkeypatch.setattr(runner, "_records", fail_first)
     async with proxy(url, refuses=True) as pooled:
         rows, _, _ = await _answers(pooled, tmp_path)
 
@@ -123,7 +124,7 @@ async def test_pooler_that_keeps_no_statements_is_told_of(error: Exception, url:
     async def ask(_: object) -> None:
         raise error
 
-    reader = Reader(url)
+    reader = Control(url)
     try:
         with pytest.raises(DatabaseUnavailable, match="keeps no prepared statements"):
             await reader._answer(ask, "The catalog")

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
-from dbtools.backends.driver import Label, Plan
+from dbtools.backends.plans import Plan
+from dbtools.backends.port import Run
 from dbtools.catalog import Table
+from dbtools.errors import CallError
 from dbtools.statement import Select
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop
@@ -104,28 +107,44 @@ def test_statement_that_writes_is_refused(statement: str, shop: Shop, tmp_path: 
 
 async def _is_refused(shop: Shop, sql: str) -> bool:
     """Run *sql* in the place of a call's statement, and return whether the database refused it."""
-    driver, label = await shop.database.driver(), Label()
-    shape = Select(table=Table(name="t", columns=()), outputs=())
-    plan = Plan(shape=shape, sql=sql, parameters=(), types={}, lists=frozenset(), constants={}, claims={})
-    async with shop.database.connection() as connection:
-        try:
-            await driver.fetch(
-                connection, plan, {}, limit=1, timeout=5, session={}, stamp="", versions=(), label=label
-            )
-        except driver.errors:
-            stamp = (await shop.toolbox.snapshot()).catalog.stamp
-            return shop.database.look_up(plan, (), limit=1, stamp=stamp, label=label) is None
+    runner, plan = await shop.database.runner(), _plan(sql)
+    try:
+        await runner.run(Run(plan, {}, limit=1, timeout=5))
+    except CallError:
+        stamp = (await shop.toolbox.snapshot()).catalog.stamp
+        return _looked_up(runner, Run(plan, {}, limit=1, timeout=5, stamp=stamp)) is None
     return False
 
 
+def _plan(sql: str, **constants: int) -> Plan:
+    """Return *sql* as the plan of a statement, with *constants* for its parameters."""
+    return Plan(
+        shape=Select(table=Table(name="t", columns=()), outputs=()),
+        sql=sql,
+        parameters=tuple(constants),
+        types={},
+        lists=frozenset(),
+        constants=constants,
+        claims={},
+        one=lambda value, type: value,
+        many=lambda values, type: values,
+    )
+
+
+def _looked_up(runner: Any, run: Run) -> object:
+    """Return what *runner* reads at once, None where it has nothing that reads at once."""
+    look_up = getattr(runner._pool, "look_up", None)
+    return look_up(run) if look_up is not None else None
+
+
 def test_rows_are_looked_up_where_the_database_is_near(shop: Shop) -> None:
-    shape = Select(table=Table(name="t", columns=()), outputs=())
-    sql = "select 1 where ? = ?"
-    plan = Plan(shape=shape, sql=sql, parameters=(), types={}, lists=frozenset(), constants={}, claims={})
+    plan = _plan("select 1 where ? = ?", a=1, b=1)
     shop.rows("t")
 
     stamp = shop.portal.call(shop.toolbox.snapshot).catalog.stamp
-    found = shop.portal.call(lambda: shop.database.look_up(plan, (1, 1), limit=1, stamp=stamp, label=Label()))
+    runner = shop.portal.call(shop.database.runner)
+    run = Run(plan, {}, limit=1, timeout=5, stamp=stamp)
+    found = shop.portal.call(lambda: _looked_up(runner, run))
 
     assert (found is not None) is (shop.dialect == "sqlite")
 

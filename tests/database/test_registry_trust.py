@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from dbtools import errors
-from dbtools.backends.postgresql.driver import DRIVER
+from dbtools.backends.postgresql.runner import open_engine
 from dbtools.records.registry import add, find_entries
 from dbtools.records.upgrading import upgrade
 from tests.postgresql_server import PostgresqlServer
@@ -221,7 +221,7 @@ def test_registry_that_the_owner_has_upgraded_may_be_upgraded_by_a_superuser(
 
 
 async def test_statements_of_an_upgrade_end_in_time(postgresql_url: str) -> None:
-    engine = DRIVER.open_engine(postgresql_url)
+    engine = open_engine(postgresql_url)
     shown = "select current_setting('statement_timeout'), current_setting('lock_timeout')"
 
     async with engine.connect() as connection:

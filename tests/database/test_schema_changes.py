@@ -11,9 +11,9 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import inspection
-from dbtools.backends.postgresql.driver import PostgresqlDriver
 from dbtools.backends.postgresql.fingerprint import fingerprint
 from dbtools.backends.postgresql.location import connect
+from dbtools.backends.postgresql.runner import PostgresqlRunner
 from dbtools.errors import Refused
 from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop
@@ -188,15 +188,15 @@ def test_filter_follows_the_type_of_what_its_claim_is_compared_with(
 def test_statement_that_is_stopped_to_end_a_deadlock_is_run_again(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetch, stopped = PostgresqlDriver.fetch, [0]
+    fetch, stopped = PostgresqlRunner._fetch, [0]
 
-    async def stop_first(self: PostgresqlDriver, *arguments: Any, **named: Any) -> Any:
+    async def stop_first(self: PostgresqlRunner, *arguments: Any, **named: Any) -> Any:
         stopped[0] += 1
         if stopped[0] < 3:
             raise asyncpg.DeadlockDetectedError("deadlock detected")
         return await fetch(self, *arguments, **named)
 
-    monkeypatch.setattr(PostgresqlDriver, "fetch", stop_first)
+    monkeypatch.setattr(PostgresqlRunner, "_fetch", stop_first)
     with serve("postgresql", DDL) as shop:
         assert (_cell(shop, "list"), stopped[0]) == ("7", 3)
 
@@ -232,9 +232,9 @@ async def test_migration_that_comes_while_a_query_is_looked_at_withdraws_nothing
             return found
 
         monkeypatch.setattr(inspection._Inspection, "of_view", migrate)
-        async with inspection.inspector(url, {}) as inspect:
+        async with inspection.describe(url, {}) as describe:
             with pytest.raises(Refused) as refused:
-                await inspect(("select size from things",), {})
+                await describe.query(("select size from things",), {})
 
     assert refused.value.passes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from dbtools.backends.watched import Look
+from dbtools.backends.port import Look
 from dbtools.records.registry import add
 from dbtools.records.upgrading import upgrade
 from dbtools.service.served import FILES, REGISTRY, open_served
@@ -61,7 +61,7 @@ async def _configured(path: Path, url: str, rest: str, name: str) -> AsyncIterat
         async with observed.open(lambda: None) as look:
             yield configured, look
     finally:
-        await configured.served.database.close()
+        await configured.served.backend.close()
 
 
 @pytest.fixture

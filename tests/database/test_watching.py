@@ -17,10 +17,10 @@ from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from dbtools.alembic import notify
-from dbtools.backends import dialect_of
+from dbtools.backends import open_backend
+from dbtools.backends.port import Look
 from dbtools.backends.postgresql.fingerprint import FINGERPRINT, fingerprint
 from dbtools.backends.postgresql.watching import listen
-from dbtools.backends.watched import Look
 from dbtools.records.registry import add
 from dbtools.records.upgrading import upgrade
 from dbtools.service.served import Served, open_served
@@ -63,7 +63,7 @@ class Ear:
 @asynccontextmanager
 async def _listening(url: str, watcher: str = "watcher") -> AsyncIterator[Ear]:
     ear = Ear()
-    async with getattr(dialect_of(url), watcher)(url, ear.hear) as ear.look:
+    async with getattr(open_backend(url), watcher)(ear.hear) as ear.look:
         yield ear
 
 
@@ -86,7 +86,7 @@ async def _listening(url: str, watcher: str = "watcher") -> AsyncIterator[Ear]:
 async def test_event_triggers_tell_of_each_transaction_that_changes_the_schema(
     sql: str, number: int, url: str, postgresql_server: PostgresqlServer
 ) -> None:
-    await dialect_of(url).install_watch(url)
+    await open_backend(url).install_watch()
     async with _listening(url) as ear:
         await anyio.to_thread.run_sync(lambda: postgresql_server.execute(sql, url=url))
 
@@ -98,7 +98,7 @@ async def test_event_triggers_tell_of_each_transaction_that_changes_the_schema(
 
 async def test_script_may_be_run_twice(url: str) -> None:
     for _ in range(2):
-        await dialect_of(url).install_watch(url)
+        await open_backend(url).install_watch()
 
 
 def test_watch_install_prints_a_script_and_runs_it(
@@ -108,7 +108,7 @@ def test_watch_install_prints_a_script_and_runs_it(
     applied = run("watch", "install", url, "--apply")
     lite = run("watch", "install", str(tmp_path / "shop.db"))
 
-    assert (printed.exit_code, printed.stdout) == (0, dialect_of(url).WATCH_SCRIPT)
+    assert (printed.exit_code, printed.stdout) == (0, open_backend(url).facts.watch_script)
     assert (applied.exit_code, applied.stdout) == (0, "The database tells of changes from now on.\n")
     assert (lite.exit_code, lite.stdout) == (2, "")
     postgresql_server.execute(printed.stdout, url=url)
@@ -172,7 +172,7 @@ async def test_server_that_lets_nobody_listen_is_looked_at() -> None:
 async def test_look_tells_of_what_nobody_has_told(
     again: str, url: str, postgresql_server: PostgresqlServer
 ) -> None:
-    async with dialect_of(url).watcher(url, lambda: None) as look:
+    async with open_backend(url).watcher(lambda: None) as look:
         first = await look()
         await anyio.to_thread.run_sync(
             lambda: postgresql_server.execute("insert into customers values (2, 'Bo')", url=url)
@@ -199,7 +199,7 @@ async def served(url: str) -> AsyncIterator[Served]:
     """Give what serves the database."""
     served = open_served(Settings.model_validate({"database": {"url": url}}))
     yield served
-    await served.database.close()
+    await served.backend.close()
 
 
 async def test_storm_of_notifications_leads_to_looks_alone(
@@ -210,7 +210,7 @@ async def test_storm_of_notifications_leads_to_looks_alone(
 
     @asynccontextmanager
     async def watcher(heard: Callable[[], None]) -> AsyncIterator[Look]:
-        async with served.database.watcher(heard) as look:
+        async with served.backend.watcher(heard) as look:
 
             async def counted() -> Hashable:
                 found = await look()
@@ -276,7 +276,7 @@ class Hand:
 
     async def _fingerprint(self) -> Hashable:
         ada = self.logins["ada"]
-        async with dialect_of(ada).watcher(ada, lambda: None) as look:
+        async with open_backend(ada).watcher(lambda: None) as look:
             return await look()
 
 

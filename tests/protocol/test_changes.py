@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from dbtools.backends import dialect_of
+from dbtools.backends import open_backend
 from dbtools.policy import Caller
 from dbtools.server.notices import Notices
 from dbtools.server.protocol import always, build_server
@@ -62,7 +62,7 @@ def _log(client: Client) -> str:
 async def _have_it_tell(changing: Changing) -> None:
     """Have a database that can tell of changes do so: others are looked at, as all are in most tests here."""
     if changing.dialect == "postgresql":
-        await dialect_of(changing.url).install_watch(changing.url)
+        await open_backend(changing.url).install_watch()
 
 
 #: SQL, and what the tools say then; in each database's own words where they differ.
@@ -454,7 +454,7 @@ async def served(changing: Changing, tmp_path: Path) -> AsyncIterator[Served]:
         group.start_soon(Watch(served.toolbox, served.observed, tell=print, mended=print).run)
         yield served
         group.cancel_scope.cancel()
-    await served.database.close()
+    await served.backend.close()
 
 
 async def test_no_call_fails_and_none_mixes_two_schemas_while_migrations_run(
@@ -547,4 +547,4 @@ async def _fresh(changing: Changing) -> tuple[Any, ...]:
     try:
         return await served.toolbox.list("default")
     finally:
-        await served.database.close()
+        await served.backend.close()

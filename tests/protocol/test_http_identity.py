@@ -178,7 +178,7 @@ async def test_log_tells_why_requests_are_refused(
                 found[case] = caplog.records[-1].getMessage().partition(" (")[2].removesuffix(").")
             group.cancel_scope.cancel()
     finally:
-        await served.database.close()
+        await served.backend.close()
 
     assert found == REASONS
 

@@ -150,7 +150,7 @@ async def test_caller_has_to_be_in_the_newest_settings_and_in_those_of_the_snaps
     between = await roles()
     await served.toolbox.refresh()
     last = await roles()
-    await served.database.close()
+    await served.backend.close()
 
     assert first == ["clerk", 401, "boss"]
     assert between == [401, 401, 503]
@@ -176,7 +176,7 @@ async def test_configuration_without_a_role_is_not_in_force(configured: Configur
     configured.write(f"[roles]\n{auth}{rest}")
     await served.toolbox.refresh()
     found = await identity.admit((f"Bearer {ANN}",))
-    await served.database.close()
+    await served.backend.close()
 
     assert isinstance(found, Admitted)
 
@@ -208,7 +208,7 @@ async def test_who_has_been_admitted_may_stay_while_nothing_is_taken_away(
     configured.write(_roles(ann="clerk", bob="clerk", cid="clerk"))
     await served.toolbox.refresh()
     again = [await each() for each in stays]
-    await served.database.close()
+    await served.backend.close()
 
     assert quick == [True] * 3  # nothing is held against anything
     assert found == again == [True, False, False]
@@ -239,7 +239,7 @@ async def test_who_shows_a_signed_token_may_stay_until_it_ends(
         leeway = await stay()
         monkeypatch.setattr(time, "time", lambda: now() + 635)
         ended = await stay()
-        await served.database.close()
+        await served.backend.close()
 
     assert (first, leeway, ended) == ((True, True), True, False)
 
@@ -259,7 +259,7 @@ async def test_who_shows_a_token_of_a_key_that_is_withdrawn_may_not_stay(
             while isinstance(await identity.admit((f"Bearer {signed(OTHER, db_role='clerk')}",)), Refusal):
                 pass
         withdrawn = await stay()
-        await served.database.close()
+        await served.backend.close()
 
     assert (first, withdrawn) == (True, False)
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from mcp.server.lowlevel import Server
 
-from dbtools.backends.sqlite.driver import CONNECTIONS
+from dbtools.backends.sqlite.runner import CONNECTIONS
 from dbtools.policy import Caller
 from dbtools.server.protocol import always, build_server
 from dbtools.service.served import open_toolbox

@@ -104,12 +104,13 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
         connection.set_trace_callback(seen.append)
 
     try:
-        async with served.database.connection() as connection:
+        runner: Any = await served.backend.runner()
+        async with runner._pool.connection() as connection:
             await on_thread(cast(aiosqlite.Connection, connection), trace)
         calls = Calls(served.toolbox, Quotas(), None)
         await calls.call(Request(caller=Caller(), tool="list_person", arguments={}, id="abc"))
     finally:
-        await served.database.close()
+        await served.backend.close()
 
     assert [each for each in seen if each.startswith("/*request_id='abc'*/ ") and "person" in each]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
@@ -69,7 +70,7 @@ def test_good_file_is_read_whole(tmp_path: Path) -> None:
     assert settings.tables == {
         "product": TableSection(description="What we sell", columns={"name": "in German"})
     }
-    assert roles_of(settings) == (
+    assert roles_of(settings, lexis) == (
         Role(name="default", limits=Limits(max_rows=20, max_tokens=5_000, max_cell=100, timeout=2.5)),
     )
     assert settings.selection() == Selection(schemas=("main",), include=("*",), exclude=("log_*",))
@@ -83,7 +84,7 @@ def test_good_file_is_read_whole(tmp_path: Path) -> None:
 def test_everything_but_the_database_has_a_default(tmp_path: Path) -> None:
     settings = load(_written(tmp_path, '[database]\nurl = "shop.db"\n'))
 
-    assert roles_of(settings) == (Role(),)
+    assert roles_of(settings, lexis) == (Role(),)
     assert settings.selection() == Selection()
     assert settings.manner() == Manner()
     assert settings.manner().listing == Listing(surface=Surface.AUTO, budget=10_000, pin=())

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from dbtools.backends.sqlite.syntax import lexis
 from dbtools.errors import ConfigurationError
 from dbtools.results import Surface
 from dbtools.service.current import Current
@@ -43,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def current(path: Path) -> Current:
     """Give what is in force."""
-    current = Current(load(path), "support")
+    current = Current(load(path), lexis, "support")
     current.read()
     return current
 
@@ -146,7 +147,7 @@ TOKEN = f'[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "support" }}]\n'
 
 def test_server_of_all_roles_never_stops_asking_who_calls(path: Path) -> None:
     _write(path, WHOLE + TOKEN)
-    current = Current(load(path))
+    current = Current(load(path), lexis)
     current.read()
     for text in (WHOLE, f"{WHOLE}[auth]\n", f"{WHOLE}[auth]\ntokens = []\n"):
         _write(path, text)
@@ -159,7 +160,7 @@ def test_server_of_all_roles_never_stops_asking_who_calls(path: Path) -> None:
 
 
 def test_server_that_has_begun_to_ask_who_calls_goes_on(path: Path) -> None:
-    current = Current(load(path))
+    current = Current(load(path), lexis)
     current.read()
     for text in (WHOLE + TOKEN, WHOLE):
         _write(path, text)
@@ -171,7 +172,7 @@ def test_server_that_has_begun_to_ask_who_calls_goes_on(path: Path) -> None:
 def test_what_was_written_since_the_settings_were_read_is_in_force(path: Path) -> None:
     settings = load(path)
     _write(path, f"{WHOLE}[limits]\nmax_rows = 7\n")
-    current = Current(settings)
+    current = Current(settings, lexis)
     current.read()
 
     assert current.settings.limits.max_rows == 7

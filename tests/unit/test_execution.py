@@ -1,13 +1,12 @@
 """What a caller is told where a statement fails: a stand-in for the database refuses it."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import cast
 
 import pytest
 
-from dbtools.backends.database import Database
-from dbtools.backends.driver import Plan
+from dbtools.backends.plans import Plan
+from dbtools.backends.port import Backend, Fetched, Run
 from dbtools.errors import BadValue, Busy, CallError, OutOfRange, SchemaChanged, Unreadable
 from dbtools.policy import Limits
 from dbtools.service.execution import Execution
@@ -17,27 +16,17 @@ from dbtools.types import Family
 from tests.unit.shop import PRODUCT, TYPES
 
 
-class Failure(Exception):
-    """What a driver raises."""
-
-
 class Failing:
-    """Stands in for a database and its driver: each statement ends in an error."""
+    """Stands in for a backend and its runner: each statement ends in an error."""
 
-    errors = (Failure,)
+    confirms = False
 
-    def __init__(self, error: CallError, *, itself: bool = False) -> None:
+    def __init__(self, error: CallError) -> None:
         self._error = error
-        self._itself = itself  #: whether a fetch raises the error, and not what means it
 
-    async def driver(self) -> "Failing":
+    async def runner(self) -> "Failing":
         """Return what runs statements."""
         return self
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[object]:
-        """Lend nothing."""
-        yield None
 
     def compile(self, shape: Shape) -> Plan:
         """Return the plan of *shape*, whose SQL nobody reads."""
@@ -49,27 +38,13 @@ class Failing:
             lists=frozenset(),
             constants={},
             claims={},
+            one=lambda value, type: value,
+            many=lambda values, type: values,
         )
 
-    async def fetch(self, connection: object, plan: Plan, values: object, **more: object) -> None:
+    async def run(self, run: Run) -> Fetched:
         """Fail."""
-        raise self._error if self._itself else Failure("words of the database")
-
-    def translate(self, error: Exception) -> CallError:
-        """Return what the error means."""
-        return self._error
-
-    def is_lost(self, error: Exception) -> bool:
-        """Return whether the connection is lost: it never is."""
-        return False
-
-    def is_victim(self, error: Exception) -> bool:
-        """Return whether the statement had to make way: it never has."""
-        return False
-
-    def is_stale(self, error: Exception) -> bool:
-        """Return whether the statement is stale: it never is."""
-        return False
+        raise self._error
 
 
 PLAIN: tuple[str | Parameter, ...] = ("select 1",)
@@ -87,7 +62,7 @@ def _of_query(pieces: tuple[str | Parameter, ...], values: Mapping[str, object])
 
 async def _told(statement: Statement, failing: Failing) -> str:
     with pytest.raises(CallError) as caught:
-        await Execution(cast(Database, failing)).execute(statement, Limits())
+        await Execution(cast(Backend, failing)).execute(statement, Limits())
     return f"{caught.value.code}: {caught.value}"
 
 
@@ -129,7 +104,7 @@ async def test_failure_of_a_query_is_told_in_words_that_fit_it(
 
 async def test_change_that_a_fetch_finds_is_told_in_words_that_fit() -> None:
     of_table = Statement(shape=Select(table=PRODUCT, outputs=(Output(term=PRODUCT.columns[0]),)), limit=1)
-    changed = Failing(SchemaChanged(), itself=True)
+    changed = Failing(SchemaChanged())
 
     assert await _told(_of_query(PLAIN, {}), changed) == CHANGED
     assert await _told(of_table, changed) == (

@@ -9,6 +9,7 @@ from typing import Any, Union, get_args, get_origin
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
+from dbtools.backends.sqlite.syntax import lexis
 from dbtools.errors import ConfigurationError
 from dbtools.service.roles import roles_of
 from dbtools.settings import Settings, load
@@ -55,7 +56,7 @@ def _read(folder: Path, text: str) -> str | None:
     path = folder / "dbtools.toml"
     path.write_text(text, encoding="utf-8")
     try:
-        roles_of(load(path))
+        roles_of(load(path), lexis)
     except ConfigurationError as exc:
         return str(exc)
     return None

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends import postgresql, sqlite
+from dbtools.backends.postgresql import syntax as postgresql
+from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
 
 LEXES = [

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dbtools.backends import postgresql, sqlite
+from dbtools.backends.postgresql import syntax as postgresql
+from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.queries import read_queries
 from dbtools.sql import Lexis
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dbtools import errors
-from dbtools.backends import sqlite
+from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Catalog, Column
 from dbtools.policy import Limits

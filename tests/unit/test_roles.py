@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, RowFilter
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Finding, Grant, Limits, Role, Rule, Source, restrict
@@ -30,7 +31,7 @@ def roles(tmp_path: Path) -> Roles:
     def read(text: str) -> dict[str, Role]:
         path = tmp_path / "dbtools.toml"
         path.write_text(HEAD + text, encoding="utf-8")
-        return {role.name: role for role in roles_of(load(path))}
+        return {role.name: role for role in roles_of(load(path), lexis)}
 
     return read
 
@@ -166,7 +167,7 @@ LIMITS = st.builds(
 def test_limits_of_a_role_are_its_own_and_never_higher_than_those_of_all(
     wanted: RoleLimitsSection, most: LimitsSection
 ) -> None:
-    (role,) = roles_of(Settings(limits=most, roles={"support": RoleSection(limits=wanted)}))
+    (role,) = roles_of(Settings(limits=most, roles={"support": RoleSection(limits=wanted)}), lexis)
 
     for name, highest in most.model_dump(exclude_none=True, exclude={"storage"}).items():
         own = getattr(wanted, name)
@@ -320,7 +321,7 @@ def test_condition_that_is_none_is_refused(
 def test_what_stands_in_quotes_and_comments_is_no_parameter(tmp_path: Path, where: str) -> None:
     path = tmp_path / "dbtools.toml"
     path.write_text(f'{HEAD}[roles.r.tables.x]\nwhere = """{where}"""\n', encoding="utf-8")
-    (role,) = roles_of(load(path))
+    (role,) = roles_of(load(path), lexis)
 
     assert role.rules is not None
     assert role.rules[0].grant == Grant(filter=RowFilter(condition=Fragment(pieces=(where,))))

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.backends.watched import Look
+from dbtools.backends.port import Look
 from dbtools.catalog import Catalog
 from dbtools.policy import Finding, Limits, Role
 from dbtools.results import Manner, ResultSet

@@ -1,70 +1,117 @@
-"""PostgreSQL: reads the catalog of a database through asyncpg."""
+"""PostgreSQL, read through asyncpg."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
 from dbtools import errors
-from dbtools.backends.inspected import Reads
+from dbtools.backends import port
+from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner
+from dbtools.backends.postgresql import inspection, triggers, watching
+from dbtools.backends.postgresql.control import Control
 from dbtools.backends.postgresql.grants import write_script
-from dbtools.backends.postgresql.inspection import inspector
 from dbtools.backends.postgresql.introspection import check_version, read_catalog
 from dbtools.backends.postgresql.location import connect, dsn_of
-from dbtools.backends.postgresql.reading import Reader
 from dbtools.backends.postgresql.registry import change_registry, read_registry
 from dbtools.backends.postgresql.session import apply
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.triggers import ANNOUNCEMENT, SCRIPT as WATCH_SCRIPT, install_watch
-from dbtools.backends.postgresql.watching import INTERVAL, registry_watcher, watcher
+from dbtools.backends.registered import Registry
 from dbtools.catalog import Catalog, Selection
 from dbtools.policy import Role
 
-__all__ = [
-    "ANNOUNCEMENT",
-    "INTERVAL",
-    "NAMES_CONNECTIONS",
-    "WATCH_SCRIPT",
-    "Reader",
-    "change_registry",
-    "check_url",
-    "grants",
-    "inspector",
-    "install_watch",
-    "introspect",
-    "lexis",
-    "read_registry",
-    "registry_watcher",
-    "watcher",
-]
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
-NAMES_CONNECTIONS = True
+    from dbtools.backends.postgresql.runner import PostgresqlRunner
+
+__all__ = ["Backend", "change_registry", "read_registry"]
 
 
-def check_url(url: str) -> None:
-    """Raise ConfigurationError where the port in *url* is none."""
-    dsn_of(url)
+class Backend(port.Backend):
+    """A database of a server."""
 
+    facts = Facts(
+        lexis=lexis,
+        interval=watching.INTERVAL,
+        claim_casts=None,
+        names_connections=True,
+        announcement=triggers.ANNOUNCEMENT,
+        watch_script=triggers.SCRIPT,
+    )
+    _runner: "PostgresqlRunner | None"
 
-async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
-    """Return what the login of *url* may read of its database when it has the settings *session*."""
-    connection = await connect(url)
-    try:
-        check_version(connection)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        dsn_of(url)
+        self._control = Control(url)
+        self._search_path: tuple[str, ...] | None = None
+
+    def load_runner(self) -> Runner:
+        """Import what runs statements."""
+        runner: Runner = import_module("dbtools.backends.postgresql.runner").PostgresqlRunner(self.url)
+        return runner
+
+    def open_engine(self) -> "Engine | AsyncEngine":
+        """Return an engine that may change the database."""
+        engine: Engine | AsyncEngine = import_module("dbtools.backends.postgresql.runner").open_engine(
+            self.url
+        )
+        return engine
+
+    async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
+        """Return what the login may read of the database, with the settings *session*."""
         if session:
-            await apply(connection, session, local=False)
-        return await read_catalog(connection, selection)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
-        raise errors.DatabaseUnavailable("The catalog of the database cannot be read.") from exc
-    finally:
-        await connection.close(timeout=5)
+            async with _connection(self.url) as connection:
+                await apply(connection, session, local=False)
+                return await read_catalog(connection, selection)
+        catalog = await self._control.read(selection)
+        if self._runner is not None and self._search_path not in (None, catalog.search_path):
+            # Names mean something else now; on connections that are open they mean what they did.
+            await self._runner.reopen()
+        self._search_path = catalog.search_path
+        return catalog
+
+    def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
+        """Lend what asks the server of operators' SQL."""
+        return inspection.describe(self.url, session)
+
+    def watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
+        """Lend what tells the stamp of the schema; a notification is *heard*."""
+        return watching.watcher(self.url, heard)
+
+    async def registry(self) -> Registry | None:
+        """Return what the registry in the database holds now, None where there is none."""
+        return await self._control.registry()
+
+    def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
+        """Lend what tells what the registry holds; a notification is *heard*."""
+        return watching.registry_watcher(self.url, heard)
+
+    async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
+        """Return the script for a *login* that reads what *roles* and their queries read of *catalog*."""
+        async with _connection(self.url) as connection:
+            return await write_script(connection, catalog, roles, reads, login)
+
+    async def install_watch(self) -> None:
+        """Run the watch script, which needs a superuser."""
+        await triggers.install_watch(self.url)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._control.close()
+        await super().close()
 
 
-async def grants(url: str, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
-    """Return the script for a *login* that reads what *roles* and their queries read of *catalog*."""
+@asynccontextmanager
+async def _connection(url: str) -> AsyncIterator[Any]:
     connection = await connect(url)
     try:
         check_version(connection)
-        return await write_script(connection, catalog, roles, reads, login)
+        yield connection
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
         raise errors.DatabaseUnavailable("The catalog of the database cannot be read.") from exc
     finally:

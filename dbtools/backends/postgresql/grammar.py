@@ -12,7 +12,8 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 from sqlalchemy.types import UserDefinedType
 
 from dbtools.aggregates import Bucket, Function
-from dbtools.backends.selects import ESCAPE, LONG, Truth, sought
+from dbtools.backends.plans import ESCAPE, sought
+from dbtools.backends.selects import LONG, Truth
 from dbtools.backends.sources import Element, veiled, veiling
 from dbtools.statement import Output
 from dbtools.types import ColumnType, Family, Operator
@@ -69,6 +70,14 @@ class PostgresqlGrammar:
 
     barrier = False
     dialect: sa.Dialect = veiling(asyncpg_dialect())  # type: ignore[no-untyped-call]
+
+    def bound(self, value: object, type: ColumnType) -> object:
+        """Return *value* as the driver takes it."""
+        return parameter(value, type)
+
+    def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
+        """Return *values* as the driver takes them."""
+        return list_parameter(values, type)
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter as a text that is cast to *type*."""

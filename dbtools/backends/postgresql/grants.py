@@ -13,7 +13,7 @@ from asyncpg import Record
 
 from dbtools import errors
 from dbtools.backends.identifiers import identifier
-from dbtools.backends.inspected import Reads
+from dbtools.backends.port import Reads
 from dbtools.backends.postgresql import grant_queries
 from dbtools.backends.postgresql.grant_script import Grant, Needs, Script
 from dbtools.backends.postgresql.kept_queries import NOT_TEMPORARY, TREES, WHOLE_ROW, reads_of

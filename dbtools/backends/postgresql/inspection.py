@@ -6,26 +6,28 @@ types with their lengths and domains. Of a view that the query names only the vi
 """
 
 import re
+import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import asyncpg
 from asyncpg import Record
 
-from dbtools.backends.inspected import (
+from dbtools.backends.identifiers import identifier
+from dbtools.backends.lists import ListForms, with_lists
+from dbtools.backends.port import (
     Declared,
-    Inspect,
+    Describe,
     Inspected,
     Read,
     check_names,
     passing_refusal,
     refusal,
 )
-from dbtools.backends.lists import ListForms, with_lists
 from dbtools.backends.postgresql.acting import is_acting
 from dbtools.backends.postgresql.dependencies import called_in
 from dbtools.backends.postgresql.kept_queries import (
@@ -47,14 +49,14 @@ from dbtools.backends.postgresql.prepared_queries import (
     refused,
 )
 from dbtools.backends.postgresql.session import apply, prepare
-from dbtools.backends.postgresql.syntax import lexis
+from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, lexis, placeholder_in
 from dbtools.backends.postgresql.transactions import is_lost, rolled_back
 from dbtools.backends.postgresql.type_queries import TYPES
-from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber
+from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, sql_name
 from dbtools.backends.postgresql.versions import versions_locked
-from dbtools.catalog import Column
-from dbtools.errors import DatabaseUnavailable
-from dbtools.sql import Kind, Token, tokenize
+from dbtools.catalog import Column, Table
+from dbtools.errors import DatabaseUnavailable, Refused
+from dbtools.sql import Fragment, Kind, Token, tokenize
 from dbtools.types import ColumnType, Family
 
 #: What connections have read of the system's own types, which stay as they are: it takes a millisecond each.
@@ -99,14 +101,16 @@ FITTING_TYPES = {
 }
 
 
-@asynccontextmanager
-async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspect]:
-    """Lend what asks the server of queries, all on one connection that has the settings *session*."""
-    connection = await connect(url)
+class Description:
+    """Asks a server what operators' SQL means to it, all on one connection."""
 
-    async def inspect(pieces: Sequence[Piece], declared: Mapping[str, Declared], /) -> Inspected:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
+        """Return what the query in *pieces* is, or raise Refused."""
         try:
-            return await inspect_query(connection, pieces, declared)
+            return await inspect_query(self._connection, pieces, declared)
         except asyncpg.PostgresError as exc:
             if is_lost(exc):
                 raise
@@ -114,13 +118,38 @@ async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspe
                 raise refusal(f"{exc.args[0]}.") from exc
             raise passing_refusal(f"{exc.args[0]}.") from exc
 
+    async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
+        """Return what the server takes each parameter of *condition* for."""
+        numbers = count(1)
+        written = condition.written(lambda _: f"${next(numbers)}")
+        name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
+        sql = f"select 1 from {name} where ({written}\n)"
+        try:
+            async with rolled_back(self._connection, "begin read only"):
+                prepared = await self._connection.prepare(sql)
+                # Only what is about to run looks at privileges, and nothing is run.
+                nulls = [None for _ in prepared.get_parameters()]
+                # Anew each time: of a statement that is kept the types may be those before a migration.
+                await self._connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
+        except asyncpg.PostgresError as exc:
+            if is_lost(exc):
+                raise
+            is_placeholder = exc.sqlstate in MISWRITTEN and placeholder_in(condition.text) is not None
+            raise Refused(f"{NO_PARAMETER if is_placeholder else exc.args[0]}.") from exc
+        return tuple(sql_name(each) for each in prepared.get_parameters())
+
+
+@asynccontextmanager
+async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator[Describe]:
+    """Lend what asks the server at *url*, on a connection that has the settings *session*."""
+    connection = await connect(url)
     try:
         await keep_setting(connection, "lock_timeout", IMPATIENCE)
         # Names mean the same in a call, and what the driver has no codec for is the same.
         await prepare(connection)
         if session:
             await apply(connection, session, local=False)
-        yield inspect
+        yield Description(connection)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
         raise DatabaseUnavailable("The queries cannot be held against the database.") from exc
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from dbtools.backends.inspected import NOT_READING, Declared, refusal
+from dbtools.backends.port import NOT_READING, Declared, refusal
 from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, placeholder_in
 from dbtools.backends.postgresql.types import sql_name
 from dbtools.sql import Parameter

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import anyio
 import asyncpg
 
+from dbtools.backends.port import Look
 from dbtools.backends.postgresql.fingerprint import ENDED, fingerprint
 from dbtools.backends.postgresql.location import connect
 from dbtools.backends.postgresql.pooled import is_pooled
 from dbtools.backends.postgresql.registry import registry_of
 from dbtools.backends.postgresql.transactions import DRIVER_ERRORS, rolled_back
-from dbtools.backends.watched import Look
 from dbtools.errors import DatabaseUnavailable
 
 CHANNEL = "dbtools_schema"

@@ -1,95 +1,97 @@
-"""SQLite: reads the catalog of a file through the standard library's driver."""
+"""SQLite: a file, read through the standard library's driver, each statement on a thread."""
 
 import asyncio
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from dbtools.backends.inspected import Reads
+from dbtools.backends import port
+from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner
 from dbtools.backends.registered import Registry
-from dbtools.backends.sqlite.inspection import inspector
+from dbtools.backends.sqlite import inspection, watching
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import NO_SESSION, connect, location_of, unavailable
+from dbtools.backends.sqlite.location import NO_SESSION as REFUSED_SESSION, connect, location_of, unavailable
 from dbtools.backends.sqlite.registry import change_registry, read_registry
 from dbtools.backends.sqlite.stamps import identity_of
 from dbtools.backends.sqlite.syntax import lexis
-from dbtools.backends.sqlite.watching import INTERVAL, registry_watcher, watcher
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
 
-__all__ = [
-    "ANNOUNCEMENT",
-    "INTERVAL",
-    "NAMES_CONNECTIONS",
-    "WATCH_SCRIPT",
-    "Reader",
-    "change_registry",
-    "check_url",
-    "grants",
-    "inspector",
-    "install_watch",
-    "introspect",
-    "lexis",
-    "read_registry",
-    "registry_watcher",
-    "watcher",
-]
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
-#: A file tells nobody.
-ANNOUNCEMENT: str | None = None
-WATCH_SCRIPT: str | None = None
-NAMES_CONNECTIONS = False
+__all__ = ["Backend", "change_registry", "read_registry"]
 
 
-def check_url(url: str) -> None:
-    """Raise ConfigurationError where *url* names no file."""
-    location_of(url)
+class Backend(port.Backend):
+    """A database file."""
 
-
-async def install_watch(url: str) -> None:
-    """Raise ConfigurationError: a file tells nobody."""
-    raise ConfigurationError("A database file tells nobody of changes.")
-
-
-class Reader:
-    """Reads the catalog of a file again and again, each time on a connection of its own."""
+    facts = Facts(
+        lexis=lexis,
+        interval=watching.INTERVAL,
+        claim_casts={"integer": "integer", "boolean": "integer", "number": "real", "decimal": "numeric"},
+        names_connections=False,
+        announcement=None,
+        watch_script=None,
+    )
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        super().__init__(url)
+        self._location = location_of(url)
 
-    async def read(self, selection: Selection) -> Catalog:
-        """Return what the file holds now, or raise DatabaseUnavailable."""
-        return await introspect(self._url, selection, {})
+    def load_runner(self) -> Runner:
+        """Import what runs statements on connections with a thread each."""
+        runner: Runner = import_module("dbtools.backends.sqlite.runner").SqliteRunner(self._location)
+        return runner
+
+    def open_engine(self) -> "Engine | AsyncEngine":
+        """Return an engine that may change the database."""
+        engine: Engine | AsyncEngine = import_module("dbtools.backends.sqlite.runner").open_engine(
+            self._location
+        )
+        return engine
+
+    async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
+        """Return what the file holds now."""
+        if session:
+            raise Refused(REFUSED_SESSION)
+        return await asyncio.to_thread(self._introspect, selection)
+
+    def _introspect(self, selection: Selection) -> Catalog:
+        identity = identity_of(self._location)
+        with closing(connect(self._location)) as connection:
+            try:
+                return read_catalog(connection, selection, identity)
+            except sqlite3.Error as exc:
+                raise unavailable(self._location, exc) from exc
+
+    def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
+        """Lend what asks SQLite of operators' SQL; there are no sessions."""
+        return inspection.describe(self._location, session)
+
+    def watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
+        """Lend what tells the stamp of the schema; a file tells nobody of changes."""
+        return watching.watcher(self.url, heard)
 
     async def registry(self) -> Registry | None:
-        """Return what the registry holds now, None where there is none; or raise DatabaseUnavailable."""
-        return await read_registry(self._url)
+        """Return what the registry in the file holds now, None where there is none."""
+        return await read_registry(self.url)
 
-    async def close(self) -> None:
-        """Do nothing: nothing stays open."""
+    def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
+        """Lend what tells what the registry in the file holds."""
+        return watching.registry_watcher(self.url, heard)
 
+    async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
+        """Raise ConfigurationError: a file knows no logins."""
+        raise ConfigurationError(
+            "A SQLite database has no logins: whoever may read the file may read all of it.",
+            hint="dbtools opens it for reading only, and roles narrow what its callers see.",
+        )
 
-async def introspect(url: str, selection: Selection, session: Mapping[str, str]) -> Catalog:
-    """Return what the database file at *url* holds."""
-    if session:
-        raise Refused(NO_SESSION)
-    return await asyncio.to_thread(_introspect, url, selection)
-
-
-def _introspect(url: str, selection: Selection) -> Catalog:
-    location = location_of(url)
-    identity = identity_of(location)
-    with closing(connect(location)) as connection:
-        try:
-            return read_catalog(connection, selection, identity)
-        except sqlite3.Error as exc:
-            raise unavailable(location, exc) from exc
-
-
-async def grants(url: str, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
-    """Raise ConfigurationError: a file knows no logins."""
-    raise ConfigurationError(
-        "A SQLite database has no logins: whoever may read the file may read all of it.",
-        hint="dbtools opens it for reading only, and roles narrow what its callers see.",
-    )
+    async def install_watch(self) -> None:
+        """Raise ConfigurationError: a file tells nobody."""
+        raise ConfigurationError("A database file tells nobody of changes.")

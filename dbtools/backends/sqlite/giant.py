@@ -13,7 +13,7 @@ from functools import lru_cache
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
-from dbtools.backends.driver import Plan
+from dbtools.backends.plans import Plan
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, source, unveiled
 from dbtools.backends.sqlite.grammar import SqliteGrammar

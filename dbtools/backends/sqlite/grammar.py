@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
 from dbtools.aggregates import Bucket, Function
-from dbtools.backends.selects import CLAIM, ESCAPE, LONG, Truth, sought
+from dbtools.backends.plans import ESCAPE, sought
+from dbtools.backends.selects import CLAIM, LONG, Truth
 from dbtools.backends.sources import Element, veiling
 from dbtools.backends.sqlite.guard import UNHEX
 from dbtools.backends.sqlite.searching import CONTAINS
@@ -46,6 +47,14 @@ class SqliteGrammar:
 
     dialect: sa.Dialect = veiling(aiosqlite_dialect())
     barrier = False
+
+    def bound(self, value: object, type: ColumnType) -> object:
+        """Return *value* as the driver takes it."""
+        return parameter(value, type)
+
+    def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
+        """Return *values* as the driver takes them."""
+        return list_parameter(values, type)
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the bare parameter: SQLite's values carry their type with them."""

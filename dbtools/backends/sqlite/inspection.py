@@ -8,26 +8,28 @@ the file is opened for reading only. Of a view that the query names only the vie
 import asyncio
 import json
 import re
+import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 
-from dbtools.backends.inspected import (
+from dbtools.backends.identifiers import identifier
+from dbtools.backends.lists import ListForms, with_lists
+from dbtools.backends.port import (
     NOT_READING,
     Declared,
-    Inspect,
+    Describe,
     Inspected,
     Read,
     check_names,
     passing_refusal,
     refusal,
 )
-from dbtools.backends.lists import ListForms, with_lists
 from dbtools.backends.sqlite.ddl import fold
-from dbtools.backends.sqlite.guard import authorize, resolve_views, secure
-from dbtools.backends.sqlite.location import NO_SESSION, Location, connect, location_of, wants_recovery
-from dbtools.backends.sqlite.syntax import explained, lexis
+from dbtools.backends.sqlite.guard import authorize, read_quotes_as_names, resolve_views, secure
+from dbtools.backends.sqlite.location import NO_SESSION, Location, connect, wants_recovery
+from dbtools.backends.sqlite.syntax import explained, lexis, with_names
 from dbtools.backends.sqlite.types import column_type
 from dbtools.backends.sqlite.written_queries import (
     NULL,
@@ -38,9 +40,9 @@ from dbtools.backends.sqlite.written_queries import (
     names_in,
     words_in,
 )
-from dbtools.catalog import Column
+from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
-from dbtools.sql import Kind
+from dbtools.sql import Fragment, Kind, Parameter
 from dbtools.types import ColumnType, Family, quoted
 
 LIST_FORMS = ListForms(
@@ -125,20 +127,55 @@ def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
                 raise refusal(message, offset=token.offset)
 
 
-@asynccontextmanager
-async def inspector(url: str, session: Mapping[str, str]) -> AsyncIterator[Inspect]:
-    """Lend what asks SQLite of queries, each on a connection and a thread of its own."""
-    if session:
-        raise Refused(NO_SESSION)
-    location = location_of(url)
+class Description:
+    """Asks the SQLite file at *location* what operators' SQL means to it, on threads."""
 
-    async def inspect(pieces: Sequence[Piece], declared: Mapping[str, Declared], /) -> Inspected:
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._connection: sqlite3.Connection | None = None  #: that conditions are explained on
+
+    async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
+        """Return what the query in *pieces* is, asked on a connection of its own; or raise Refused."""
         try:
-            return await asyncio.to_thread(inspect_query, location, pieces, declared)
+            return await asyncio.to_thread(inspect_query, self._location, pieces, declared)
         except sqlite3.Error as exc:
             raise passing_refusal("The database file is busy, or cannot be read.") from exc
 
-    yield inspect
+    async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
+        """Return no types, once SQLite has understood *condition*."""
+        await asyncio.to_thread(self._explain, table, condition)
+        return ()
+
+    def _explain(self, table: Table, condition: Fragment) -> None:
+        if self._connection is None:
+            self._connection = connect(self._location)
+            secure(self._connection)
+        pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
+        nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
+        # To explain is not to look at the file: what is known of its schema may be of before a migration, and
+        # so may a statement that is kept.
+        key = secrets.token_hex(8)
+        sql = f"explain select 1 from {identifier(table.name)} where ({''.join(pieces)}\n) /* {key} */"
+        try:
+            self._connection.execute("select 1 from main.sqlite_schema").close()
+            read_quotes_as_names(self._connection)
+            self._connection.execute(sql, nulls).close()
+        except sqlite3.Error as exc:
+            raise Refused(explained(str(exc), condition.text)) from exc
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+@asynccontextmanager
+async def describe(location: Location, session: Mapping[str, str]) -> AsyncIterator[Describe]:
+    """Lend what asks the file at *location* what operators' SQL means to it."""
+    if session:
+        raise Refused(NO_SESSION)
+    with closing(Description(location)) as description:
+        yield description
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from dbtools.backends.driver import CELLS_HELD, Fetched
+from dbtools.backends.plans import CELLS_HELD
+from dbtools.backends.port import Fetched
 from dbtools.backends.sqlite.searching import Search
 from dbtools.cells import Cut
 from dbtools.statement import Output

@@ -2,9 +2,8 @@
 
 import sqlite3
 import time
-from collections.abc import Sequence
 
-from dbtools.backends.driver import Fetched, Plan
+from dbtools.backends.port import Fetched, Run
 from dbtools.backends.sqlite.guard import secure
 from dbtools.backends.sqlite.job import length
 from dbtools.backends.sqlite.location import Location
@@ -62,40 +61,38 @@ class Lookups:
         self._connection.set_progress_handler(self._is_over, OPERATIONS)
         self.is_current = True
 
-    def fetch(
-        self, plan: Plan, parameters: Sequence[object], *, limit: int, stamp: str, comment: str
-    ) -> Fetched | None:
-        """Return what *plan*, made for the schema *stamp*, reads; or None where it has to be run with time.
+    def fetch(self, run: Run) -> Fetched | None:
+        """Return what *run* reads; or None where it has to be run with time.
 
         Raise ConnectionLost where this connection is of no use any more.
         """
-        if not (stamp and self.is_current) or self._is_left(plan.sql):
+        sql = run.plan.sql
+        if not (run.stamp and self.is_current) or self._is_left(sql):
             return None
         began = time.thread_time()
         try:
-            rows = self._rows(f"{comment}{plan.sql}", parameters, stamp, limit)
+            rows = self._rows(run)
         except SchemaChanged:
             self.is_current = False
             return None
         except (sqlite3.Error, ValueError, OverflowError) as exc:
             if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-                self._leave(plan.sql)
+                self._leave(sql)
             return None
         if time.thread_time() - began > LONG:
-            self._leave(plan.sql)
-        if any(length(row) > plan.shortest for row in rows):
+            self._leave(sql)
+        if any(length(row) > run.plan.shortest for row in rows):
             return None
-        return Fetched(rows=tuple(rows[:limit]), more=len(rows) > limit)
+        return Fetched(rows=tuple(rows[: run.limit]), more=len(rows) > run.limit)
 
-    def _rows(
-        self, sql: str, parameters: Sequence[object], stamp: str, limit: int
-    ) -> list[tuple[object, ...]]:
+    def _rows(self, run: Run) -> list[tuple[object, ...]]:
         connection, self._looks = self._connection, 0
+        sql, parameters = f"{run.label.comment}{run.plan.sql}", run.parameters
         # What is read is of one moment, and so is the version of its schema.
         connection.execute("begin")
         try:
-            self._file.confirm_as_seen(connection, stamp)
-            return connection.execute(sql, parameters).fetchmany(limit + 1)
+            self._file.confirm_as_seen(connection, run.stamp)
+            return connection.execute(sql, parameters).fetchmany(run.limit + 1)
         finally:
             connection.rollback()
 

@@ -3,15 +3,15 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiosqlite
 import anyio
 
-from dbtools.backends.driver import Fetched, Label, Plan
 from dbtools.backends.pool import EnginePool
+from dbtools.backends.port import Fetched, Run
 from dbtools.backends.sqlite.location import Location
 from dbtools.backends.sqlite.lookups import Lookups
 from dbtools.backends.sqlite.opened import ConnectionLost
@@ -41,14 +41,12 @@ class SqlitePool(EnginePool):
         self._again = 0.0  #: when they may be prepared
         self._closed = False
 
-    def look_up(
-        self, plan: Plan, parameters: Sequence[object], *, limit: int, stamp: str, label: Label
-    ) -> Fetched | None:
-        """Return what *plan* reads, None where that may take its time."""
+    def look_up(self, run: Run) -> Fetched | None:
+        """Return what *run*, which reads a row by its key, finds; None where that may take its time."""
         if self._lookups is None:
             return None
         try:
-            return self._lookups.fetch(plan, parameters, limit=limit, stamp=stamp, comment=label.comment)
+            return self._lookups.fetch(run)
         except ConnectionLost:
             self._end_lookups()
             return None

@@ -10,10 +10,10 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 
+from dbtools.backends.port import Look
 from dbtools.backends.sqlite.location import Location, connect, location_of, unavailable
 from dbtools.backends.sqlite.registry import read_registry
 from dbtools.backends.sqlite.stamps import identity_of, stamp_of
-from dbtools.backends.watched import Look
 from dbtools.errors import DatabaseUnavailable
 
 INTERVAL = 1.0  #: seconds between two looks

@@ -18,7 +18,7 @@ from dbtools.catalog import Catalog, Selection
 T = TypeVar("T")
 
 
-class Reader:
+class Control:
     """Keeps its connection, on which the server reads the catalog three times as fast as on a new one."""
 
     def __init__(self, url: str) -> None:

@@ -1,8 +1,7 @@
 """Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
 
-import secrets
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import asyncpg
@@ -10,22 +9,20 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dbtools.aggregates import Measure
-from dbtools.backends.driver import CELLS_HELD, Fetched, Label, Plan
-from dbtools.backends.identifiers import identifier
+from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import EnginePool
+from dbtools.backends.port import Fetched, Label, Run
 from dbtools.backends.postgresql import location
 from dbtools.backends.postgresql.fingerprint import fingerprint
-from dbtools.backends.postgresql.grammar import PostgresqlGrammar, list_parameter, parameter
+from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pooled import dated, keep_setting, literal, reading
 from dbtools.backends.postgresql.session import apply, prepare
-from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, lexis, placeholder_in
+from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.transactions import DRIVER_ERRORS, is_lost, roll_back
-from dbtools.backends.postgresql.types import sql_name
 from dbtools.backends.postgresql.versions import confirmation
 from dbtools.backends.queries import compile_query
-from dbtools.backends.selects import compile_select, driver_values
-from dbtools.catalog import Table
+from dbtools.backends.selects import compile_select
 from dbtools.cells import Cut
 from dbtools.errors import (
     BadValue,
@@ -38,28 +35,26 @@ from dbtools.errors import (
     TimedOut,
     Unreadable,
 )
-from dbtools.sql import Fragment
 from dbtools.statement import Output, QueryShape, Shape
 from dbtools.types import Family
 
 CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
-
+GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
+PATIENCE = 5.0  #: seconds in which it says whether its schema is the same
+VICTIMS = 5  #: times that a statement is run again which had to make way for others
 #: Statements of migrations take long on large tables only, which the registry's are not.
 MIGRATING = "'60s'"
+GRAMMAR = PostgresqlGrammar()
 
 
-class PostgresqlDriver:
-    """The Driver of PostgreSQL."""
+class PostgresqlRunner:
+    """The Runner of PostgreSQL. Its connections keep dates, intervals and numbers exactly."""
 
-    grammar = PostgresqlGrammar()
-    confirms = False
+    confirms = False  #: the stamp would cost too much: versions of tables are compared instead
 
-    errors = DRIVER_ERRORS
-
-    def open_pool(self, url: str) -> EnginePool:
-        """Return a pool whose connections keep dates, intervals and numbers exactly."""
-        return EnginePool(
+    def __init__(self, url: str) -> None:
+        self._pool = EnginePool(
             "postgresql+asyncpg://",
             lambda: location.connect(url),
             size=CONNECTIONS,
@@ -67,84 +62,63 @@ class PostgresqlDriver:
             prepare=prepare,
         )
 
-    def open_engine(self, url: str) -> AsyncEngine:
-        """Return an engine that may change the database at *url*."""
-
-        async def connect() -> Any:
-            connection = await location.connect(url)
-            await keep_setting(connection, "statement_timeout", MIGRATING)
-            return connection
-
-        return create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=sa.NullPool)
-
-    async def casts(
-        self, connection: Any, table: Table, condition: Fragment, session: Mapping[str, str]
-    ) -> tuple[str, ...]:
-        """Return what the server takes each parameter of *condition* for."""
-        numbers = count(1)
-        written = condition.written(lambda _: f"${next(numbers)}")
-        name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
-        sql = f"select 1 from {name} where ({written}\n)"
-        try:
-            await connection.execute("begin read only")
-            if session:
-                await apply(connection, session, local=True)
-            prepared = await connection.prepare(sql)
-            # Only what is about to run looks at privileges, and nothing is run.
-            nulls = [None for _ in prepared.get_parameters()]
-            # Anew each time: of a statement that is kept the types may be those before a migration.
-            await connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
-        except asyncpg.PostgresError as exc:
-            if is_lost(exc):
-                raise
-            is_placeholder = exc.sqlstate in MISWRITTEN and placeholder_in(condition.text) is not None
-            raise Refused(f"{NO_PARAMETER if is_placeholder else exc.args[0]}.") from exc
-        finally:
-            await roll_back(connection)
-        return tuple(sql_name(each) for each in prepared.get_parameters())
-
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
         if isinstance(shape, QueryShape):
-            return compile_query(shape, self.grammar, lexis, LIST_FORMS)
-        return compile_select(shape, self.grammar)
+            return compile_query(shape, GRAMMAR, lexis, LIST_FORMS)
+        return compile_select(shape, GRAMMAR)
 
-    def bound(self, plan: Plan, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
-        """Return *values* as texts, which the server casts."""
-        return driver_values(plan, values, limit, parameter, list_parameter)
-
-    async def fetch(
-        self,
-        connection: Any,
-        plan: Plan,
-        values: Mapping[str, object],
-        *,
-        limit: int,
-        timeout: float,
-        session: Mapping[str, str],
-        stamp: str,
-        versions: Sequence[str],
-        label: Label,
-    ) -> Fetched:
-        """Run *plan* between BEGIN READ ONLY and ROLLBACK.
-
-        The *versions* are looked at before the locks are released; the *stamp* would cost too much.
-        """
-        clean = False
+    async def run(self, run: Run) -> Fetched:
+        """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
         try:
-            await connection.execute(_beginning(timeout, label))
-            if session:
-                await self._set(connection, session)
-            sql = dated(connection, f"{label.comment}{plan.sql}", stamp)
-            parameters = self.bound(plan, values, limit)
-            with reading(connection):
-                records, more = await _records(connection, plan, sql, parameters, limit)
-            await _end(connection, versions)
-            clean = True
-        finally:
-            if not clean:
-                await roll_back(connection)
-        return Fetched(rows=_rows(records, plan.outputs), more=more)
+            async with asyncio.timeout(run.timeout + GRACE):
+                return await self._attempt(run)
+        except TimeoutError as exc:
+            raise TimedOut from exc
+
+    async def _attempt(self, run: Run) -> Fetched:
+        """Run a statement, and again where the connection or what was prepared was out of date."""
+        try:
+            return await self._fetch_again(run)
+        except DRIVER_ERRORS as exc:
+            if not (is_lost(exc) or is_stale(exc)):
+                raise translated(exc) from exc
+            if is_stale(exc) and run.stamp and not await self._is_current(run.stamp):
+                # Its columns are of other types by now.
+                raise SchemaChanged from exc
+        # The other connections that wait are out of date as well.
+        await self.reopen()
+        try:
+            return await self._fetch_again(run)
+        except DRIVER_ERRORS as exc:
+            raise translated(exc) from exc
+
+    async def _fetch_again(self, run: Run) -> Fetched:
+        """Run a statement, and again where the server has stopped it in favour of a migration."""
+        for _ in range(VICTIMS):
+            try:
+                return await self._fetch(run)
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                continue
+        return await self._fetch(run)
+
+    async def _fetch(self, run: Run) -> Fetched:
+        """Run a statement; the versions of its tables are compared before the locks are released."""
+        async with self._pool.connection() as connection:
+            clean = False
+            try:
+                await connection.execute(_beginning(run.timeout, run.label))
+                if run.session:
+                    await self._set(connection, run.session)
+                sql = dated(connection, f"{run.label.comment}{run.plan.sql}", run.stamp)
+                with reading(connection):
+                    records, more = await _records(connection, run.plan, sql, run.parameters, run.limit)
+                await _end(connection, run.plan.shape.versions)
+                clean = True
+            finally:
+                if not clean:
+                    await roll_back(connection)
+        return Fetched(rows=_rows(records, run.plan.outputs), more=more)
 
     async def _set(self, connection: Any, session: Mapping[str, str]) -> None:
         try:
@@ -153,27 +127,59 @@ class PostgresqlDriver:
             # The server's words are for operators.
             raise Refused("The database does not take the settings of this role.") from exc
 
-    async def stamp(self, connection: Any) -> str:
+    async def _is_current(self, stamp: str) -> bool:
+        """Return whether the schema is still as of *stamp*; also where nobody can tell."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self.stamp() == stamp
+        except (TimeoutError, CallError):
+            return True
+
+    async def stamp(self) -> str:
         """Return the stamp of the schema now."""
-        return await fingerprint(connection)
+        try:
+            try:
+                return await self._stamp()
+            except DRIVER_ERRORS as exc:
+                if not is_lost(exc):
+                    raise
+            await self.reopen()
+            return await self._stamp()
+        except DRIVER_ERRORS as exc:
+            raise translated(exc) from exc
 
-    def translate(self, error: Exception) -> CallError:
-        """Return what *error* means to a caller, by its SQLSTATE."""
-        if isinstance(error, asyncpg.PostgresError):
-            return _translated(error)
-        return DatabaseUnavailable()
+    async def _stamp(self) -> str:
+        async with self._pool.connection() as connection:
+            return await fingerprint(connection)
 
-    def is_lost(self, error: Exception) -> bool:
-        """Return whether the server or the network ended the connection."""
-        return is_lost(error)
+    async def reopen(self) -> None:
+        """Close the connections that wait: the server has ended them, or names mean something else now."""
+        await self._pool.reopen()
 
-    def is_victim(self, error: Exception) -> bool:
-        """Return whether the server has stopped the statement so that another could go on: of a deadlock."""
-        return isinstance(error, asyncpg.DeadlockDetectedError | asyncpg.SerializationError)
+    async def ready(self) -> None:
+        """Raise a CallError where no connection can be had."""
+        async with self._pool.connection():
+            pass
 
-    def is_stale(self, error: Exception) -> bool:
-        """Return whether a prepared statement met a schema that has changed since."""
-        return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._pool.close()
+
+
+def open_engine(url: str) -> AsyncEngine:
+    """Return an engine that may change the database at *url*."""
+
+    async def connect() -> Any:
+        connection = await location.connect(url)
+        await keep_setting(connection, "statement_timeout", MIGRATING)
+        return connection
+
+    return create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=sa.NullPool)
+
+
+def is_stale(error: Exception) -> bool:
+    """Return whether a prepared statement met a schema that has changed since."""
+    return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
 
 
 def _beginning(timeout: float, label: Label) -> str:
@@ -292,11 +298,10 @@ CLASSES: Mapping[str, CallError] = {
 }
 
 
-def _translated(error: asyncpg.PostgresError) -> CallError:
-    """Return what an SQLSTATE (PostgreSQL, appendix A) means to a caller."""
+def translated(error: Exception) -> CallError:
+    """Return what *error* means to a caller, by its SQLSTATE (PostgreSQL, appendix A)."""
+    if not isinstance(error, asyncpg.PostgresError):
+        return DatabaseUnavailable()
     state = error.sqlstate or ""
     known = STATES.get(state) or CLASSES.get(state[:2]) or Unreadable()
     return type(known)(known.message, hint=known.hint)
-
-
-DRIVER = PostgresqlDriver()

@@ -1,0 +1,80 @@
+"""A compiled statement: its SQL, and how the values of one call go in."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from dbtools.statement import Output, Select, Shape
+from dbtools.types import TEXTUAL, ColumnType, Family, Operator
+
+ESCAPE = "\\"
+CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A compiled shape: SQL, and how its values go in."""
+
+    shape: Shape
+    sql: str
+    parameters: tuple[str, ...]  #: names in the order of their places
+    types: Mapping[str, ColumnType]  #: of the parameters that are values of a column
+    lists: frozenset[str]  #: the parameters that are lists
+    constants: Mapping[str, object]  #: the values that are the same in every call
+    claims: Mapping[str, str]  #: the parameters that are claims of the caller
+    #: What writes one value of a type, and what writes a list of them, as the driver takes them.
+    one: Callable[[object, ColumnType], object] = field(repr=False)
+    many: Callable[[Sequence[object], ColumnType], object] = field(repr=False)
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What is read."""
+        return self.shape.outputs
+
+    @cached_property
+    def shortest(self) -> int:
+        """The characters or bytes up to which no cell is cut."""
+        return min((each.longest for each in self.outputs if each.longest is not None), default=0)
+
+    @cached_property
+    def is_lookup(self) -> bool:
+        """Whether it reads one row of a table by its key."""
+        return isinstance(self.shape, Select) and self.shape.is_lookup
+
+    @cached_property
+    def _patterns(self) -> Mapping[str, Operator]:
+        """The parameters that are patterns, with their operators."""
+        return {
+            each.parameters[0]: each.operator
+            for each in self.shape.comparisons
+            if each.operator in TEXTUAL and each.term.type.family is not Family.ARRAY
+        }
+
+    def bound(self, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
+        """Return *values* in the order of the parameters, as the driver takes them.
+
+        One row more than *limit* is asked for, so that whether there are more is a fact.
+        """
+        bound = {"limit": limit + 1, **self.constants, **values}
+        bound |= {sought(name): bound[name] for name in self._patterns}
+        return tuple(self._written(name, bound[name]) for name in self.parameters)
+
+    def _written(self, name: str, value: object) -> object:
+        if name in self._patterns:
+            return pattern(self._patterns[name], str(value))
+        if name in self.lists and isinstance(value, list):
+            return self.many(value, self.types[name])
+        return self.one(value, self.types[name]) if name in self.types else value
+
+
+def sought(name: str) -> str:
+    """Return the parameter that is the text itself of which the parameter *name* is the pattern."""
+    return f"{name}_text"
+
+
+def pattern(operator: Operator, text: str) -> str:
+    """Return the LIKE pattern that finds *text* itself, whatever characters it has."""
+    escaped = text.replace(ESCAPE, ESCAPE * 2).replace("%", ESCAPE + "%").replace("_", ESCAPE + "_")
+    before = "" if operator is Operator.STARTS_WITH else "%"
+    after = "" if operator is Operator.ENDS_WITH else "%"
+    return f"{before}{escaped}{after}"
