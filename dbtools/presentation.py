@@ -14,9 +14,8 @@ from rich.text import Text
 
 from dbtools.cells import dump, visible
 from dbtools.results import Answer, Surface
+from dbtools.service.checking import Review, RoleChange
 from dbtools.service.explanation import Explanation
-from dbtools.service.migration import RoleChange
-from dbtools.service.review import Review
 from dbtools.service.snapshot import View
 from dbtools.tools import ToolDefinition, tool_content
 from dbtools.tools.definition import tokens_of
@@ -57,8 +56,8 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
         _print(Text(told))
 
 
-def review_json(found: Review, changes: Mapping[str, RoleChange] | None = None) -> str:
-    """Return *found* as `dbtools check --json` prints it, with the *changes* of a migration by role."""
+def review_json(found: Review) -> str:
+    """Return *found* as `dbtools check --json` prints it, with the changes of a migration by role."""
     shown = [
         {
             "level": each.level,
@@ -71,18 +70,18 @@ def review_json(found: Review, changes: Mapping[str, RoleChange] | None = None) 
     ]
     queries = {name: {"reads": list(reads)} for name, reads in found.reads.items()}
     content: dict[str, object] = {"findings": shown} | ({"queries": queries} if queries else {})
-    if changes is not None:
-        content["changes"] = {role: asdict(change) for role, change in changes.items()}
+    if found.changes is not None:
+        content["changes"] = {role: asdict(change) for role, change in found.changes.items()}
     return visible(json.dumps(content, indent=2, ensure_ascii=False))
 
 
-def print_review(found: Review, changes: Mapping[str, RoleChange] | None = None) -> None:
-    """Print *found*, each finding on a line, what each query reads, and the *changes* of a migration."""
+def print_review(found: Review) -> None:
+    """Print *found*, each finding on a line, what each query reads, and the changes of a migration."""
     lines = [str(finding) for finding in found.findings] or ["All is well."]
     for name, reads in found.reads.items():
         lines.append(f"The query {name} reads {visible(', '.join(reads)) or 'no table'}.")
-    if changes is not None:
-        lines += list(_change_lines(changes)) or ["The migration changes no tool."]
+    if found.changes is not None:
+        lines += list(_change_lines(found.changes)) or ["The migration changes no tool."]
     sys.stdout.write("\n".join(lines) + "\n")
 
 

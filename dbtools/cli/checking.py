@@ -2,19 +2,19 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from dbtools.cli.options import REFUSED, ExampleCommand, complaints, json_option, run, with_toolbox
+from dbtools.cli.options import REFUSED, ExampleCommand, complaints, json_option, run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
-    from dbtools.backends.port import Backend
-    from dbtools.service.migration import RoleChange
-    from dbtools.service.review import Review
+    from dbtools.service.checking import Review
+    from dbtools.service.resolve import Progress
     from dbtools.settings import Settings
 
 
@@ -28,41 +28,34 @@ def check(target: str | None, against: str | None, as_json: bool) -> None:
         from dbtools.presentation import print_review, review_json
         from dbtools.settings import settings_of
 
-        settings = settings_of(target, Path.cwd())
-        changes = None
-        if against is not None:
-            settings, changes = _migrated(settings, settings_of(against, Path.cwd()))
-        found = with_toolbox(settings, lambda _, backend: _review(settings, backend))
+        other = settings_of(against, Path.cwd()).database.url if against is not None else None
+        found = run(_review, settings_of(target, Path.cwd()), other)
         if as_json:
-            click.echo(review_json(found, changes))
+            click.echo(review_json(found))
         else:
-            print_review(found, changes)
+            print_review(found)
         if any(finding.level == "error" for finding in found.findings):
             sys.exit(REFUSED)
 
 
-def _migrated(settings: "Settings", other: "Settings") -> "tuple[Settings, Mapping[str, RoleChange]]":
-    """Return the settings for the migrated database of *other*, and what changes there."""
-    from dbtools.service.migration import changes_by, migrated
-
-    after = run(migrated, settings, other.database.url)
-    return after, run(changes_by, settings, after)
-
-
-async def _review(settings: "Settings", backend: "Backend") -> "Review":
+async def _review(settings: "Settings", against: str | None) -> "Review":
     from dbtools.server import review_server
-    from dbtools.service.review import review
-    from dbtools.service.served import read_catalog
+    from dbtools.service.checking import check, check_against
 
-    catalog = await read_catalog(settings, backend)
     served = await review_server(settings)
-    # What is no terminal is read by programs.
+    with _progress() as progress:
+        if against is not None:
+            return await check_against(settings, against, progress, served)
+        return await check(settings, progress, served)
+
+
+def _progress() -> "AbstractContextManager[Progress]":
+    """Return what shows progress on a terminal: what is no terminal is read by programs."""
     if not sys.stderr.isatty():
-        return await review(settings, catalog, backend, lambda done, of, name: None, served)
+        return nullcontext(lambda done, of, name: None)
     from dbtools.presentation import progress
 
-    with progress("Checking") as report:
-        return await review(settings, catalog, backend, report, served)
+    return progress("Checking")
 
 
 @click.command(cls=ExampleCommand, example="dbtools schema > dbtools.schema.json")

@@ -40,11 +40,9 @@ def grants(target: str | None, roles: tuple[str, ...], login: str | None, url: s
 
 
 async def _script(settings: "Settings", backend: "Backend", roles: tuple[str, ...], login: str) -> str:
-    from dbtools.service.login import grants_of
-    from dbtools.service.served import read_catalog
+    from dbtools.service.checking import grants_of
 
-    catalog = await read_catalog(settings, backend)
-    script, findings = await grants_of(settings, catalog, backend, roles, login)
+    script, findings = await grants_of(settings, backend, roles, login)
     for finding in findings:
         click.echo(f"dbtools: {finding}", err=True)
     return script

@@ -125,7 +125,7 @@ def settings_for(target: str | None, *roles: str) -> "Settings":
 def check_role(settings: "Settings", role: str) -> None:
     """Raise ConfigurationError where *settings* have no *role*."""
     from dbtools.errors import ConfigurationError, listing
-    from dbtools.service.roles import role_names
+    from dbtools.settings.roles import role_names
 
     roles = role_names(settings)
     if role not in roles:
@@ -138,7 +138,7 @@ def with_toolbox(
     settings: "Settings", use: "Callable[[Toolbox, Backend], Any]", role: str | None = None
 ) -> Any:
     """Return what *use* makes of the toolbox of *settings*, for *role* or for all, and of its backend."""
-    from dbtools.service.served import open_toolbox
+    from dbtools.service.serving import open_toolbox
 
     async def use_and_close() -> Any:
         toolbox, backend = open_toolbox(settings, role)

@@ -91,8 +91,8 @@ def _check_files(files: Sequence[str]) -> None:
 
 def _checked(settings: "Settings", files: Sequence[Path]) -> dict[str, str]:
     """Return the texts of the queries in *files* by name, or end with what is wrong with them."""
-    from dbtools.service.adding import candidates
-    from dbtools.service.served import read_catalog
+    from dbtools.service.catalogs import read_catalog
+    from dbtools.service.permitted import candidates
 
     async def check(_: object, backend: "Backend") -> object:
         return await candidates(settings, await read_catalog(settings, backend), backend, files)
@@ -115,7 +115,7 @@ def list_queries(target: str | None, as_json: bool) -> None:
         from dbtools.backends import open_backend
         from dbtools.presentation import print_entries, rows_json
         from dbtools.records.registry import read_entries
-        from dbtools.service.registered import query_of
+        from dbtools.service.queries import query_of
 
         settings = _settings(target)
         lexis = open_backend(settings.database.url).facts.lexis

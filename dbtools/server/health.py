@@ -7,7 +7,7 @@ import orjson
 from starlette.responses import Response
 
 from dbtools import errors
-from dbtools.service.served import Served
+from dbtools.service.serving import Served
 
 PATIENCE = 2.0  #: seconds that the database has to lend a connection
 FRESH = 1.0  #: seconds in which the same is answered: nobody has to show who they are to ask
@@ -37,7 +37,7 @@ class Health:
                 self._is_ready = await self._look()
                 self._looked_at = time.monotonic()
         age = round(time.monotonic() - self._seen, 1)
-        configuration = "refused" if self._served.is_refused() else "in force"
+        configuration = "refused" if self._served.current.is_refused else "in force"
         content = {"ready": self._is_ready, "snapshot_age": age, "configuration": configuration}
         status = 200 if self._is_ready else 503
         return Response(orjson.dumps(content), status, media_type="application/json")

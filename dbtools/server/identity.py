@@ -25,9 +25,9 @@ from dbtools.server.jwts import BadTokenError, claims_of, end_of, scopes_of
 from dbtools.server.keys import Keys, NoKeysError
 from dbtools.server.requests import REASON
 from dbtools.server.tokens import find
-from dbtools.service.roles import role_names
-from dbtools.service.served import Served
+from dbtools.service.serving import Served
 from dbtools.settings import JwtSection, Settings, typed_claims
+from dbtools.settings.roles import role_names
 from dbtools.types import quoted
 
 CALLER = "dbtools.caller"  #: the key of the scope that holds who makes a request
@@ -99,7 +99,7 @@ class Identity:
 
         They have to be the same to the newest settings and to those of the snapshot.
         """
-        newest, settled = self._served.settings(), self._served.settled()
+        newest, settled = self._served.current.settings, self._served.settled()
         if not newest.auth and newest is settled:
             return self._anybody
         basis = self._basis(newest, settled)
@@ -119,7 +119,7 @@ class Identity:
         """
         if admitted.end is not None and time.time() >= admitted.end:
             return None
-        basis = self._basis(self._served.settings(), self._served.settled())
+        basis = self._basis(self._served.current.settings, self._served.settled())
         if len(basis) == len(admitted.basis) and all(map(_is, basis, admitted.basis)):
             return admitted
         found = await self.admit(authorization)
@@ -171,7 +171,9 @@ class Identity:
         """Return the keys of *section*; those that no settings name any more are forgotten."""
         place = _place(section)
         if place not in self._keys:
-            sections = (settings.auth.jwt for settings in (self._served.settings(), self._served.settled()))
+            sections = (
+                settings.auth.jwt for settings in (self._served.current.settings, self._served.settled())
+            )
             named = {_place(each) for each in sections if each is not None}
             self._keys = {each: keys for each, keys in self._keys.items() if each in named}
             self._keys[place] = Keys(section.jwks, section.algorithms, self._group)

@@ -16,7 +16,7 @@ from dbtools.server.connections import BoundedProtocol
 from dbtools.server.hosts import bracketed, is_loopback
 from dbtools.server.http import PATH, HttpApp, Plan
 from dbtools.server.running import Operator
-from dbtools.service.served import snapshot_of
+from dbtools.service.serving import snapshot_of
 from dbtools.settings import Settings
 
 GRACE = 3  #: seconds for what is being answered when the server ends

@@ -14,8 +14,8 @@ from dbtools.backends import call_writer
 from dbtools.records import CallLog, CallLogs, FileSink, RegistrySink, StderrSink
 from dbtools.server.calls import Calls
 from dbtools.server.quotas import Quotas
-from dbtools.service.served import Served, open_served
-from dbtools.service.watch import Watch
+from dbtools.service.following import Watch
+from dbtools.service.serving import Served, open_served
 from dbtools.settings import Settings
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.policy import Finding, Source
-from dbtools.service.library import Library, Written, queries_in, query_files
-from dbtools.service.roles import role_names
+from dbtools.service.permitted import Library
+from dbtools.service.queries import Written, queries_in, query_files
 from dbtools.settings.files import is_file, load
+from dbtools.settings.roles import role_names
 from dbtools.settings.sections import Settings, file_error
 from dbtools.sql import Lexis
 

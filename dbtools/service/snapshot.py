@@ -1,14 +1,15 @@
-"""One moment of what is served: a catalog and settled roles in, what each role sees and is listed out."""
+"""One moment of what is served. What settings mean to a database in, what each role sees out."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dbtools import errors
 from dbtools.catalog import Catalog
-from dbtools.policy import Finding, Role, restrict
-from dbtools.queries.permitted import Permitted
+from dbtools.policy import Finding, Role
 from dbtools.results import Manner, Surface
+from dbtools.service.resolve import Resolved
+from dbtools.settings.sections import Settings
 from dbtools.tools import (
     Change,
     Chosen,
@@ -83,8 +84,12 @@ class Snapshot:
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of all that it was made from, by name
     missing: tuple[str, ...] = ()  #: why tools may be missing that are not in the database itself
     manner: Manner = field(default_factory=Manner)
-    hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
-    settings: object = field(default=None, repr=False)  #: that say who has which role, for whoever knows them
+    settings: Settings = field(default_factory=Settings, repr=False)  #: that it was made from
+
+    @cached_property
+    def hash_key(self) -> bytes:
+        """The key of the mask hash."""
+        return self.settings.policy.hash_key.encode()
 
     def view(self, role: str) -> View:
         """Return what *role* sees, or raise Denied where there is no such role any more."""
@@ -94,47 +99,29 @@ class Snapshot:
         return view
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settled:
-    """The roles as they can be served, and what is wrong with them."""
-
-    roles: Sequence[Role]
-    catalogs: Mapping[str, Catalog] = field(default_factory=dict)  #: of roles whose login sees another one
-    queries: tuple[Permitted, ...] = ()  #: that roles may be granted
-    findings: tuple[Finding, ...] = ()
-    missing: tuple[str, ...] = ()  #: those of them by which queries are missing, all at once
-    manner: Manner | None = None  #: None: that of the toolbox
-    hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
-    settings: object = field(default=None, repr=False)  #: that say who has which role, for whoever knows them
-    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what they were made from
-
-
-def take_snapshot(
-    catalog: Catalog, settled: Settled, manner: Manner, before: Snapshot | None = None
-) -> Snapshot:
-    """Return the snapshot in which each role sees its part of *catalog*.
+def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapshot:
+    """Return the snapshot in which each role sees its part of the catalog.
 
     A role that was in the snapshot *before* keeps its surface, unless another one is configured: clients
     would lose all tools at once.
     """
-    manner = settled.manner or manner
+    manner, catalog = resolved.manner, resolved.catalog
     same = before is not None and before.manner.listing == manner.listing
     surfaces = {name: view.chosen for name, view in before.views.items()} if before and same else {}
-    problems: tuple[str | Finding, ...] = (*catalog.warnings, *settled.findings)
+    problems: tuple[str | Finding, ...] = (*catalog.warnings, *resolved.problems)
     views: dict[str, View] = {}
-    for role in settled.roles:
-        seen = restrict(settled.catalogs.get(role.name, catalog), role)
-        queries = tuple(each for each in settled.queries if role.may_call(each.name))
-        setting = Setting(catalog=seen, limits=role.limits, style=manner.style, queries=queries)
+    for each in resolved.roles:
+        role = each.served
+        queries = tuple(query for query in resolved.queries if role.may_call(query.name))
+        setting = Setting(catalog=each.catalog, limits=role.limits, style=manner.style, queries=queries)
         views[role.name] = _view(setting, role, manner, surfaces.get(role.name), problems)
     return Snapshot(
         catalog=catalog,
         views=views,
-        stamps={DATABASE: catalog.stamp, **settled.stamps},
-        missing=settled.missing,
+        stamps={DATABASE: catalog.stamp, **resolved.stamps},
+        missing=resolved.missing,
         manner=manner,
-        hash_key=settled.hash_key,
-        settings=settled.settings,
+        settings=resolved.settings,
     )
 
 

@@ -9,11 +9,11 @@ from typing import Protocol, TypeVar
 import anyio
 
 from dbtools import errors
-from dbtools.catalog import Catalog
 from dbtools.errors import nearest
-from dbtools.policy import Caller, Limits, Role
-from dbtools.results import Answer, Manner, Media, ResultSet
-from dbtools.service.snapshot import Settled, Snapshot, View, changes_of, take_snapshot
+from dbtools.policy import Caller, Limits
+from dbtools.results import Answer, Media, ResultSet
+from dbtools.service.resolve import Resolved
+from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.statement import Statement
 from dbtools.tools import (
     Change,
@@ -49,9 +49,7 @@ class Executes(Protocol):
         """Return whether the schema is as of *stamp*."""
 
 
-Settle = Callable[[Catalog], Awaitable[Settled]]  #: of a catalog
-
-
+Resolve = Callable[[], Awaitable[Resolved]]  #: what settings mean to the database now
 Listener = Callable[[Snapshot, Mapping[str, Change]], object]  #: of a snapshot, and by role what is new in it
 
 
@@ -60,23 +58,16 @@ class Toolbox:
 
     def __init__(
         self,
-        introspect: Callable[[], Awaitable[Catalog]],
+        resolve: Resolve,
         execution: Executes,
-        *,
-        roles: Settle | Sequence[Role],
-        manner: Manner,
-        before: Snapshot | None = None,
     ) -> None:
-        self._introspect = introspect
+        self._resolve = resolve
         self._execution = execution
-        self._roles = roles
-        self._manner = manner
         self._refreshing = anyio.Lock()
         self._listeners: list[Listener] = []
         self._ask: Callable[[], None] | None = None
         self._ended = anyio.Event()  #: of the next refresh
         self._snapshot: Snapshot | None = None
-        self._before = before  #: whose surfaces the first one keeps
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Have *listener* called with each snapshot that replaces another one, and the changes in it.
@@ -101,10 +92,7 @@ class Toolbox:
 
     async def _refresh(self) -> Snapshot:
         before = self._snapshot
-        catalog = await self._introspect()
-        roles = self._roles
-        settled = await roles(catalog) if callable(roles) else Settled(roles=roles)
-        make = partial(take_snapshot, catalog, settled, self._manner, before or self._before)
+        make = partial(take_snapshot, await self._resolve(), before)
         if before is None:
             self._snapshot = make()
             return self._snapshot
@@ -140,19 +128,18 @@ class Toolbox:
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, object]) -> Answer:
         """Return the answer of the tool *name*, or raise UnknownTool or a CallError."""
 
-        async def answer(snapshot: Snapshot) -> Answer:
-            view = snapshot.view(caller.role)
+        async def answer(snapshot: Snapshot, view: View) -> Answer:
             call = _tool(view, name).bind(arguments)
             if call.statement is None:
                 await self._execution.confirm(snapshot.catalog.stamp)
                 return call.render(NOTHING)
-            found = await self._execute(call.statement, snapshot, caller)
-            stored = await self._inquire(call.inquire(found), snapshot, caller)
+            found = await self._execute(call.statement, snapshot, view, caller)
+            stored = await self._inquire(call.inquire(found), snapshot, view, caller)
             return await _rendered(found, lambda: call.render(found, stored))
 
         return await self._answered(caller, answer)
 
-    async def _answered(self, caller: Caller, answer: Callable[[Snapshot], Awaitable[T]]) -> T:
+    async def _answered(self, caller: Caller, answer: Callable[[Snapshot, View], Awaitable[T]]) -> T:
         """Return what *answer* makes of the snapshot, and of the next where the schema has changed meanwhile.
 
         Whatever goes wrong may be so because of that: a tool or a column that is new, or gone.
@@ -160,13 +147,14 @@ class Toolbox:
         snapshot = await self.snapshot()
         began, pause = time.monotonic(), 0.0
         while True:
+            view = snapshot.view(caller.role)
             try:
-                return await answer(snapshot)
+                return await answer(snapshot, view)
             except FINAL:
                 raise
             except errors.DbtoolsError:
                 later: Snapshot | None = None
-                left = began + _patience(snapshot, caller) - time.monotonic()
+                left = began + view.role.limits.timeout - time.monotonic()
                 with anyio.move_on_after(left):
                     # Who changes the schema all the time keeps nobody busy all the time.
                     await anyio.sleep(pause)
@@ -192,10 +180,16 @@ class Toolbox:
             return None
 
     async def _execute(
-        self, statement: Statement, snapshot: Snapshot, caller: Caller, *, timeout: float | None = None
+        self,
+        statement: Statement,
+        snapshot: Snapshot,
+        view: View,
+        caller: Caller,
+        *,
+        timeout: float | None = None,
     ) -> ResultSet:
         """Run *statement* under the limits of the caller's role, of which *timeout* may be lower."""
-        role = snapshot.view(caller.role).role
+        role = view.role
         statement = replace(
             statement,
             claims=caller.claims,
@@ -210,7 +204,7 @@ class Toolbox:
         return await self._execution.execute(statement, limits)
 
     async def _inquire(
-        self, inquiries: Sequence[Statement], snapshot: Snapshot, caller: Caller
+        self, inquiries: Sequence[Statement], snapshot: Snapshot, view: View, caller: Caller
     ) -> Sequence[ResultSet]:
         """Return the results of *inquiries*, as many as are there soon: the call has its answer already."""
         found: list[ResultSet] = []
@@ -218,7 +212,7 @@ class Toolbox:
         for statement in inquiries:
             left = max(ends - time.monotonic(), 0.01)
             try:
-                found.append(await self._execute(statement, snapshot, caller, timeout=left))
+                found.append(await self._execute(statement, snapshot, view, caller, timeout=left))
             except errors.CallError:
                 break
         return found
@@ -226,12 +220,12 @@ class Toolbox:
     async def read(self, caller: Caller, uri: str) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
 
-        async def answer(snapshot: Snapshot) -> Media:
-            call = bind_resource(snapshot.view(caller.role).setting, uri)
+        async def answer(snapshot: Snapshot, view: View) -> Media:
+            call = bind_resource(view.setting, uri)
             if call.statement is None:
                 await self._execution.confirm(snapshot.catalog.stamp)
                 return call.render(NOTHING)
-            found = await self._execute(call.statement, snapshot, caller)
+            found = await self._execute(call.statement, snapshot, view, caller)
             return await _rendered(found, lambda: call.render(found))
 
         return await self._answered(caller, answer)
@@ -249,11 +243,12 @@ class Toolbox:
         *given* are the variables before it; where the database does not answer soon there are none.
         """
 
-        async def answer(snapshot: Snapshot) -> Completed:
-            call = bind_completion(snapshot.view(caller.role).setting, template, name, value, given)
+        async def answer(snapshot: Snapshot, view: View) -> Completed:
+            call = bind_completion(view.setting, template, name, value, given)
             if call.statement is None:
                 return call.render(NOTHING)
-            return call.render(await self._execute(call.statement, snapshot, caller, timeout=COMPLETION))
+            found = await self._execute(call.statement, snapshot, view, caller, timeout=COMPLETION)
+            return call.render(found)
 
         try:
             return await self._answered(caller, answer)
@@ -266,12 +261,6 @@ class Toolbox:
 async def _rendered(found: ResultSet, render: Callable[[], T]) -> T:
     """Return what *render* makes of *found*: of much on a thread, so that other callers need not wait."""
     return await anyio.to_thread.run_sync(render) if found.is_longer(LARGE) else render()
-
-
-def _patience(snapshot: Snapshot, caller: Caller) -> float:
-    """Return for how many seconds a call follows a schema that keeps changing."""
-    view = snapshot.views.get(caller.role)
-    return view.role.limits.timeout if view is not None else 0.0
 
 
 def _tool(view: View, name: str) -> Tool:

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from dbtools.policy import Caller
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
 from tests.benchmarks.bare_drivers import Bare, open_bare

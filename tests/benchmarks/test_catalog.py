@@ -7,13 +7,14 @@ import pytest
 
 from dbtools.policy import Role
 from dbtools.results import Listing, Manner, Surface
-from dbtools.service.snapshot import Settled, take_snapshot
+from dbtools.service.snapshot import take_snapshot
 from dbtools.tools import tool_content
 from tests.benchmarks.bare_drivers import open_bare
 from tests.benchmarks.conftest import Target
 from tests.benchmarks.contest import Figure, bests
 from tests.benchmarks.databases import COLUMNS, TABLES
 from tests.database.shop import catalog_of
+from tests.unit.shop import resolved
 
 pytestmark = pytest.mark.benchmark
 
@@ -66,7 +67,7 @@ async def test_tools_are_defined_in_little_more_time_than_they_are_parsed(
     definitions: list[dict[str, object]] = []
 
     async def define() -> object:
-        snapshot = take_snapshot(catalog, Settled(roles=(Role(),)), TYPED)
+        snapshot = take_snapshot(resolved(catalog, (Role(),), TYPED))
         definitions[:] = [tool_content(each) for each in snapshot.views["default"].definitions]
         return definitions
 

@@ -10,7 +10,7 @@ from dbtools.policy import Caller
 from dbtools.records import CallLog, FileSink
 from dbtools.server.calls import Calls, Request
 from dbtools.server.quotas import Quotas
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import GrantSection, RoleSection

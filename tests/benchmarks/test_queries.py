@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dbtools.policy import Caller
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load
 from tests.benchmarks.bare_drivers import Bare, open_bare

@@ -17,10 +17,11 @@ from dbtools.backends import open_backend
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.policy import Role
 from dbtools.results import Listing, Manner, Surface
-from dbtools.service.snapshot import Settled, take_snapshot
+from dbtools.service.snapshot import take_snapshot
 from dbtools.tools import tool_content
 from dbtools.tools.definition import tokens_of
 from dbtools.types import ColumnType, Family
+from tests.unit.shop import resolved
 
 pytestmark = pytest.mark.benchmark
 
@@ -76,7 +77,7 @@ def bench_data() -> Path:
 
 def _cost(database: str, catalog: Catalog, surface: Surface) -> Cost:
     manner = Manner(listing=Listing(surface=surface))
-    definitions = take_snapshot(catalog, Settled(roles=(Role(),)), manner).views["default"].definitions
+    definitions = take_snapshot(resolved(catalog, (Role(),), manner)).views["default"].definitions
     return Cost(
         database=database,
         tables=len(catalog.tables),

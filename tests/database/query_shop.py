@@ -13,7 +13,7 @@ from dbtools.errors import DbtoolsError
 from dbtools.policy import Caller
 from dbtools.results import Answer
 from dbtools.service.explanation import Explanation, explain
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load

@@ -17,7 +17,7 @@ from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, Selection
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
 

@@ -47,7 +47,7 @@ DDL = {
 MEASURE = r"""
 import anyio, json, re, sys
 from pathlib import Path
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings
 from dbtools.policy import Caller
 

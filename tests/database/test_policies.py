@@ -15,7 +15,7 @@ from dbtools.backends.port import Backend
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.masks import REDACTED
 from dbtools.queries.values import ParameterType
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings, typed_claims
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection

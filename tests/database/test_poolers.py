@@ -18,7 +18,7 @@ from dbtools.backends.postgresql.control import Control
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
 from dbtools.records.upgrading import upgrade
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
 from tests.database.poolers import proxy
 from tests.postgresql_server import PostgresqlServer, free_port

@@ -11,7 +11,7 @@ import pytest
 
 from dbtools.backends.postgresql.posture import MOST_NAMES
 from dbtools.catalog import Catalog, Selection
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View
 from dbtools.settings import Settings, load
 from tests.database.shop import catalog_of

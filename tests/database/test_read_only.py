@@ -175,7 +175,7 @@ def test_calls_are_answered_after_all_that(shop: Shop) -> None:
 LIST = """
 import os, sys
 import anyio
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.policy import Caller
 from dbtools.errors import DbtoolsError

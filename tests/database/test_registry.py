@@ -29,7 +29,7 @@ from dbtools.records.registry import (
     remove,
 )
 from dbtools.records.upgrading import upgrade
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, settings_of
 from tests.database.shop import catalog_of
 from tests.postgresql_server import PostgresqlServer

@@ -16,7 +16,7 @@ from alembic.config import Config
 
 from dbtools.policy import Caller
 from dbtools.results import Surface
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.settings import settings_of
 
 REPOSITORY = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 from dbtools.backends.port import Look
 from dbtools.records.registry import add
 from dbtools.records.upgrading import upgrade
-from dbtools.service.served import FILES, REGISTRY, open_served
+from dbtools.service.serving import FILES, REGISTRY, open_served
 from dbtools.settings import load
 
 DDL = "create table thing (id integer primary key, name text);"

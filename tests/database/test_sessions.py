@@ -11,7 +11,7 @@ import pytest
 
 from dbtools import errors
 from dbtools.policy import Caller
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load
 from tests.database.shop import rows_of

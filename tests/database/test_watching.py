@@ -23,9 +23,9 @@ from dbtools.backends.postgresql.fingerprint import FINGERPRINT, fingerprint
 from dbtools.backends.postgresql.watching import listen
 from dbtools.records.registry import add
 from dbtools.records.upgrading import upgrade
-from dbtools.service.served import Served, open_served
+from dbtools.service.following import Observed, Watch
+from dbtools.service.serving import Served, open_served
 from dbtools.service.snapshot import DATABASE, Snapshot
-from dbtools.service.watch import Observed, Watch
 from dbtools.settings import Settings
 from tests.database.postgresql_catalog import connected
 from tests.postgresql_server import PostgresqlServer

@@ -13,7 +13,7 @@ from dbtools.backends import url_of_file
 from dbtools.policy import Caller
 from dbtools.results import Surface
 from dbtools.server.protocol import always, build_server
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings, ToolsSection
 from tests.protocol.client import VERSIONS, Client, connect
 from tests.redis_server import NoRedisError, open_redis

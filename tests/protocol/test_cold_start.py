@@ -18,7 +18,7 @@ import sys
 import anyio
 import dbtools.__main__
 from dbtools.cli.options import settings_for
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 import dbtools.server
 import dbtools.server.stdio
 from dbtools.server.protocol import always, build_server

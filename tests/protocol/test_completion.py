@@ -10,7 +10,7 @@ import pytest
 
 from dbtools.policy import Caller
 from dbtools.server.protocol import always, build_server
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from tests.protocol.client import MODERN, Client, connect
 from tests.protocol.conftest import settings_for
 

@@ -15,7 +15,7 @@ from dbtools.policy import Caller
 from dbtools.server.identity import Identified, Identity
 from dbtools.server.requests import Requests
 from dbtools.server.tokens import hash_of, new_token
-from dbtools.service.served import open_served
+from dbtools.service.serving import open_served
 from dbtools.settings import load
 from tests.protocol.client import MODERN, PATIENCE
 from tests.protocol.http_server import (

@@ -18,7 +18,7 @@ from dbtools.errors import DbtoolsError, Denied
 from dbtools.policy import Caller
 from dbtools.server.identity import Admitted, Identity, Refusal, Stay
 from dbtools.server.tokens import hash_of, new_token
-from dbtools.service.served import Served, open_served
+from dbtools.service.serving import Served, open_served
 from dbtools.settings import load
 from tests.protocol.http_server import HttpServer, http_server, modern
 from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, OTHER, Issuer, answer, key_set, open_issuer, signed

@@ -10,12 +10,13 @@ import pytest
 from dbtools.catalog import Catalog, Column, Key, Table
 from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
 from dbtools.policy import Caller, Limits, Role
-from dbtools.results import Manner, ResultSet
+from dbtools.results import ResultSet
 from dbtools.server.protocol import always, build_server
 from dbtools.service.toolbox import Executes, Toolbox
 from dbtools.statement import Statement
 from dbtools.types import ColumnType, Family
 from tests.protocol.client import VERSIONS, Client, Message, connect
+from tests.unit.shop import resolving
 
 SECRET = "postgres://u:p@h"
 INTERNAL_ERROR = -32603
@@ -66,7 +67,7 @@ def _toolbox(execution: Executes, catalog: Catalog | BaseException = CATALOG) ->
             raise catalog
         return catalog
 
-    return Toolbox(introspect, execution, roles=(Role(),), manner=Manner())
+    return Toolbox(resolving(introspect, (Role(),)), execution)
 
 
 async def _ask(client: Client, method: str, params: Mapping[str, object]) -> str:
@@ -213,7 +214,7 @@ async def test_catalog_is_read_again_after_a_failure() -> None:
             raise answer
         return answer
 
-    toolbox = Toolbox(introspect, AnswersNonsense(), roles=(Role(),), manner=Manner())
+    toolbox = Toolbox(resolving(introspect, (Role(),)), AnswersNonsense())
     async with connect(build_server(toolbox, always(Caller()), "")) as client:
         error = await client.error("tools/list")
         listed = await client.result("tools/list")

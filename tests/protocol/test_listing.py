@@ -12,7 +12,7 @@ from mcp.server.lowlevel import Server
 from dbtools.policy import Caller
 from dbtools.results import Surface
 from dbtools.server.protocol import always, build_server
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from tests.protocol.client import HANDSHAKES, MODERN, Client, connect
 from tests.protocol.conftest import settings_for
 

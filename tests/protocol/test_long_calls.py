@@ -13,7 +13,7 @@ from mcp.server.lowlevel import Server
 from dbtools.backends.sqlite.runner import CONNECTIONS
 from dbtools.policy import Caller
 from dbtools.server.protocol import always, build_server
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings
 from tests.protocol.client import MODERN, PATIENCE, Client, ProcessClient, connect, spawn
 from tests.protocol.conftest import settings_for

@@ -19,7 +19,7 @@ from dbtools.server import windows
 from dbtools.server.calls import Calls
 from dbtools.server.protocol import always, build_server
 from dbtools.server.quotas import Quotas
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
 from tests.protocol.client import HANDSHAKES, MODERN, connect, spawn
 from tests.protocol.test_command_line import run

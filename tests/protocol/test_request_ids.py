@@ -15,7 +15,7 @@ from dbtools.backends.sqlite.threads import on_thread
 from dbtools.policy import Caller
 from dbtools.server.calls import Calls, Request
 from dbtools.server.quotas import Quotas
-from dbtools.service.served import open_served
+from dbtools.service.serving import open_served
 from dbtools.settings import Settings
 from dbtools.settings.files import load
 from tests.database.poolers import proxy

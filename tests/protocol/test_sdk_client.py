@@ -16,7 +16,7 @@ from mcp_types import AudioContent, CallToolResult, ImageContent, TextContent, T
 from dbtools.policy import Caller
 from dbtools.results import Surface
 from dbtools.server.protocol import always, build_server
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from tests.protocol.client import MODERN, PATIENCE, ROOT
 from tests.protocol.conftest import LONG_TEXT, settings_for
 

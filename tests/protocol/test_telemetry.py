@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from dbtools.policy import Caller
 from dbtools.server.protocol import always, build_server
-from dbtools.service.served import open_toolbox
+from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings
 from tests.protocol.client import MODERN, connect
 from tests.protocol.http_server import call, http_server

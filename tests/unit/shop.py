@@ -1,12 +1,14 @@
 """A small shop, as values: what tests of the pure wing are about."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
 from dbtools.paths import Names, Paths
-from dbtools.policy import Limits
-from dbtools.results import Answer, ResultSet, Style
+from dbtools.policy import Limits, Role
+from dbtools.results import Answer, Manner, ResultSet, Style
+from dbtools.service.resolve import Resolved, seen_by
+from dbtools.service.toolbox import Resolve
 from dbtools.statement import Select, Statement
 from dbtools.tools import Setting, Toolset, define
 from dbtools.types import ColumnType, Family
@@ -47,6 +49,8 @@ TYPES: Mapping[Family, ColumnType] = {
     Family.OTHER: ColumnType(family=Family.OTHER, name="inet"),
     Family.ANY: ColumnType(family=Family.ANY, name="any", lenient=True, large=True),
 }
+
+MANNER = Manner()
 
 
 def column(name: str, family: Family = Family.TEXT, /, **more: Any) -> Column:
@@ -125,3 +129,22 @@ def select_of(statement: Statement | None) -> Select:
     assert statement is not None
     assert isinstance(statement.shape, Select)
     return statement.shape
+
+
+def resolved(catalog: Catalog, roles: Sequence[Role] = (Role(),), manner: Manner = MANNER) -> Resolved:
+    """Return what *roles* see of *catalog*, without a database that could object."""
+    seen = tuple(seen_by(role, catalog) for role in roles)
+    return Resolved(catalog=catalog, roles=seen, manner=manner)
+
+
+def resolving(
+    introspect: Callable[[], Awaitable[Catalog]],
+    roles: Sequence[Role] = (Role(),),
+    manner: Manner = MANNER,
+) -> Resolve:
+    """Return what a toolbox asks for all that it serves: what *roles* see of what *introspect* returns."""
+
+    async def resolve() -> Resolved:
+        return resolved(await introspect(), roles, manner)
+
+    return resolve

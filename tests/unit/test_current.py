@@ -13,7 +13,7 @@ from dbtools.backends.sqlite.syntax import lexis
 from dbtools.errors import ConfigurationError
 from dbtools.results import Surface
 from dbtools.service.current import Current
-from dbtools.service.library import MOST_FILES
+from dbtools.service.queries import MOST_FILES
 from dbtools.settings import ToolsSection, load
 
 WHOLE = """

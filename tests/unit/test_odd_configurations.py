@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings as hypothesis_settings, stra
 
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.errors import ConfigurationError
-from dbtools.service.roles import roles_of
 from dbtools.settings import Settings, load
+from dbtools.settings.roles import roles_of
 
 DATABASE = '[database]\nurl = "shop.db"\n'
 HASH = "a" * 64

@@ -8,10 +8,10 @@ import pytest
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.policy import Caller, Limits, Role
-from dbtools.results import Answer, Manner, ResultSet
+from dbtools.results import Answer, ResultSet
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Statement
-from tests.unit.shop import SALE
+from tests.unit.shop import SALE, resolving
 
 HASTY, PATIENT = (
     Role(name="hasty", limits=Limits(timeout=0.01)),
@@ -60,7 +60,7 @@ async def changed() -> Changed:
 @pytest.fixture
 async def toolbox(changed: Changed) -> Toolbox:
     """Give its tools, as they were before."""
-    toolbox = Toolbox(changed.introspect, changed, roles=(HASTY, PATIENT), manner=Manner())
+    toolbox = Toolbox(resolving(changed.introspect, (HASTY, PATIENT)), changed)
     await toolbox.snapshot()
     return toolbox
 

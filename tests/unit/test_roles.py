@@ -12,8 +12,8 @@ from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, RowFilter
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Finding, Grant, Limits, Role, Rule, Source, restrict
-from dbtools.service.roles import roles_of
 from dbtools.settings import LimitsSection, Settings, load
+from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import RoleLimitsSection, RoleSection
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Mask

@@ -12,14 +12,27 @@ from dbtools.catalog import Catalog, ForeignKey, Table, TableKind
 from dbtools.errors import CallError
 from dbtools.policy import Role
 from dbtools.results import Listing, Manner, Surface
-from dbtools.service.served import open_toolbox
-from dbtools.service.snapshot import Settled, View, take_snapshot
+from dbtools.service.serving import open_toolbox
+from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings import settings_of
 from dbtools.tools import Setting, Tool, ToolDefinition, choose, define, listed, tool_content
 from dbtools.tools.definition import Call, tokens_of
 from dbtools.tools.surface import pinned_tables
 from dbtools.types import Family
-from tests.unit.shop import ID, PRODUCT, SALE, SHOP, TYPES, answer, column, select_of, setting, table, tools
+from tests.unit.shop import (
+    ID,
+    PRODUCT,
+    SALE,
+    SHOP,
+    TYPES,
+    answer,
+    column,
+    resolved,
+    select_of,
+    setting,
+    table,
+    tools,
+)
 
 ROOT = Path(__file__).parents[2]
 GENERIC = ["list_tables", "describe_tables", "list_rows", "get_row", "aggregate_rows"]
@@ -33,7 +46,7 @@ def _view(
     catalog: Catalog, surface: Surface = Surface.AUTO, *, budget: int = 10_000, pin: Sequence[str] = ()
 ) -> View:
     listing = Listing(surface=surface, budget=budget, pin=tuple(pin))
-    return take_snapshot(catalog, Settled(roles=(Role(),)), Manner(listing=listing)).views["default"]
+    return take_snapshot(resolved(catalog, (Role(),), Manner(listing=listing))).views["default"]
 
 
 def _listed(view: View) -> list[str]:

@@ -13,11 +13,11 @@ from dbtools.catalog import Catalog
 from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import Listing, Manner, Media, ResultSet, Surface
-from dbtools.service.snapshot import Settled, take_snapshot
+from dbtools.service.snapshot import take_snapshot
 from dbtools.service.toolbox import COMPLETION, PATIENCE, Toolbox
 from dbtools.statement import Statement
 from dbtools.tools.completion import Completed
-from tests.unit.shop import ORDER_LINE, PRODUCT, SALE
+from tests.unit.shop import ORDER_LINE, PRODUCT, SALE, resolved, resolving
 
 SMALL = Catalog(tables=(SALE,))
 LARGE = Catalog(tables=(SALE, ORDER_LINE, PRODUCT))
@@ -67,7 +67,7 @@ class Database:
 
 def _toolbox(*catalogs: Catalog | errors.DbtoolsError, execution: Executed | None = None) -> Toolbox:
     database = Database([*catalogs])
-    return Toolbox(database.introspect, execution or Executed(), roles=ROLES, manner=Manner())
+    return Toolbox(resolving(database.introspect, ROLES), execution or Executed())
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Scripted:
 
 async def test_first_snapshot_is_taken_once_for_all_who_wait() -> None:
     database = Database([SMALL, LARGE])
-    toolbox = Toolbox(database.introspect, Executed(), roles=ROLES, manner=Manner())
+    toolbox = Toolbox(resolving(database.introspect, ROLES), Executed())
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:
@@ -227,9 +227,9 @@ async def test_resource_is_read_through_the_same_view() -> None:
 
 
 def test_definitions_differ_only_where_the_schema_does() -> None:
-    first, second = (take_snapshot(SMALL, Settled(roles=ROLES), Manner()) for _ in range(2))
+    first, second = (take_snapshot(resolved(SMALL, ROLES, Manner())) for _ in range(2))
     commented = Catalog(tables=(replace(SALE, comment="what was sold"),))
-    third = take_snapshot(commented, Settled(roles=ROLES), Manner())
+    third = take_snapshot(resolved(commented, ROLES, Manner()))
 
     assert first.views["default"].definitions == second.views["default"].definitions
     assert first.views["default"].definitions != third.views["default"].definitions
@@ -243,7 +243,7 @@ BLUE_HAMMER: dict[str, object] = {
 async def _note(execution: Scripted, arguments: dict[str, object]) -> object:
     """Return the note of the answer of `list_product`."""
     database = Database([LARGE])
-    toolbox = Toolbox(database.introspect, execution, roles=ROLES, manner=Manner())
+    toolbox = Toolbox(resolving(database.introspect, ROLES), execution)
     answer = await toolbox.call(Caller(), "list_product", arguments)
     return answer.structured.get("note")
 
@@ -315,7 +315,7 @@ async def test_completion_from_the_catalog_needs_no_database() -> None:
 async def test_completion_takes_no_longer_than_the_role_may() -> None:
     execution = Executed()
     roles = (Role(limits=Limits(timeout=0.5)),)
-    toolbox = Toolbox(Database([LARGE]).introspect, execution, roles=roles, manner=Manner())
+    toolbox = Toolbox(resolving(Database([LARGE]).introspect, roles), execution)
 
     await toolbox.complete(Caller(), CELL_TEMPLATE, "key", "1", {"table": "product"})
 
@@ -346,7 +346,7 @@ async def test_unknown_variable_is_no_failure_of_the_database() -> None:
 
 async def _surfaces(manner: Manner, *catalogs: Catalog) -> list[tuple[Surface, int]]:
     """Return the surface, and how many tools are listed, of one snapshot after the other."""
-    toolbox = Toolbox(Database([*catalogs]).introspect, Executed(), roles=ROLES, manner=manner)
+    toolbox = Toolbox(resolving(Database([*catalogs]).introspect, ROLES, manner), Executed())
     found: list[tuple[Surface, int]] = []
     for _ in catalogs:
         view = (await toolbox.refresh()).views["default"]
@@ -367,7 +367,7 @@ async def test_surface_is_chosen_at_the_start_and_kept() -> None:
 async def test_surface_that_was_never_chosen_is_chosen_when_there_is_a_catalog() -> None:
     manner = Manner(listing=Listing(budget=1_200))
     database = Database([errors.DatabaseUnavailable(), LARGE])
-    toolbox = Toolbox(database.introspect, Executed(), roles=ROLES, manner=manner)
+    toolbox = Toolbox(resolving(database.introspect, ROLES, manner), Executed())
 
     with pytest.raises(errors.DatabaseUnavailable):
         await toolbox.refresh()
@@ -385,7 +385,7 @@ async def test_pinned_table_that_comes_later_is_listed_then() -> None:
 async def test_tool_is_called_whether_listed_or_not(surface: Surface) -> None:
     execution = Executed(rows=[("2024-03-05", "1.10")])
     manner = Manner(listing=Listing(surface=surface))
-    toolbox = Toolbox(Database([SMALL]).introspect, execution, roles=ROLES, manner=manner)
+    toolbox = Toolbox(resolving(Database([SMALL]).introspect, ROLES, manner), execution)
 
     answers = [
         await toolbox.call(Caller(), "list_sale", {}),

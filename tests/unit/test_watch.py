@@ -13,12 +13,12 @@ from dbtools import errors
 from dbtools.backends.port import Look
 from dbtools.catalog import Catalog
 from dbtools.policy import Finding, Limits, Role
-from dbtools.results import Manner, ResultSet
+from dbtools.results import ResultSet
+from dbtools.service.following import Observed, Watch
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
-from dbtools.service.watch import Observed, Watch
 from dbtools.statement import Statement
-from tests.unit.shop import SALE
+from tests.unit.shop import SALE, resolving
 
 FIRST = Catalog(tables=(SALE,), stamp="1")
 SECOND = Catalog(tables=(replace(SALE, comment="what was sold"),), stamp="2")
@@ -101,7 +101,7 @@ async def world() -> World:
 
 @asynccontextmanager
 async def _watched(world: World, interval: float = 0.01) -> AsyncIterator[Toolbox]:
-    toolbox = Toolbox(world.introspect, Executed(), roles=(Role(),), manner=Manner())
+    toolbox = Toolbox(resolving(world.introspect, (Role(),)), Executed())
     await toolbox.snapshot()
     watch = Watch(
         toolbox,

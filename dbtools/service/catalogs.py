@@ -1,14 +1,27 @@
-"""What a configuration says of tables that their database does not. Catalog in, Catalog and findings out."""
+"""What a database holds, as settings describe it. A backend in, a catalog and findings out."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from dbtools import errors
+from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, Column, Table
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, Source
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.types import quoted
 from dbtools.vetting import UNKNOWN_TABLE
+
+HINT = "`dbtools grants` prints a login that can only read."
+
+
+async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
+    """Return what *database* holds, with the descriptions that *settings* add to it."""
+    catalog = described(await backend.introspect(settings.selection()), settings)
+    if settings.roles:
+        # What they name and the login may not select is told with the rules that name it.
+        return catalog
+    return replace(catalog, warnings=(*unreadable_tables(catalog), *catalog.warnings))
 
 
 def described(catalog: Catalog, settings: Settings) -> Catalog:
@@ -63,3 +76,28 @@ def _described(table: Table, section: TableSection) -> Table:
 
 def _commented(column: Column, comment: str | None) -> Column:
     return column if comment is None else replace(column, comment=comment)
+
+
+def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...]:
+    """Return what the login can do beyond reading: errors where [server] strict forbids it."""
+    level = "error" if settings.server.strict else "warning"
+    source = settings.source("database")
+    return tuple(
+        Finding(code="posture", message=f"{fact} {HINT}", level=level, source=source)
+        for fact in catalog.posture
+    )
+
+
+def check_strictness(settings: Settings, catalog: Catalog) -> None:
+    """Raise ConfigurationError where [server] strict forbids what the login can do."""
+    if settings.server.strict and catalog.posture:
+        raise errors.ConfigurationError(
+            " ".join(catalog.posture), hint=f"{HINT} [server] strict = false serves with this one."
+        )
+
+
+def unreadable_tables(catalog: Catalog) -> tuple[str, ...]:
+    """Return a warning of the tables of which the login may select nothing, where there are any."""
+    places = [place for place in sorted(catalog.unreadable) if catalog.table(*place) is None]
+    names = [f"{schema}.{name}" for schema, name in places]
+    return (f"The login may not select from {listing(names)}.",) if names else ()

@@ -1,7 +1,9 @@
-"""The queries that a configuration has from a registry: settings in, queries and findings out."""
+"""The permitted queries of a configuration as they are written: texts in, queries and findings out."""
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 
@@ -9,16 +11,94 @@ from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.backends.registered import Registry
 from dbtools.policy import Finding, Source
-from dbtools.queries import Query, read_queries
+from dbtools.queries import Query, read_queries, sources_of
 from dbtools.queries.headers import NAME
 from dbtools.records.registry import Entry, entries_of, find_registry
-from dbtools.settings.sections import Settings
+from dbtools.settings.sections import Settings, file_error
 from dbtools.sql import Lexis
 from dbtools.types import quoted
 
+MOST_FILES = 10_000  #: in the folder of queries and below it: a server looks through all of them each second
 NO_REGISTRY = "no_registry"  #: the code of one that cannot be read
 FILE = "registry"  #: what findings name instead of a folder
 PATIENCE = 3.0  #: seconds: all else that is served waits for it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What files of queries have."""
+
+    queries: tuple[Query, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    sources: Mapping[str, Source] = field(default_factory=dict)  #: by name, of those that cannot be used too
+
+
+def queries_in(settings: Settings, lexis: Lexis) -> Written:
+    """Return the queries in the folder of *settings*, by name, and what is wrong with its files.
+
+    Raise ConfigurationError where there is too much in it.
+    """
+    if not settings.queries.directory:
+        return Written()
+    folder = Path(settings.queries.directory)
+    if not os.path.isdir(folder):
+        message = f"[queries] directory: there is no folder {quoted(str(folder), 200)}."
+        source = settings.source("queries", "directory")
+        return Written(findings=(Finding(code="no_queries", message=message, source=source),))
+    try:
+        files = query_files(folder)
+    except errors.ConfigurationError as exc:
+        raise file_error(settings.source("queries", "directory"), f"[queries] directory: {exc}") from exc
+    shown = settings.shown(folder)
+    paths = {(shown / path.relative_to(folder)).as_posix(): path for path in files}
+    return read_files(paths, lexis)
+
+
+def query_files(folder: Path) -> Sequence[Path]:
+    """Return the files of queries in *folder* and below it; those whose names end in .SQL are such, too.
+
+    Raise ConfigurationError where there is too much to look through.
+    """
+    found: list[Path] = []
+    count = 0
+    for parent, folders, files in os.walk(folder):
+        count += len(folders) + len(files)
+        if count > MOST_FILES:
+            raise errors.ConfigurationError(f"more than {MOST_FILES} files and folders are in it.")
+        found += [Path(parent, name) for name in files]
+    # Path.is_file raises an error where a folder may not be entered (Python 3.11).
+    return sorted(path for path in found if path.suffix.lower() == ".sql" and os.path.isfile(path))
+
+
+def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
+    """Return the queries in *paths*, which are shown as their keys, by name; and what is wrong with these."""
+    queries: dict[str, Query] = {}
+    findings: list[Finding] = []
+    sources: dict[str, Source] = {}
+    for name, path in paths.items():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            message = "the file cannot be read as text in UTF-8."
+            source = Source(file=name, line=1)
+            findings.append(Finding(code="bad_query", message=message, source=source))
+            sources.setdefault(path.stem, source)
+            continue
+        found, problems = read_queries(text, name, lexis)
+        findings += problems
+        sources = {**sources_of(text, name, lexis), **sources}
+        for query in found:
+            if query.name in queries:
+                findings.append(_twice(query, queries[query.name]))
+            queries.setdefault(query.name, query)
+    return Written(
+        queries=tuple(queries[name] for name in sorted(queries)), findings=tuple(findings), sources=sources
+    )
+
+
+def _twice(query: Query, other: Query) -> Finding:
+    message = f"query {query.name}: there is one of this name at {str(other.source).rstrip(': ')}."
+    return Finding(code="bad_query", message=message, source=query.source, subject=query.name)
 
 
 def registry_url(settings: Settings) -> str:

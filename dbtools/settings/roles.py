@@ -1,14 +1,11 @@
-"""The roles that a configuration describes: sections in, Roles out, held against the database."""
+"""The roles that a configuration describes. Settings in, Roles out, as they are written."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from dbtools import errors
-from dbtools.backends.port import Backend, Describe
-from dbtools.catalog import Catalog, RowFilter
+from dbtools.catalog import RowFilter
 from dbtools.errors import listing, nearest
 from dbtools.policy import (
     SET_ROLE,
@@ -21,13 +18,9 @@ from dbtools.policy import (
     SessionSetting,
     Source,
 )
-from dbtools.service.descriptions import described
-from dbtools.settings.claims import declared_casts, untyped
 from dbtools.settings.sections import GrantSection, Settings, file_error
-from dbtools.sql import Fragment, Lexis, SqlError, scan
-from dbtools.totality import Names, is_total
+from dbtools.sql import Lexis, SqlError, scan
 from dbtools.types import Family, Mask, quoted
-from dbtools.vetting import vetted, withheld_findings
 
 DEEPEST = 50  #: roles that inherit from each other
 CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
@@ -220,113 +213,6 @@ def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
         yield SessionSetting(name=SET_ROLE, value=section.set_role, source=source)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """A role held against the database."""
-
-    written: Role
-    served: Role  #: without what cannot be meant
-    catalog: Catalog = field(repr=False)  #: what the database itself lets the role see
-    findings: tuple[Finding, ...]
-
-
-async def held(settings: Settings, role: Role, catalog: Catalog, backend: Backend) -> Held:
-    """Return *role* held against *database*, which holds *catalog*: what cannot be meant is withheld."""
-    try:
-        seen = await _seen(settings, role, catalog, backend)
-    except errors.Refused as exc:
-        sources = [setting.source for setting in role.session]
-        finding = Finding(
-            code="bad_session",
-            message=f"role {role.name}, set_role and settings: {exc.message}",
-            source=sources[-1],
-        )
-        return Held(
-            written=role,
-            served=replace(role, rules=(), queries=()),
-            catalog=catalog,
-            findings=_of_role(role, (*role.problems, finding)),
-        )
-    served, findings = vetted(seen, role)
-    findings = (*role.problems, *findings)
-    rules: list[Rule] = []
-    async with AsyncExitStack() as stack:
-        filtered = any(rule.grant and rule.grant.filter for rule in served.rules or ())
-        describe = await stack.enter_async_context(backend.describe(tried(role))) if filtered else None
-        for rule in served.rules or ():
-            rule, found = await _with_filter(settings, served, rule, seen, backend, describe)
-            rules.append(rule)
-            findings += found
-    if served.rules is not None:
-        served = replace(served, rules=tuple(rules))
-    findings += tuple(withheld_findings(seen, served))
-    return Held(written=role, served=served, catalog=seen, findings=_of_role(role, findings))
-
-
-def _of_role(role: Role, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(replace(each, role=role.name) for each in findings)
-
-
-async def _seen(settings: Settings, role: Role, catalog: Catalog, backend: Backend) -> Catalog:
-    """Return what the database shows to the session of *role*; or raise Refused."""
-    if not role.session:
-        return catalog
-    return described(await backend.introspect(settings.selection(), tried(role)), settings)
-
-
-def tried(role: Role) -> Mapping[str, str]:
-    """Return the settings of *role* as they are tried: claims are not known yet, that they can be set is."""
-    return {setting.name: setting.value for setting in role.session}
-
-
-async def _with_filter(
-    settings: Settings,
-    role: Role,
-    rule: Rule,
-    catalog: Catalog,
-    backend: Backend,
-    describe: Describe | None,
-) -> tuple[Rule, tuple[Finding, ...]]:
-    """Return *rule* with the types that the database gives its filter's claims, if it understands it."""
-    grant = rule.grant
-    if grant is None or grant.filter is None or describe is None:
-        return rule, ()
-    tables = [table for table in catalog.tables if role.rule_of(catalog, table) == rule]
-    if not tables:
-        return rule, ()
-    casts: set[tuple[str, ...]] = set()
-    for table in tables:
-        try:
-            casts.add(await describe.condition(table, grant.filter.condition))
-        except errors.Refused as exc:
-            message = (
-                f"role {role.name}, tables.{rule.pattern}.where, of {catalog.label(table)}: {exc.message}"
-            )
-            finding = Finding(code="bad_filter", message=message, source=rule.source)
-            return replace(rule, grant=None), (finding,)
-    if len(casts) > 1:
-        message = (
-            f"role {role.name}, tables.{rule.pattern}.where: its claims have another type in each table."
-        )
-        return replace(rule, grant=None), (Finding(code="bad_filter", message=message, source=rule.source),)
-    known = casts.pop()
-    lexis, condition = backend.facts.lexis, grant.filter.condition
-    if backend.facts.claim_casts is not None:
-        for claim in untyped(settings, condition, lexis):
-            message = (
-                f"role {role.name}, tables.{rule.pattern}.where: a value of another type for the claim "
-                f"{claim} may let rows in, and the database gives it no type: declare it under "
-                f'[policy.claims], such as {claim} = "integer".'
-            )
-            return replace(rule, grant=None), (
-                Finding(code="untyped_claim", message=message, source=rule.source),
-            )
-        known = declared_casts(settings, condition, backend.facts.claim_casts)
-    total = is_total(condition, lexis, _names(catalog, condition, lexis))
-    filter = replace(grant.filter, casts=known, total=total)
-    return replace(rule, grant=replace(grant, filter=filter)), ()
-
-
 def token_findings(settings: Settings) -> Iterator[Finding]:
     """Yield the tokens that stand for no role: whoever shows them is refused."""
     roles = role_names(settings)
@@ -334,22 +220,3 @@ def token_findings(settings: Settings) -> Iterator[Finding]:
         if token.role not in roles:
             message = f"[auth] tokens: there is no role {token.role}. Roles: {listing(roles)}."
             yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))
-
-
-def _names(catalog: Catalog, condition: Fragment, lexis: Lexis) -> Names:
-    """Return what the names in *condition* may mean."""
-    columns = [column for table in catalog.tables for column in table.columns]
-    raising = set(catalog.raising)
-    if not lexis.lenient:
-        raising |= {each.name.lower() for each in columns if not each.type.comparable}
-        text = condition.text.lower()
-        families = {each.type.family for each in columns if each.name.lower() in text}
-        # Of two types one is cast to the other, for which it may be too large.
-        for family, others in CAST_FAMILIES.items():
-            if families & others:
-                raising |= {each.name.lower() for each in columns if each.type.family is family}
-    return Names(
-        columns=frozenset(each.name.lower() for each in columns),
-        tables=frozenset(table.name.lower() for table in catalog.tables),
-        raising=frozenset(raising),
-    )

@@ -1,0 +1,265 @@
+"""What `dbtools check` finds: a configuration held against the live database, and against a migrated one."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dbtools import errors
+from dbtools.backends import open_backend
+from dbtools.backends.port import Backend
+from dbtools.catalog import UNTOLD, Catalog, Reads, Table
+from dbtools.errors import listing, nearest
+from dbtools.policy import Finding, Role, label_of, series, uncovered
+from dbtools.queries.permitted import Permitted
+from dbtools.records.registry import find_registry
+from dbtools.service.catalogs import read_catalog
+from dbtools.service.permitted import read_by_functions
+from dbtools.service.queries import registry_url
+from dbtools.service.resolve import Progress, Resolved, ResolvedRole, resolve
+from dbtools.service.snapshot import Snapshot, View, take_snapshot
+from dbtools.settings.roles import roles_of
+from dbtools.settings.sections import Settings
+from dbtools.tools import ToolDefinition, change_of
+from dbtools.types import quoted
+
+SHORTEST_KEY = 16  #: characters of a secret
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleChange:
+    """The names of a role's tools, in the order of their lists."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    broken: tuple[str, ...]  #: queries that do not work on the migrated database
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What is wrong, errors first; and what queries read, which an operator should know."""
+
+    findings: tuple[Finding, ...]
+    reads: Mapping[str, tuple[str, ...]]  #: by query: columns as table.column, or table alone for its rows
+    changes: Mapping[str, RoleChange] | None = None  #: by role, where a migrated database was compared
+
+
+async def check(settings: Settings, progress: Progress, beside: Sequence[Finding] = ()) -> Review:
+    """Return all that is wrong with *settings* for their database, and *beside* it."""
+    return _reviewed(await _resolved(settings, progress), beside)
+
+
+async def check_against(
+    settings: Settings, url: str, progress: Progress, beside: Sequence[Finding] = ()
+) -> Review:
+    """Return all that is wrong with *settings* for the migrated database at *url*, and what changes there."""
+    before = take_snapshot(await _resolved(settings, progress))
+    resolved = await _resolved(await _migrated(settings, url), progress)
+    return replace(_reviewed(resolved, beside), changes=_changes(before, take_snapshot(resolved, before)))
+
+
+async def _resolved(settings: Settings, progress: Progress) -> Resolved:
+    backend = open_backend(settings.database.url)
+    try:
+        catalog = await read_catalog(settings, backend)
+        return await resolve(settings, catalog, backend, progress=progress)
+    finally:
+        await backend.close()
+
+
+def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
+    settings, catalog, library = resolved.settings, resolved.catalog, resolved.library
+    source = settings.source("database")
+    findings = [
+        Finding(code="catalog", message=warning, level="warning", source=source)
+        for warning in catalog.warnings
+    ]
+    findings += resolved.findings
+    if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
+        message = f"[policy] hash_key: with less than {SHORTEST_KEY} characters it can be guessed."
+        source = settings.source("policy", "hash_key")
+        findings.append(Finding(code="weak_hash_key", message=message, level="warning", source=source))
+    findings += library.findings
+    findings += _undescribed(library.queries)
+    for role in resolved.roles:
+        findings += role.findings
+        findings += _of_role(role, library.queries)
+        findings += _of_queries(settings, library.queries, library.known, role)
+    # A rule that several roles inherit is wrong once.
+    told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
+    return Review(findings=told, reads={each.name: _reads_of(each, catalog) for each in library.queries})
+
+
+def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
+    """Yield the queries without a description, which a model would miss."""
+    for permitted in queries:
+        if not permitted.query.description:
+            message = f"query {permitted.name}: it has no description, by which a model would choose it."
+            source = permitted.query.source
+            yield Finding(code="no_description", message=message, level="warning", source=source)
+
+
+def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[Finding]:
+    """Yield what is not wrong by itself, and yet hardly meant, of a role that may be granted *queries*."""
+    role, served = resolved.written, resolved.served
+    yield from _idle_masks(role)
+    if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
+        message = f"role {role.name}: it sees no table."
+        yield Finding(code="sees_nothing", message=message, level="warning", source=role.source)
+    for table in resolved.catalog.tables:
+        whole = resolved.whole.table(table.schema, table.name)
+        rule = role.rule_of(resolved.whole, whole) if whole else None
+        if whole is None or rule is None:
+            continue
+        message = _of_keys(whole, table)
+        if message:
+            told = f"role {role.name}, tables.{rule.pattern}: {message}"
+            yield Finding(code="hidden_key", message=told, level="warning", source=rule.source)
+
+
+def _of_keys(whole: Table, seen: Table) -> str:
+    """Return what follows where a key of *whole* is not seen as it is, or nothing."""
+    if len(seen.keys) == len(whole.keys):
+        return ""
+    if not seen.keys:
+        return f"no key of {seen.name} is seen unmasked: no get_T, and pages are counted off."
+    lost = next(key for key in whole.keys if key not in seen.keys)
+    return (
+        f"the key {', '.join(lost.columns)} of {seen.name} is not seen unmasked; "
+        f"get_T takes {', '.join(seen.keys[0].columns)}."
+    )
+
+
+def _idle_masks(role: Role) -> Iterator[Finding]:
+    for rule in role.rules or ():
+        grant = rule.grant
+        if grant is None:
+            continue
+        unseen = [
+            name
+            for name in grant.masks
+            if name in grant.exclude or (grant.columns is not None and name not in grant.columns)
+        ]
+        if unseen:
+            message = (
+                f"role {role.name}, tables.{rule.pattern}.mask: {listing(unseen)} is not seen, "
+                "so there is nothing to mask."
+            )
+            yield Finding(code="idle_mask", message=message, level="warning", source=rule.source)
+
+
+def _of_queries(
+    settings: Settings, queries: Sequence[Permitted], known: Sequence[str], resolved: ResolvedRole
+) -> Iterator[Finding]:
+    """Yield what is wrong with the queries of a role, of the names *known*, and what they uncover."""
+    role = resolved.written
+    unread = "" if settings.registry.url else "A registry counts only where [registry] url names it."
+    for grant in role.queries or ():
+        if not any(grant.means(name) for name in known):
+            message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
+            hint = f"{nearest(grant.pattern, known)}{unread}"
+            yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
+    seen = {(table.schema, table.name): table for table in resolved.catalog.tables}
+    for permitted in queries if role.rules is not None else ():
+        grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
+        if not grants or any(grant.accept_reads for grant in grants):
+            continue
+        shown = list(uncovered(_beneath(permitted), resolved.whole, seen))
+        if shown:
+            meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
+            message = (
+                f"role {role.name}, queries: {permitted.name} reads {series(shown)}. "
+                f"Where that is meant: {meant}."
+            )
+            source = grants[0].source
+            yield Finding(code="reads_hidden", message=message, level="warning", source=source)
+
+
+def _beneath(permitted: Permitted) -> Reads:
+    """Return what *permitted* reads, functions and what is not known of it as others."""
+    if permitted.reads is None:
+        return Reads(others=(UNTOLD,))
+    return Reads(columns=frozenset(permitted.reads), others=tuple(read_by_functions(permitted)))
+
+
+def _reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
+    """Return what *permitted* reads: columns as table.column, and tables of which only rows are read."""
+    if permitted.reads is None:
+        return (UNTOLD,)
+    places = sorted(permitted.reads)
+    labels = {place: label_of(catalog, place) for place in {each[:2] for each in places}}
+    named = (".".join(filter(None, (labels[schema, table], column))) for schema, table, column in places)
+    return (*named, *read_by_functions(permitted))
+
+
+async def _migrated(settings: Settings, url: str) -> Settings:
+    """Return *settings* for the migrated database at *url*, with the queries that are served now."""
+    registry = registry_url(settings)
+    if not settings.registry.url and registry and not await _has_registry(registry):
+        registry = ""
+    return settings.at(url).model_copy(
+        update={
+            "registry": settings.registry.model_copy(update={"url": registry}),
+            # Whoever migrates may do more than whoever serves.
+            "server": settings.server.model_copy(update={"strict": False}),
+        }
+    )
+
+
+async def _has_registry(url: str) -> bool:
+    try:
+        return await find_registry(url) is not None
+    except errors.DatabaseUnavailable:
+        return False  # it is served without
+
+
+def _changes(before: Snapshot, after: Snapshot) -> Mapping[str, RoleChange]:
+    """Return by role what is new, other, gone and broken *after* a migration."""
+    return {role: _role_change(before.views[role], view) for role, view in after.views.items()}
+
+
+def _role_change(before: View, later: View) -> RoleChange:
+    """Return the change of what can be called: the tools of each table too where they are not listed."""
+    change = change_of(*(_definitions(view) for view in (before, later)))
+    old, new = ({query.name for query in view.setting.queries} for view in (before, later))
+    return RoleChange(
+        added=change.added,
+        changed=change.changed,
+        removed=tuple(name for name in change.removed if name not in old),
+        broken=tuple(sorted(old - new)),
+    )
+
+
+def _definitions(view: View) -> list[ToolDefinition]:
+    """Return the definitions of the tools of *view*: of those for any table only where they are listed."""
+    listed = {each.name for each in view.definitions} | {each.name for each in view.setting.queries}
+    tools = view.tools.values()
+    return [tool.definition for tool in tools if tool.table is not None or tool.name in listed]
+
+
+async def grants_of(
+    settings: Settings, backend: Backend, names: Collection[str], login: str
+) -> tuple[str, tuple[Finding, ...]]:
+    """Return the script for a *login* that reads what the roles *names* read, and what is wrong with them.
+
+    They are held against all that this login sees: what a role may see by itself is still to be granted.
+    """
+    catalog = await read_catalog(settings, backend)
+    written = [each for each in roles_of(settings, backend.facts.lexis) if each.name in names]
+    alone = [replace(each, session=()) for each in written]
+    resolved = await resolve(settings, catalog, backend, roles=alone)
+    roles = zip(resolved.roles, written, strict=True)
+    served = [replace(each.served, session=role.session) for each, role in roles]
+    queries = [each for each in resolved.queries if any(role.may_call(each.name) for role in served)]
+    reads = {read for query in queries for read in query.reads or ()}
+    findings = dict.fromkeys(finding for each in resolved.roles for finding in each.findings)
+    script = await backend.grants(catalog, served, reads, login)
+    return script, (*findings, *_untold(queries))
+
+
+def _untold(queries: Sequence[Permitted]) -> Iterator[Finding]:
+    """Yield where the database does not tell what *queries* read."""
+    for query in queries:
+        whats = [f"the function {name}" for name in query.functions]
+        for what in whats if query.reads is not None else ["it", *whats]:
+            message = f"query {query.name}: what {what} reads is not told."
+            yield Finding(code="unknown_reads", message=message, level="warning")

@@ -1,0 +1,278 @@
+"""The permitted queries that a database knows. Queries as written in, Permitted and findings out."""
+
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dbtools import errors
+from dbtools.backends.port import NO_SESSION, Backend, Declared, Describe, Facts, Inspected
+from dbtools.catalog import UNTOLD, Catalog, Column, Selection
+from dbtools.errors import listing
+from dbtools.policy import Finding, Source, label_of
+from dbtools.queries import Query, texts_of
+from dbtools.queries.declarations import values_in
+from dbtools.queries.permitted import Permitted
+from dbtools.service.queries import Written, queries_in, read_files, registered_in
+from dbtools.settings.claims import declared_casts, untyped
+from dbtools.settings.sections import Settings
+from dbtools.sql import CLAIMS, Parameter
+from dbtools.tools import Setting, define
+from dbtools.tools.permitted_queries import NAMES
+from dbtools.types import ColumnType
+
+WITHDRAWN = "withdrawn"  #: the code of a query that does not work
+UNCHECKED = "unchecked"  #: of one that cannot be looked at now, and may work in a moment
+
+
+class Asked:
+    """Gives what asks the database of operators' SQL in one session, opened at its first use."""
+
+    def __init__(
+        self, stack: AsyncExitStack, backend: Backend, session: Mapping[str, str] = NO_SESSION
+    ) -> None:
+        self._stack = stack
+        self._backend = backend
+        self._session = session
+        self._describe: Describe | None = None
+
+    async def __call__(self) -> Describe:
+        if self._describe is None:
+            self._describe = await self._stack.enter_async_context(self._backend.describe(self._session))
+        return self._describe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """The queries that can be called, and what is wrong with the others."""
+
+    queries: tuple[Permitted, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    known: tuple[str, ...] = ()  #: names of all, those that are withdrawn too
+    registry: Hashable = None  #: what the registry held
+
+
+async def library_of(
+    settings: Settings,
+    catalog: Catalog,
+    backend: Backend,
+    asked: Asked,
+    *,
+    written: Written | None = None,
+    before: Library | None = None,
+) -> Library:
+    """Return the queries of *settings* that the database understands; the others are withdrawn, and told.
+
+    Those that are *written* in files, where they have been read; those that cannot be looked at now are as
+    they were *before*.
+    """
+    written = queries_in(settings, backend.facts.lexis) if written is None else written
+    kept = await registered_in(settings, written.sources, backend)
+    queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
+    library = await held_against(settings, catalog, backend.facts, asked, queries, before)
+    trusted = {query.name for query in (*written.queries, *(kept.queries if settings.registry.url else ()))}
+    served, left = _without_left_out(settings, catalog, library, trusted)
+    findings = sorted((*written.findings, *kept.findings, *library.findings, *left), key=_place)
+    return replace(library, queries=served, findings=tuple(findings), registry=kept.stamp)
+
+
+def _without_left_out(
+    settings: Settings, catalog: Catalog, library: Library, trusted: Collection[str]
+) -> tuple[tuple[Permitted, ...], tuple[Finding, ...]]:
+    """Return the queries that may be served where [database] leaves tables out and there are no roles.
+
+    Whoever writes to a registry that nobody has named may not read these: only what is *trusted* may.
+    """
+    if settings.roles or settings.selection() == Selection():
+        return library.queries, ()
+    served: list[Permitted] = []
+    findings: list[Finding] = []
+    for permitted in library.queries:
+        reads = list(left_out(permitted, catalog))
+        problem = f"{listing(reads)}, and [database] leaves tables out"
+        if reads and permitted.name not in trusted:
+            message = (
+                f"query {permitted.name} is withdrawn: It reads {problem}. [registry] url trusts a registry."
+            )
+            source, name = permitted.query.source, permitted.name
+            findings.append(Finding(code=WITHDRAWN, message=message, source=source, subject=name))
+            continue
+        if reads:
+            message = f"query {permitted.name} reads {problem}."
+            source = permitted.query.source
+            findings.append(Finding(code="reads_hidden", message=message, level="warning", source=source))
+        served.append(permitted)
+    return tuple(served), tuple(findings)
+
+
+def left_out(permitted: Permitted, catalog: Catalog) -> Iterator[str]:
+    """Yield what *permitted* reads, or may read, beside the tables of *catalog*."""
+    if permitted.reads is None:
+        yield UNTOLD
+        return
+    yield from read_by_functions(permitted)
+    places = sorted({place[:2] for place in permitted.reads})
+    yield from (label_of(catalog, place) for place in places if catalog.whole.table(*place) is None)
+
+
+def read_by_functions(permitted: Permitted) -> Iterator[str]:
+    """Yield what the functions that *permitted* calls read, in words."""
+    yield from (f"what the function {name} reads" for name in permitted.functions)
+
+
+async def held_against(
+    settings: Settings,
+    catalog: Catalog,
+    facts: Facts,
+    asked: Asked,
+    queries: Sequence[Query],
+    before: Library | None = None,
+) -> Library:
+    """Return those of *queries* that the database understands, and why it does not the others.
+
+    Whatever the tools of *catalog* are called, no query is.
+    """
+    if not queries:
+        return Library()
+    findings: list[Finding] = []
+    permitted: list[Permitted] = []
+    taken = {*define(Setting(catalog=catalog)), *NAMES}
+    kept = before.queries if before is not None else ()
+    describe = await asked()
+    for query in queries:
+        if query.name in taken:
+            message = f"query {query.name}: a tool has this name already."
+            source, name = query.source, query.name
+            findings.append(Finding(code="bad_query", message=message, source=source, subject=name))
+            continue
+        try:
+            permitted.append(await _permitted(settings, query, facts, describe))
+        except Withdrawn as exc:
+            message = f"query {query.name} is withdrawn: {exc}"
+            source, name = exc.source, query.name
+            findings.append(Finding(code=exc.code, message=message, source=source, subject=name))
+            permitted += [each for each in kept if each.query == query and exc.code == UNCHECKED]
+    known = tuple(query.name for query in queries)
+    return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
+
+
+def _place(finding: Finding) -> tuple[str, int]:
+    return finding.source.file, finding.source.line or 0
+
+
+class Withdrawn(Exception):
+    """A query cannot be served, and where in its file that shows."""
+
+    def __init__(self, problem: object, source: Source) -> None:
+        super().__init__(str(problem))
+        self.source = source
+        self.code = UNCHECKED if isinstance(problem, errors.Refused) and problem.passes else WITHDRAWN
+
+
+async def _permitted(settings: Settings, query: Query, facts: Facts, describe: Describe) -> Permitted:
+    """Return *query* with what the database says of its variants, or raise Withdrawn."""
+    found = [await inspected(query, present, describe) for present in query.body.variants()]
+    shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
+    if any(columns != shown[0] for columns in shown[1:]):
+        problem = "Its columns are not the same with all of its clauses and with none."
+        raise Withdrawn(problem, query.sql_source)
+    types = {name: type for each in found for name, type in each.parameters.items()}
+    _check_values(query, types)
+    casts = {name: cast for each in found for name, cast in each.casts.items()}
+    reads = [each.reads for each in found]
+    return Permitted(
+        query=query,
+        columns=_columns(found),
+        types=types,
+        # Of a database whose values alone have types, as of all others that have nothing to cast.
+        casts=casts if facts.claim_casts is None else _declared(settings, query, facts),
+        reads=None if None in reads else frozenset(read for each in reads for read in each or ()),
+        versions=tuple(dict.fromkeys(version for each in found for version in each.versions)),
+        functions=tuple(dict.fromkeys(name for each in found for name in each.functions)),
+    )
+
+
+async def inspected(query: Query, present: Collection[str], describe: Describe) -> Inspected:
+    """Return what the database says of the variant of *query* for *present*, or raise Withdrawn."""
+    variant = query.body.written(present)
+    names = {parameter.name for parameter in variant.parameters}
+    declared = {
+        each.name: Declared(type=str(each.type), array=each.array)
+        for each in query.parameters
+        if each.name in names
+    }
+    try:
+        return await describe.query(variant.pieces, declared)
+    except errors.Refused as exc:
+        raise Withdrawn(exc, query.source_of(present, exc.offset)) from exc
+
+
+def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
+    """Raise Withdrawn where *query* declares a value that the type in *types* does not have."""
+    for parameter in query.parameters:
+        type = types[parameter.name]
+        for keyword, text in values_in(parameter):
+            try:
+                (type.element or type).decode(text)
+            except errors.BadValue as exc:
+                problem = (
+                    f"param {parameter.name}: {keyword}: The database takes it for {type.name}, and {exc}"
+                )
+                raise Withdrawn(problem, parameter.source) from exc
+
+
+def _declared(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
+    """Return the casts of the claims of *query*, by parameter, that the configuration gives a type.
+
+    Raise Withdrawn where one without a type is compared so that another value may let rows in.
+    """
+    fixed = query.body.written(())  # no clause has a claim
+    for claim in untyped(settings, fixed, facts.lexis):
+        problem = (
+            f"A value of another type for the claim {claim} may let rows in, and the database gives it no "
+            f'type. Declare it under [policy.claims], such as {claim} = "integer".'
+        )
+        place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
+        raise Withdrawn(problem, place)
+    claims = [each for each in fixed.parameters if each.claim is not None]
+    casts = (
+        declared_casts(settings, replace(fixed, pieces=(claim,)), facts.claim_casts or {})[0]
+        for claim in claims
+    )
+    return {claim.name: cast for claim, cast in zip(claims, casts, strict=True) if cast}
+
+
+def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
+    """Return the columns, nullable where they are in any variant, and lenient likewise."""
+    return tuple(
+        replace(
+            next((column for column in columns if column.type.lenient), columns[0]),
+            nullable=any(column.nullable for column in columns),
+        )
+        for columns in zip(*(each.columns for each in found), strict=True)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """Queries that may go into a registry, and what is wrong with the others."""
+
+    texts: Mapping[str, str]  #: by name, each as a file of its own
+    findings: tuple[Finding, ...]
+
+
+async def candidates(
+    settings: Settings, catalog: Catalog, backend: Backend, files: Sequence[Path]
+) -> Candidates:
+    """Return the queries in *files*, held against the live database, which has *catalog*."""
+    lexis = backend.facts.lexis
+    written = read_files({str(path): path for path in files}, lexis)
+    async with AsyncExitStack() as stack:
+        asked = Asked(stack, backend)
+        library = await held_against(settings, catalog, backend.facts, asked, written.queries)
+    names = {query.name for query in library.queries}
+    texts: dict[str, str] = {}
+    for path in files if names else ():
+        found = texts_of(path.read_text(encoding="utf-8"), str(path), lexis)
+        texts |= {name: text for name, text in found.items() if name in names}
+    return Candidates(texts=texts, findings=(*written.findings, *library.findings))

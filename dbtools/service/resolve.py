@@ -1,0 +1,300 @@
+"""What a configuration means to a live database. Settings, a catalog and a backend in; a Resolved out.
+
+Serving, `check`, `explain` and `grants` all start from it. What cannot be meant is withheld and reported.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import anyio
+
+from dbtools import errors
+from dbtools.backends.port import Backend, Describe, Facts
+from dbtools.catalog import Catalog, RowFilter
+from dbtools.policy import Finding, QueryGrant, Role, Rule, restrict
+from dbtools.queries.permitted import Permitted
+from dbtools.results import Manner
+from dbtools.service.catalogs import described, description_findings, posture_findings
+from dbtools.service.permitted import WITHDRAWN, Asked, Library, Withdrawn, inspected, library_of
+from dbtools.service.queries import NO_REGISTRY, Written
+from dbtools.settings.claims import declared_casts, untyped
+from dbtools.settings.roles import roles_of, token_findings
+from dbtools.settings.sections import Settings
+from dbtools.sql import Fragment
+from dbtools.totality import Names, is_total
+from dbtools.types import Family
+from dbtools.vetting import vetted, withheld_findings
+
+#: Families of which values are cast to another one of these, implicitly.
+CAST_FAMILIES = {
+    Family.DECIMAL: {Family.NUMBER},
+    Family.DATE: {Family.TIMESTAMP, Family.TIMESTAMPTZ},
+}
+UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that should be read and cannot
+Progress = Callable[[int, int, str], None]  #: how many of how many roles are done, and the next
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedRole:
+    """A role, as the database lets it be served."""
+
+    written: Role
+    served: Role  #: without what cannot be meant
+    whole: Catalog = field(repr=False)  #: what the database itself lets the role see
+    catalog: Catalog = field(repr=False)  #: the part of it that the role is granted
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """Everything that is served, and what is wrong with it."""
+
+    catalog: Catalog = field(repr=False)
+    roles: tuple[ResolvedRole, ...]
+    library: Library = field(default_factory=Library)
+    findings: tuple[Finding, ...] = ()  #: that are about no role and no query
+    settings: Settings = field(default_factory=Settings, repr=False)
+    manner: Manner = field(default_factory=Manner)
+    stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what it was made from, by name
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The findings by which queries are missing, all at once."""
+        return tuple(str(each) for each in self.library.findings if (each.code, each.level) == UNREAD)
+
+    @property
+    def queries(self) -> tuple[Permitted, ...]:
+        """The queries that roles may be granted."""
+        return self.library.queries
+
+    @cached_property
+    def problems(self) -> tuple[Finding, ...]:
+        """All that was found."""
+        of_roles = (finding for role in self.roles for finding in role.findings)
+        return (*self.findings, *of_roles, *self.library.findings)
+
+
+async def resolve(
+    settings: Settings,
+    catalog: Catalog,
+    backend: Backend,
+    *,
+    roles: Sequence[Role] | None = None,
+    written: Written | None = None,
+    before: Library | None = None,
+    progress: Progress = lambda done, of, name: None,
+) -> Resolved:
+    """Return what *settings* mean to the database behind *backend*, which holds *catalog*.
+
+    For all roles, unless *roles* are given. Queries are read from their files, unless these are *written*;
+    one that the database cannot look at now stays as it was *before*.
+    """
+    roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
+    resolved: list[ResolvedRole] = []
+    async with AsyncExitStack() as stack:
+        asked = Asked(stack, backend)
+        library = await library_of(settings, catalog, backend, asked, written=written, before=before)
+        for done, role in enumerate(roles):
+            progress(done, len(roles), role.name)
+            resolved.append(await _role(settings, role, catalog, backend, asked, library.queries))
+    return Resolved(
+        catalog=catalog,
+        roles=tuple(resolved),
+        library=library,
+        findings=(
+            *description_findings(catalog, settings),
+            *token_findings(settings),
+            *posture_findings(settings, catalog),
+        ),
+        settings=settings,
+        manner=settings.manner(),
+    )
+
+
+async def _role(
+    settings: Settings,
+    role: Role,
+    catalog: Catalog,
+    backend: Backend,
+    asked: Asked,
+    queries: Sequence[Permitted],
+) -> ResolvedRole:
+    """Return *role* held against the database: what cannot be meant is withheld."""
+    if not role.session:
+        return await _held(settings, role, catalog, backend.facts, asked)
+    # Claims are not known yet; that they can be set is.
+    session = {setting.name: setting.value for setting in role.session}
+    try:
+        seen = described(await backend.introspect(settings.selection(), session), settings)
+    except errors.Refused as exc:
+        message = f"role {role.name}, set_role and settings: {exc.message}"
+        finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
+        nobody = replace(role, rules=(), queries=())
+        return seen_by(nobody, catalog, written=role, findings=(*role.problems, finding))
+    async with AsyncExitStack() as stack:
+        asked = Asked(stack, backend, session)
+        held = await _held(settings, role, seen, backend.facts, asked)
+        return await _with_working_queries(held, asked, queries)
+
+
+def seen_by(
+    role: Role, whole: Catalog, *, written: Role | None = None, findings: Sequence[Finding] = ()
+) -> ResolvedRole:
+    """Return what *role* sees of *whole*, with *findings* that are about it."""
+    return ResolvedRole(
+        written=role if written is None else written,
+        served=role,
+        whole=whole,
+        catalog=restrict(whole, role),
+        findings=tuple(replace(each, role=role.name) for each in findings),
+    )
+
+
+async def _held(settings: Settings, role: Role, whole: Catalog, facts: Facts, asked: Asked) -> ResolvedRole:
+    served, findings = vetted(whole, role)
+    findings = (*role.problems, *findings)
+    filters = _Filters(settings, served, whole, facts)
+    rules: list[Rule] = []
+    for rule in served.rules or ():
+        try:
+            rules.append(await filters.checked(rule, asked))
+        except _Unfit as exc:
+            rules.append(replace(rule, grant=None))
+            findings += (exc.finding,)
+    if served.rules is not None:
+        served = replace(served, rules=tuple(rules))
+    findings += tuple(withheld_findings(whole, served))
+    return await anyio.to_thread.run_sync(lambda: seen_by(served, whole, written=role, findings=findings))
+
+
+class _Unfit(Exception):
+    """A row filter cannot be used."""
+
+    def __init__(self, code: str, message: str, rule: Rule) -> None:
+        super().__init__(message)
+        self.finding = Finding(code=code, message=message, source=rule.source)
+
+
+class _Filters:
+    """Checks the row filters of one role against the database."""
+
+    def __init__(self, settings: Settings, role: Role, catalog: Catalog, facts: Facts) -> None:
+        self._settings = settings
+        self._role = role
+        self._catalog = catalog
+        self._facts = facts
+
+    async def checked(self, rule: Rule, asked: Asked) -> Rule:
+        """Return *rule* with the types of its filter's claims; raise _Unfit where it cannot be used."""
+        grant, catalog = rule.grant, self._catalog
+        if grant is None or grant.filter is None:
+            return rule
+        tables = [table for table in catalog.tables if self._role.rule_of(catalog, table) == rule]
+        if not tables:
+            return rule
+        condition, where = grant.filter.condition, f"role {self._role.name}, tables.{rule.pattern}.where"
+        describe = await asked()
+        casts: set[tuple[str, ...]] = set()
+        for table in tables:
+            try:
+                casts.add(await describe.condition(table, condition))
+            except errors.Refused as exc:
+                raise _Unfit(
+                    "bad_filter", f"{where}, of {catalog.label(table)}: {exc.message}", rule
+                ) from exc
+        if len(casts) > 1:
+            raise _Unfit("bad_filter", f"{where}: its claims have another type in each table.", rule)
+        known = casts.pop()
+        if self._facts.claim_casts is not None:
+            known = self._declared(condition, self._facts.claim_casts, where, rule)
+        total = is_total(condition, self._facts.lexis, self._names(condition))
+        filter = RowFilter(condition=condition, casts=known, total=total)
+        return replace(rule, grant=replace(grant, filter=filter))
+
+    def _declared(
+        self, condition: Fragment, casts: Mapping[str, str], where: str, rule: Rule
+    ) -> tuple[str, ...]:
+        for claim in untyped(self._settings, condition, self._facts.lexis):
+            message = (
+                f"{where}: a value of another type for the claim {claim} may let rows in, and the database "
+                f'gives it no type: declare it under [policy.claims], such as {claim} = "integer".'
+            )
+            raise _Unfit("untyped_claim", message, rule)
+        return declared_casts(self._settings, condition, casts)
+
+    @cached_property
+    def _families(self) -> Mapping[str, set[Family]]:
+        """The families of columns by their names."""
+        families: dict[str, set[Family]] = {}
+        for table in self._catalog.tables:
+            for column in table.columns:
+                families.setdefault(column.name.lower(), set()).add(column.type.family)
+        return families
+
+    @cached_property
+    def _raising(self) -> frozenset[str]:
+        """What raises errors on some cell, whatever it is compared with."""
+        columns = (column for table in self._catalog.tables for column in table.columns)
+        strict = () if self._facts.lexis.lenient else columns
+        return frozenset(self._catalog.raising).union(
+            each.name.lower() for each in strict if not each.type.comparable
+        )
+
+    def _names(self, condition: Fragment) -> Names:
+        """Return what the names in *condition* may mean."""
+        raising = set(self._raising)
+        if not self._facts.lexis.lenient:
+            text = condition.text.lower()
+            families = set[Family]().union(*(found for name, found in self._families.items() if name in text))
+            # Of two types one is cast to the other, for which it may be too large.
+            for family, others in CAST_FAMILIES.items():
+                if families & others:
+                    raising |= {name for name, found in self._families.items() if family in found}
+        return Names(
+            columns=frozenset(self._families),
+            tables=frozenset(table.name.lower() for table in self._catalog.tables),
+            raising=frozenset(raising),
+        )
+
+
+async def _with_working_queries(
+    held: ResolvedRole, asked: Asked, queries: Sequence[Permitted]
+) -> ResolvedRole:
+    """Return *held* with those of *queries* that it is granted and that work in its session."""
+    granted = held.served.queries
+    if not granted:
+        return held
+    findings: list[Finding] = []
+    working: list[QueryGrant] = []
+    for permitted in queries:
+        grant = next((each for each in granted if each.means(permitted.name)), None)
+        if grant is None:
+            continue
+        found = await _problem(held.served, grant, permitted, await asked())
+        findings += found
+        if not any(each.code == WITHDRAWN for each in found):
+            working.append(replace(grant, pattern=permitted.name))
+    served = replace(held.served, queries=tuple(working))
+    return replace(held, served=served, findings=(*held.findings, *findings))
+
+
+async def _problem(
+    role: Role, grant: QueryGrant, permitted: Permitted, describe: Describe
+) -> Sequence[Finding]:
+    """Return why *permitted* does not work, if it does not."""
+    try:
+        for present in permitted.query.body.variants():
+            await inspected(permitted.query, present, describe)
+    except Withdrawn as exc:
+        return [
+            Finding(
+                code=exc.code,
+                message=f"role {role.name}, queries: {permitted.name} is withdrawn: {exc}",
+                source=grant.source,
+                role=role.name,
+                subject=permitted.name,
+            )
+        ]
+    return []
