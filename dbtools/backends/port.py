@@ -60,6 +60,7 @@ class Run(NamedTuple):
     timeout: float  #: seconds after which the database stops it
     session: Mapping[str, str] = NO_SESSION  #: settings of the database for this statement alone
     stamp: str = ""  #: of the schema that it was made for, if that is known
+    versions: Sequence[str] = ()  #: of the tables and queries that it reads, as of that schema
     label: Label = Label()
 
     @property

@@ -43,6 +43,8 @@ class Execution:
             timeout=limits.timeout,
             session=session_of(statement),
             stamp=statement.stamp,
+            # Those of the plan may be older: a shape is the same with others.
+            versions=statement.shape.versions,
             label=self._label(),
         )
         try:

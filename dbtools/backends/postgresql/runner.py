@@ -113,7 +113,7 @@ class PostgresqlRunner:
                 sql = dated(connection, f"{run.label.comment}{run.plan.sql}", run.stamp)
                 with reading(connection):
                     records, more = await _records(connection, run.plan, sql, run.parameters, run.limit)
-                await _end(connection, run.plan.shape.versions)
+                await _end(connection, run.versions)
                 clean = True
             finally:
                 if not clean:
