@@ -24,7 +24,7 @@ PACKAGE = "dbtools"
 #: Ground first. A part imports from lower floors, from its neighbours on its own, and from itself.
 FLOORS = (
     {"__init__"},
-    {"errors", "dates", "durations", "positions"},
+    {"errors", "dates", "durations"},
     {"types", "sql"},
     {"catalog", "cells", "masks", "totality"},
     {"policy", "vetting", "queries", "links", "paths"},
@@ -34,7 +34,7 @@ FLOORS = (
     {"settings"},
     {"records", "alembic"},
     {"service"},
-    {"server", "presentation"},
+    {"server"},
     {"cli"},
     {"__main__"},
 )

@@ -41,11 +41,11 @@ def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, a
         caller_of(settings, role, claim)
         view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
         if as_json:
-            from dbtools.presentation import tools_json
+            from dbtools.cli.presentation import tools_json
 
             click.echo(tools_json(view.definitions))
         else:
-            from dbtools.presentation import print_tools
+            from dbtools.cli.presentation import print_tools
 
             print_tools(view, split=tokens, budget=settings.tools.budget)
 
@@ -66,7 +66,7 @@ def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: boo
         answer = with_toolbox(
             settings, lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments), role
         )
-        from dbtools.presentation import answer_json, print_answer
+        from dbtools.cli.presentation import answer_json, print_answer
 
         if as_json:
             click.echo(answer_json(answer))
@@ -123,7 +123,7 @@ def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: 
         target, tool, arguments = _call_of(words)
         settings = settings_for(target, role)
         caller = caller_of(settings, role, claim)
-        from dbtools.presentation import explanation_json, print_explanation
+        from dbtools.cli.presentation import explanation_json, print_explanation
         from dbtools.service.explanation import explain as explained
 
         found = with_toolbox(

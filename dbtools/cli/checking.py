@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def check(target: str | None, against: str | None, as_json: bool) -> None:
     """Hold the configuration TARGET against the live database: exit status 1 where something is wrong."""
     with complaints():
-        from dbtools.presentation import print_review, review_json
+        from dbtools.cli.presentation import print_review, review_json
         from dbtools.settings import settings_of
 
         other = settings_of(against, Path.cwd()).database.url if against is not None else None
@@ -53,7 +53,7 @@ def _progress() -> "AbstractContextManager[Progress]":
     """Return what shows progress on a terminal: what is no terminal is read by programs."""
     if not sys.stderr.isatty():
         return nullcontext(lambda done, of, name: None)
-    from dbtools.presentation import progress
+    from dbtools.cli.presentation import progress
 
     return progress("Checking")
 

@@ -39,7 +39,7 @@ def upgrade(url: str) -> None:
     yours, and a history of migrations of yours, stay as they are.
     """
     with complaints():
-        from dbtools.presentation import counted
+        from dbtools.cli.presentation import counted
         from dbtools.records.registry import LATEST, read_entries
         from dbtools.records.upgrading import upgrade as build
 
@@ -113,7 +113,7 @@ def list_queries(target: str | None, as_json: bool) -> None:
     """Show the queries in the registry of TARGET."""
     with complaints():
         from dbtools.backends import open_backend
-        from dbtools.presentation import print_entries, rows_json
+        from dbtools.cli.presentation import print_entries, rows_json
         from dbtools.records.registry import read_entries
         from dbtools.service.queries import query_of
 

@@ -10,7 +10,7 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dbtools.server.headers import fields
+from dbtools.server.requests import fields
 
 PATIENCE = 20.0  #: seconds in which a client sends all of a body
 DEEPEST = 64  #: levels of JSON

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dbtools.server.headers import fields
+from dbtools.server.requests import fields
 from dbtools.settings.addresses import LOOPBACK
 
 

@@ -6,11 +6,13 @@ A request passes from the outside in: host and origin, who makes it, how many th
 import asyncio
 import gc
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import orjson
 from mcp.server import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -23,17 +25,16 @@ from dbtools import errors
 from dbtools.policy import Caller
 from dbtools.server.bodies import Bodies
 from dbtools.server.connections import BoundedProtocol
-from dbtools.server.health import Health
 from dbtools.server.hosts import LOOPBACK_ORIGIN, Hosts, is_loopback
 from dbtools.server.identity import CALLER, Identified, Identity
-from dbtools.server.load import Load
+from dbtools.server.load import Load, end_with_parent, most_connections
 from dbtools.server.logs import begin_log
 from dbtools.server.notices import Notices
 from dbtools.server.protocol import open_protocol
 from dbtools.server.requests import Requests
 from dbtools.server.running import Operator, Running, running
 from dbtools.server.sessions import OwnIds, SharedSessions
-from dbtools.server.workers import end_with_parent, most_connections
+from dbtools.service.serving import Served
 from dbtools.settings import Settings
 from dbtools.telemetry import flush
 
@@ -42,6 +43,8 @@ CALLS_PER_MINUTE = 600  #: of one caller, where the configuration says nothing
 COLLECTIONS = (10_000, 20, 20)  #: objects, and collections of younger ones, between two
 GRACE = 2.5  #: seconds for what is being answered when the server ends
 FLUSHING = 1.0  #: seconds for spans and metrics to be sent then
+PATIENCE = 2.0  #: seconds that the database has to lend a connection
+FRESH = 1.0  #: seconds in which the same is answered: nobody has to show who they are to ask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +148,44 @@ class HttpApp:
         run.group.start_soon(requests.run)
         self._app = Probed(requests, Health(run.served))
         return load
+
+
+class Health:
+    """Looks at the database, and at the age of the snapshot."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._looking = anyio.Lock()
+        self._looked_at = -FRESH
+        self._is_ready = False
+        self._seen = time.monotonic()
+        served.toolbox.subscribe(self._note)
+
+    def _note(self, *_: object) -> None:
+        self._seen = time.monotonic()
+
+    async def ready(self) -> Response:
+        """Answer 200 where a connection is free, else 503, with the seconds since the tools were made.
+
+        A configuration that cannot be used is told, and refuses nobody: older settings are in force.
+        """
+        async with self._looking:
+            if time.monotonic() - self._looked_at > FRESH:
+                self._is_ready = await self._look()
+                self._looked_at = time.monotonic()
+        age = round(time.monotonic() - self._seen, 1)
+        configuration = "refused" if self._served.current.is_refused else "in force"
+        content = {"ready": self._is_ready, "snapshot_age": age, "configuration": configuration}
+        status = 200 if self._is_ready else 503
+        return Response(orjson.dumps(content), status, media_type="application/json")
+
+    async def _look(self) -> bool:
+        try:
+            with anyio.fail_after(PATIENCE):
+                await (await self._served.backend.runner()).ready()
+                return True
+        except (TimeoutError, errors.DbtoolsError):
+            return False
 
 
 class Probed:

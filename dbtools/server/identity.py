@@ -20,11 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.policy import Caller
 from dbtools.server.bodies import error
-from dbtools.server.headers import fields
-from dbtools.server.jwts import BadTokenError, claims_of, end_of, scopes_of
 from dbtools.server.keys import Keys, NoKeysError
-from dbtools.server.requests import REASON
-from dbtools.server.tokens import find
+from dbtools.server.requests import REASON, fields
+from dbtools.server.tokens import BadTokenError, claims_of, end_of, find, scopes_of
 from dbtools.service.serving import Served
 from dbtools.settings import JwtSection, Settings, typed_claims
 from dbtools.settings.roles import role_names

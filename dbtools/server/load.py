@@ -1,6 +1,9 @@
 """How much is served at the same time, in all and to one caller; and how it ends when the server does."""
 
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -9,8 +12,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dbtools.server.bodies import error
-from dbtools.server.headers import fields
 from dbtools.server.identity import CALLER, STILL
+from dbtools.server.requests import fields
 
 SHARE = 4  #: of all places a known caller takes no more than the fourth part
 PIECE = 65_536  #: bytes of an answer that wait for the client to take them
@@ -149,3 +152,30 @@ def _is_stream(scope: Scope) -> bool:
         return False
     version = fields(scope, b"mcp-protocol-version")[:1]
     return bool(version) and version[0] not in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+if sys.platform != "win32":
+    import resource
+
+RESERVED = 100  #: descriptors for the database, files and the log
+LOOK = 1.0  #: seconds between two looks for the parent
+
+
+def most_connections(wanted: int) -> int:
+    """Return how many connections can be open, at most *wanted*, with as many descriptors as are allowed."""
+    if sys.platform == "win32":
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = max(soft, wanted + RESERVED)
+    needed = min(hard, max(soft, wanted + RESERVED))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    return max(1, min(wanted, needed - RESERVED))
+
+
+async def end_with_parent() -> None:
+    """End this process when whoever has started it is gone: nobody would end it or start it again."""
+    parent = os.getppid()
+    while os.getppid() == parent:  # noqa: ASYNC110 (nobody tells)
+        await anyio.sleep(LOOK)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -10,11 +10,14 @@ import anyio
 
 from dbtools import errors
 from dbtools.policy import Caller, Limits
-from dbtools.server.windows import Windows
 
 if TYPE_CHECKING:
     from limits.aio.storage import RedisStorage
     from limits.aio.strategies import RateLimiter
+
+from collections import deque
+from collections.abc import Hashable
+from time import monotonic
 
 Key = tuple[str, str]  #: role and identity
 MEMORY = ("", "memory", "memory://")
@@ -180,3 +183,39 @@ def _reason(error: BaseException) -> str:
 
 def _counted(calls: int) -> str:
     return "1 call is" if calls == 1 else f"{calls} calls are"
+
+
+MINUTE = 60.0  #: seconds
+
+
+class Windows:
+    """Moving windows of a minute, one a key: the moments of the calls in them.
+
+    The library `limits` has such in memory as well, with a hop to a thread for each call, and time that grows
+    with the number of calls.
+    """
+
+    def __init__(self) -> None:
+        self._moments: dict[Hashable, deque[float]] = {}
+        self._swept = monotonic()
+
+    def hit(self, key: Hashable, most: int) -> float | None:
+        """Count one more call of *key*; or return the seconds to wait, where there have been *most*."""
+        now = monotonic()
+        self._sweep(now)
+        moments = self._moments.setdefault(key, deque())
+        while moments and moments[0] <= now - MINUTE:
+            moments.popleft()
+        if len(moments) >= most:
+            return moments[len(moments) - most] + MINUTE - now
+        moments.append(now)
+        return None
+
+    def _sweep(self, now: float) -> None:
+        """Forget, once a minute, who has not called in the last one."""
+        if now - self._swept < MINUTE:
+            return
+        self._swept = now
+        gone = [key for key, moments in self._moments.items() if moments[-1] <= now - MINUTE]
+        for key in gone:
+            del self._moments[key]

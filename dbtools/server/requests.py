@@ -6,11 +6,11 @@ Refusals are counted: who tries tokens or names is seen, and cannot fill the log
 import logging
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dbtools.server.headers import fields
 from dbtools.telemetry import REFUSED, REQUEST, new_request_id
 
 ID = "dbtools.request"  #: the key of the scope that holds the id of a request
@@ -89,3 +89,21 @@ def _id(scope: Scope) -> str:
     """Return the id that a proxy has given the request, or a new one."""
     given = fields(scope, b"x-request-id")
     return given[0] if given and FORM.fullmatch(given[0]) else new_request_id()
+
+
+COLLECTED = "dbtools.headers"  #: the key of the scope that holds its headers by their names
+
+
+def fields(scope: Scope, name: bytes) -> Sequence[str]:
+    """Return the values of the header *name*, which is in lower case (ASGI 3, HTTP connection scope)."""
+    collected: Mapping[bytes, Sequence[str]] | None = scope.get(COLLECTED)
+    if collected is None:
+        collected = scope[COLLECTED] = _collected(scope["headers"])
+    return collected.get(name, ())
+
+
+def _collected(headers: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, Sequence[str]]:
+    collected: dict[bytes, list[str]] = {}
+    for name, value in headers:
+        collected.setdefault(name, []).append(value.decode("latin-1"))
+    return collected

@@ -14,9 +14,9 @@ from pydantic_core import from_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.server.bodies import after, error
-from dbtools.server.headers import fields
 from dbtools.server.identity import CALLER
 from dbtools.server.load import share_of
+from dbtools.server.requests import fields
 
 Key = tuple[str, str, str]  #: caller, session and id
 USE = "dbtools.use"  #: the key of the scope that holds what holds the id of a request

@@ -18,7 +18,7 @@ from dbtools.backends import open_backend, resolved_url, url_of_file
 from dbtools.cells import visible
 from dbtools.errors import listing, nearest
 from dbtools.policy import Source
-from dbtools.positions import DEEPEST, line_of, line_of_unreadable
+from dbtools.settings.positions import DEEPEST, line_of, line_of_unreadable
 from dbtools.settings.sections import DatabaseSection, JwtSection, Settings, file_error
 from dbtools.types import quoted
 

@@ -11,10 +11,10 @@ from dbtools.catalog import Selection
 from dbtools.cells import one_line
 from dbtools.durations import seconds_of
 from dbtools.policy import Source
-from dbtools.positions import line_of
 from dbtools.queries.values import ParameterType
 from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
 from dbtools.settings.addresses import Hash, Host, Issuer, KeysPlace, Origin, Resource
+from dbtools.settings.positions import line_of
 from dbtools.telemetry import Tells
 from dbtools.types import Mask
 

@@ -18,8 +18,8 @@ import pytest
 from anyio.abc import TaskGroup
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dbtools.server.jwts import BadTokenError, claims_of
 from dbtools.server.keys import Keys, NoKeysError, UnreadableKeysError, read_keys
+from dbtools.server.tokens import BadTokenError, claims_of
 from dbtools.settings import JwtSection
 from tests.protocol.client import ROOT
 from tests.protocol.http_server import HttpServer, http_server, modern

@@ -15,7 +15,7 @@ import pytest
 from dbtools import errors
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Limits
-from dbtools.server import windows
+from dbtools.server import quotas as counting
 from dbtools.server.calls import Calls
 from dbtools.server.protocol import always, build_server
 from dbtools.server.quotas import Quotas
@@ -86,9 +86,9 @@ async def test_roles_and_identities_are_counted_apart(storage: str) -> None:
 async def test_place_is_free_again_when_the_minute_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     quotas, two, now = Quotas(), Limits(calls_per_minute=2), time.monotonic()
     for seconds in (0, 30):
-        monkeypatch.setattr(windows, "monotonic", partial(float, now + seconds))
+        monkeypatch.setattr(counting, "monotonic", partial(float, now + seconds))
         await _admit(quotas, ANN, two)
-    monkeypatch.setattr(windows, "monotonic", partial(float, now + 61))
+    monkeypatch.setattr(counting, "monotonic", partial(float, now + 61))
 
     await _admit(quotas, ANN, two)
     with pytest.raises(errors.TooManyCalls, match="Retry in 29 seconds"):
@@ -96,10 +96,10 @@ async def test_place_is_free_again_when_the_minute_is_over(monkeypatch: pytest.M
 
 
 def test_who_calls_no_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, now = windows.Windows(), time.monotonic()
+    counted, now = counting.Windows(), time.monotonic()
     for each in range(100):
         assert counted.hit(each, 1) is None
-    monkeypatch.setattr(windows, "monotonic", partial(float, now + 61))
+    monkeypatch.setattr(counting, "monotonic", partial(float, now + 61))
 
     assert counted.hit("new", 1) is None
     assert list(counted._moments) == ["new"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.positions import line_of
+from dbtools.settings.positions import line_of
 
 WRITTEN = """\
 # [roles.support.tables]
