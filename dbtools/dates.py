@@ -1,37 +1,159 @@
-"""Dates and times as texts: which are some, whatever a database makes of them."""
+"""Dates, times and durations as texts: which texts are some, and when or how long they are."""
 
 import re
+from collections.abc import Mapping
 from datetime import date
+from decimal import Decimal
+from typing import NamedTuple, Protocol
 
 DATE = re.compile(r"([+-]?\d{4,7})-(\d\d)-(\d\d)( BC)?", re.ASCII)
 PLAIN_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-TIME = re.compile(
-    r"(\d\d):(\d\d)(?::(\d\d)(?:\.\d{1,9})?)?(Z|[+-]\d\d(?::?\d\d)?(?::?\d\d)?)?", re.ASCII | re.I
-)
 BASIC_DATE = re.compile(r"([12]\d{3})(\d\d)(\d\d)", re.ASCII)
+DAY = re.compile(r"\d{4}-?\d\d-?\d\d", re.ASCII)
+#: 24:00 is the end of the day. Databases know zones of less than 16 hours.
+TIME = re.compile(
+    r"([01]\d|2[0-3]|24(?=:00(?::00(?:\.0{1,9})?)?(?![:.\d]))):([0-5]\d)(?::([0-5]\d(?:\.\d{1,9})?))?"
+    r"(?P<zone>Z|([+-])(0\d|1[0-5])(?::?([0-5]\d))?(?::?([0-5]\d))?)?",
+    re.ASCII | re.IGNORECASE,
+)
 MIDNIGHT = re.compile(r" 00:00(:00(\.0+)?)?$", re.ASCII)
+STORED_NUMBER = re.compile(r"[+-]?\d{5,19}(\.\d{1,12})?", re.ASCII)
+INTERVAL = re.compile(
+    r"[+-]?P(?=.)([+-]?\d+(\.\d+)?[YMWD])*(T([+-]?\d+(\.\d+)?[HMS])+)?"
+    r"|([+-]?\d+ (years?|mons?|months?|weeks?|days?|hours?|mins?|minutes?|secs?|seconds?) ?)*"
+    r"([+-]?\d+:\d\d(:\d\d(\.\d+)?)?)?",
+    re.ASCII | re.IGNORECASE,
+)
 LATEST_DATE, LATEST_TIMESTAMP = 5_874_897, 294_276  #: years that any database here knows
+LENGTH_OF_DAY = 86_400  #: seconds
+UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
-def is_date(text: str, *, infinite: bool, latest: int) -> bool:
-    """Return whether *text* is a date of the years 1 to *latest*, in ISO 8601's form unless *infinite*."""
-    if not (match := DATE.fullmatch(text)) or not (infinite or PLAIN_DATE.fullmatch(text)):
+class Calendar(Protocol):
+    """What a column type says of the dates that it holds."""
+
+    @property
+    def infinite(self) -> bool:
+        """Whether infinity and dates before Christ are some of them."""
+
+    @property
+    def lenient(self) -> bool:
+        """Whether they are texts, or numbers, in a database without a type for dates."""
+
+
+class Point(NamedTuple):
+    """A value of a type whose values have an order."""
+
+    at: Decimal  #: the number itself, or seconds
+    zoned: bool = False  #: whether it has a zone: it cannot be compared with a value that has none
+
+
+def read_date(text: str, calendar: Calendar) -> object:
+    """Return the date that *text* means, or raise ValueError."""
+    if _is_special(text, calendar):
+        return text.lower()
+    if _is_date(text, calendar, LATEST_DATE):
+        return text
+    if not calendar.lenient:
+        raise ValueError
+    # Midnight is the day itself, which the texts of dates are compared with.
+    moment = read_moment(text, calendar)
+    return MIDNIGHT.sub("", moment) if isinstance(moment, str) else moment
+
+
+def read_time(text: str, calendar: Calendar) -> object:
+    """Return the time of day that *text* means, with or without a zone, or raise ValueError."""
+    return text if TIME.fullmatch(text) else _stored_number(text, calendar)
+
+
+def read_timestamp(text: str, calendar: Calendar) -> object:
+    """Return the date and time that *text* means, which has no zone, or raise ValueError."""
+    time = TIME.fullmatch(_parts(text)[-1])
+    if time and re.search("[1-9]", time["zone"] or ""):
+        # There is no zone to convert it to: the offset would only be dropped.
+        raise ValueError
+    return read_moment(text, calendar)
+
+
+def read_moment(text: str, calendar: Calendar) -> object:
+    """Return the date and time that *text* means, with or without a zone, or raise ValueError."""
+    basic = BASIC_DATE.fullmatch(text) if calendar.lenient else None
+    if basic and _is_date(day := "-".join(basic.groups()), calendar, LATEST_TIMESTAMP):
+        return day
+    if _is_special(text, calendar):
+        return text.lower()
+    day, separator, clock = _parts(text)
+    time = TIME.fullmatch(clock)
+    if not _is_date(day, calendar, LATEST_TIMESTAMP) or (separator and not time):
+        return _stored_number(text, calendar)
+    if not calendar.lenient:
+        return text
+    return f"{day}{separator}{clock.removesuffix(time['zone'] or '') if time else ''}"
+
+
+def read_interval(text: str, calendar: Calendar) -> str:
+    """Return the duration that *text* means, or raise ValueError."""
+    if _is_special(text, calendar):
+        return text.lower()
+    if not text or len(text) > 100 or not INTERVAL.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    """Return the date, what separates it from the time, and the time of *text*, as far as there are some."""
+    era = " BC" if text.endswith(" BC") else ""
+    day, separator, time = re.sub("[Tt]", " ", text.removesuffix(era), count=1).partition(" ")
+    return day + era, separator, time
+
+
+def _is_special(text: str, calendar: Calendar) -> bool:
+    return calendar.infinite and text.lower() in ("infinity", "-infinity")
+
+
+def _is_date(text: str, calendar: Calendar, latest: int) -> bool:
+    """Return whether *text* is a date of the years 1 to *latest*, in ISO 8601's form unless infinite."""
+    if not (match := DATE.fullmatch(text)) or not (calendar.infinite or PLAIN_DATE.fullmatch(text)):
         return False
     year, month, day = int(match[1]), int(match[2]), int(match[3])
-    if not 1 <= year <= latest:
-        return False
     # 2000 stands for years that Python's calendar lacks: their leap days are left to the database.
-    stand_in = year if 1 <= year <= 9999 and not match[4] else 2000
+    stand_in = year if year <= 9999 and not match[4] else 2000
     try:
         date(stand_in, month, day)
     except ValueError:
         return False
-    return True
+    return 1 <= year <= latest
 
 
-def is_time(text: str) -> bool:
-    """Return whether *text* is a time of day, with or without a zone."""
-    if not (match := TIME.fullmatch(text)):
-        return False
-    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
-    return (hour < 24 and minute < 60 and second < 60) or (hour, minute, second) == (24, 0, 0)
+def _stored_number(text: str, calendar: Calendar) -> int | float:
+    """Read an epoch or a Julian day, which a database without date types may hold."""
+    if not calendar.lenient or not STORED_NUMBER.fullmatch(text):
+        raise ValueError
+    number = float(text) if "." in text else int(text)
+    if abs(number) >= 2**63:
+        raise ValueError
+    return number
+
+
+def point_of(text: str) -> Point:
+    """Return when *text* is: a date, a time, or both, as they are written without BC and infinity."""
+    day = PLAIN_DATE.match(text)
+    at = Decimal(date.fromisoformat(day[0]).toordinal() * LENGTH_OF_DAY if day else 0)
+    time = TIME.fullmatch(text, 11 if day else 0)
+    if time is None:
+        return Point(at)
+    hour, minute, second, _, sign, *offset = time.groups("0")
+    ahead = _seconds(*offset) * (-1 if sign == "-" else 1)
+    return Point(at + _seconds(hour, minute, second) - ahead, zoned=time["zone"] is not None)
+
+
+def _seconds(hour: str, minute: str, second: str) -> Decimal:
+    return int(hour) * 3600 + int(minute) * 60 + Decimal(second)
+
+
+def seconds_of(text: str) -> float:
+    """Return how many seconds 10s, 500ms or 2m means, or raise ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip())
+    if match is None:
+        raise ValueError("wants a duration such as 10s, 500ms or 2m")
+    return float(match[1]) * UNITS[match[2]]

@@ -1,21 +1,32 @@
-"""One table of column types: what JSON shows of them, and how JSON is read as their values.
+"""One table of types: what JSON shows of them, and how texts are read as their values.
 
-A dialect maps the SQL types of its database to a ColumnType. A value that a caller writes goes in through
-`decode`, a cell that the driver read comes out through `encode`; both know only the type's family.
+A dialect maps the SQL types of its database to a ColumnType, and PARAMETERS has one for each type that
+queries and settings declare. A value that a caller writes goes in through `decode`, a cell that the driver
+read comes out through `encode`; both know only the type's family.
 """
 
 import base64
-import binascii
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from typing import Literal, get_args
 from uuid import UUID
 
 from dbtools import errors
-from dbtools.dates import BASIC_DATE, LATEST_DATE, LATEST_TIMESTAMP, MIDNIGHT, is_date, is_time
+from dbtools.dates import (
+    Point,
+    point_of,
+    read_date,
+    read_interval,
+    read_moment,
+    read_time,
+    read_timestamp,
+)
 from dbtools.errors import listing, nearest
 
 SAFE_INTEGER = 2**53 - 1  #: beyond it a double, and so most JSON readers, lose digits
@@ -81,6 +92,7 @@ class Family(StrEnum):
 
 NUMERIC = (Family.INTEGER, Family.NUMBER, Family.DECIMAL)
 MOMENTS = (Family.TIMESTAMP, Family.TIMESTAMPTZ)
+TEMPORAL = (Family.DATE, Family.TIME, *MOMENTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +114,7 @@ class ColumnType:
     large: bool = False  #: whether one cell may be longer than any cap
     mask: Mask | None = None  #: of a column that may not be read: it is shown, and nothing else
     dated: bool = False  #: whether a text may be a date, where the database has no type for dates
+    exact: bool = False  #: whether each value is written in one form, as declared values are
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -125,11 +138,18 @@ class ColumnType:
         """What a value must look like, with an example."""
         if self.labels:
             return f"one of {listing(self.labels)}"
+        if self.exact and self.family in EXACT_WANTS:
+            return EXACT_WANTS[self.family]
         if self.family is Family.INTEGER and self.minimum is not None:
             return f"an integer from {self.minimum} to {self.maximum}"
         if self.family is Family.ARRAY and self.element is not None:
             return self.element.wants
         return FAMILIES[self.family].wants
+
+    @property
+    def trims(self) -> bool:
+        """Whether blanks around a value are no part of it."""
+        return self.family not in (Family.TEXT, Family.ENUM, Family.OTHER, Family.JSON, Family.ANY)
 
     def schema(self) -> dict[str, object]:
         """Return the JSON Schema of a value of this type, as an argument."""
@@ -141,16 +161,35 @@ class ColumnType:
     def decode(self, text: str) -> object:
         """Return the value that *text* means, or raise BadValue."""
         try:
-            return FAMILIES[self.family].decode(text.strip() if self._trims else text, self)
-        except (ValueError, InvalidOperation, binascii.Error) as exc:
+            return self.read(text)
+        except ValueError as exc:
             hint = nearest(text, self.labels) if self.labels else ""
-            integer = self.family is Family.INTEGER and not re.fullmatch(r"[+-]?\d+", text.strip())
-            wants = FAMILIES[self.family].wants if integer else self.wants
-            raise errors.BadValue(f"{quoted(text)} is not {wants}.", hint=hint.rstrip()) from exc
+            raise errors.BadValue(f"{exc}.", hint=hint.rstrip()) from exc
 
-    @property
-    def _trims(self) -> bool:
-        return self.family not in (Family.TEXT, Family.ENUM, Family.OTHER, Family.JSON, Family.ANY)
+    def read(self, text: str) -> object:
+        """Return the value that *text* means, or raise ValueError, which says what is wanted."""
+        row = FAMILIES[self.family]
+        try:
+            if self.exact and self.family in FORMS and not FORMS[self.family].fullmatch(text):
+                raise ValueError
+            return row.decode(text.strip() if self.trims and not self.exact else text, self)
+        except (ValueError, InvalidOperation, RecursionError) as exc:
+            # Bounds concern an integer that is beyond them.
+            beyond = (
+                self.exact or self.family is not Family.INTEGER or re.fullmatch(r"[+-]?\d+", text.strip())
+            )
+            raise ValueError(f"{quoted(text)} is not {self.wants if beyond else row.wants}") from exc
+
+    def compared(self, text: str) -> object:
+        """Return what *text* is compared by, a Point where values have an order, or raise ValueError.
+
+        Equal values are equal, however they are written. The type is exact.
+        """
+        value = self.read(text)
+        if self.family in NUMERIC:
+            assert isinstance(value, int | float | str)
+            return Point(Decimal(value))
+        return point_of(text) if self.family in TEMPORAL else value
 
 
 def quoted(text: str, most: int = 60) -> str:
@@ -218,84 +257,6 @@ def _label(text: str, type: ColumnType) -> str:
     return text
 
 
-STORED_NUMBER = re.compile(r"[+-]?\d{5,19}(\.\d{1,12})?", re.ASCII)
-
-
-def _is_date(text: str, type: ColumnType) -> bool:
-    latest = LATEST_DATE if type.family is Family.DATE else LATEST_TIMESTAMP
-    return is_date(text, infinite=type.infinite, latest=latest)
-
-
-def _date(text: str, type: ColumnType) -> object:
-    if _special(text, type) or _is_date(text, type):
-        return text.lower() if "infinity" in text.lower() else text
-    if not type.lenient:
-        return _stored_number(text, type)
-    if (match := BASIC_DATE.fullmatch(text)) and _is_date(day := "-".join(match.groups()), type):
-        return day
-    moment = _timestamp(text, type)
-    # Midnight is the day itself, which the texts of dates are compared with.
-    return MIDNIGHT.sub("", moment) if isinstance(moment, str) else moment
-
-
-def _time(text: str, type: ColumnType) -> object:
-    return text if is_time(text) else _stored_number(text, type)
-
-
-ZONE = re.compile(r"(Z|[+-]\d\d(:?\d\d)?(:?\d\d)?)$", re.ASCII | re.IGNORECASE)
-NO_OFFSET = ("Z", "+00", "+0000", "+00:00", "-00:00")
-
-
-def _timestamp(text: str, type: ColumnType) -> object:
-    if (
-        type.lenient
-        and (match := BASIC_DATE.fullmatch(text))
-        and _is_date(day := "-".join(match.groups()), type)
-    ):
-        return day
-    if _special(text, type):
-        return text.lower()
-    suffix = " BC" if text.endswith(" BC") else ""
-    day, separator, time = text.removesuffix(" BC").replace("T", " ", 1).replace("t", " ", 1).partition(" ")
-    if not _is_date(day + suffix, type) or (separator and not is_time(time)):
-        return _stored_number(text, type)
-    zone = ZONE.search(time)
-    if type.family is Family.TIMESTAMP and zone and zone[0].upper() not in NO_OFFSET:
-        # A moment without a zone has none to convert to: the offset would only be dropped.
-        raise ValueError
-    return f"{day}{separator}{ZONE.sub('', time)}" if type.lenient else text
-
-
-def _special(text: str, type: ColumnType) -> bool:
-    return type.infinite and text.lower() in ("infinity", "-infinity")
-
-
-def _stored_number(text: str, type: ColumnType) -> object:
-    """Read an epoch or a Julian day, which a database without date types may hold."""
-    if not type.lenient or not STORED_NUMBER.fullmatch(text):
-        raise ValueError
-    number = float(text) if "." in text else int(text)
-    if abs(number) >= 2**63:
-        raise ValueError
-    return number
-
-
-INTERVAL = re.compile(
-    r"[+-]?P(?=.)([+-]?\d+(\.\d+)?[YMWD])*(T([+-]?\d+(\.\d+)?[HMS])+)?"
-    r"|([+-]?\d+ (years?|mons?|months?|weeks?|days?|hours?|mins?|minutes?|secs?|seconds?) ?)*"
-    r"([+-]?\d+:\d\d(:\d\d(\.\d+)?)?)?",
-    re.ASCII | re.I,
-)
-
-
-def _interval(text: str, type: ColumnType) -> str:
-    if _special(text, type):
-        return text.lower()
-    if not text or len(text) > 100 or not INTERVAL.fullmatch(text):
-        raise ValueError
-    return text
-
-
 def _uuid(text: str, type: ColumnType) -> str:
     if "_" in text or not text.isascii():
         raise ValueError
@@ -312,16 +273,21 @@ def _array_item(text: str, type: ColumnType) -> object:
     return type.element.decode(text)
 
 
+def _json(text: str, type: ColumnType) -> str:
+    if type.exact:
+        json.loads(text, parse_constant=_refused)
+    return text
+
+
+def _refused(constant: str) -> object:
+    raise ValueError(f"{constant} is not JSON")
+
+
 def _any(text: str, type: ColumnType) -> object:
     """Read a number as a number: alternatives() gives the text as well."""
-    if re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII) and -(2**63) <= int(text) < 2**63:
-        return int(text)
-    if (
-        re.fullmatch(r"[+-]?(\d+\.\d*|\.?\d+)([eE][+-]?\d{1,3})?", text, re.ASCII)
-        and len(text) < LONGEST_NUMBER
-        and math.isfinite(number := float(text))
-    ):
-        return number
+    for name in ("integer", "number"):
+        with suppress(ValueError):
+            return PARAMETERS[name].read(text)
     return text
 
 
@@ -348,23 +314,23 @@ FAMILIES: Mapping[Family, FamilyRow] = {
     ),
     Family.ENUM: FamilyRow(schema=STRING, decode=_label, wants="a label"),
     Family.DATE: FamilyRow(
-        schema={"type": "string", "format": "date"}, decode=_date, wants="a date such as 2024-03-05"
+        schema={"type": "string", "format": "date"}, decode=read_date, wants="a date such as 2024-03-05"
     ),
-    Family.TIME: FamilyRow(schema=STRING, decode=_time, wants="a time such as 14:30:00"),
+    Family.TIME: FamilyRow(schema=STRING, decode=read_time, wants="a time such as 14:30:00"),
     Family.TIMESTAMP: FamilyRow(
-        schema=STRING, decode=_timestamp, wants="a date and time such as 2024-03-05T14:30:00"
+        schema=STRING, decode=read_timestamp, wants="a date and time such as 2024-03-05T14:30:00"
     ),
     Family.TIMESTAMPTZ: FamilyRow(
-        schema=STRING, decode=_timestamp, wants="a date and time such as 2024-03-05T14:30:00Z"
+        schema=STRING, decode=read_moment, wants="a date and time such as 2024-03-05T14:30:00Z"
     ),
-    Family.INTERVAL: FamilyRow(schema=STRING, decode=_interval, wants="a duration such as P1DT2H"),
+    Family.INTERVAL: FamilyRow(schema=STRING, decode=read_interval, wants="a duration such as P1DT2H"),
     Family.UUID: FamilyRow(
         schema={"type": "string", "format": "uuid"},
         decode=_uuid,
         wants="a UUID such as 3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f",
     ),
     Family.JSON: FamilyRow(
-        schema={}, decode=_text, wants="JSON", operators=(Operator.CONTAINS, Operator.IS_NULL)
+        schema={}, decode=_json, wants="JSON", operators=(Operator.CONTAINS, Operator.IS_NULL)
     ),
     Family.BYTES: FamilyRow(
         schema={"type": "string", "contentEncoding": "base64"},
@@ -392,3 +358,33 @@ FAMILIES: Mapping[Family, FamilyRow] = {
         operators=(*EQUALITY, *ORDER, *TEXTUAL),
     ),
 }
+
+NUMERAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+#: The one form of the values of an exact type, where its family has others.
+FORMS: Mapping[Family, re.Pattern[str]] = {
+    Family.INTEGER: re.compile(r"[+-]?\d{1,19}", re.ASCII),
+    Family.NUMBER: NUMERAL,
+    Family.DECIMAL: NUMERAL,
+    Family.BOOLEAN: re.compile("true|false"),
+    Family.TEXT: re.compile("[^\0\ud800-\udfff]*"),
+    Family.TIMESTAMPTZ: re.compile(".{10}[Tt ].+"),
+    Family.UUID: re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE),
+}
+#: What such a value must look like, where the family's own words say something else.
+EXACT_WANTS: Mapping[Family, str] = {
+    Family.INTEGER: "an integer of 64 bits such as 42",
+    Family.TEXT: "a text that a database takes",
+}
+ParameterName = Literal[
+    "integer", "number", "decimal", "text", "boolean", "date", "time", "timestamp", "uuid", "json"
+]
+
+
+def _parameter_type(name: str) -> ColumnType:
+    family = Family.TIMESTAMPTZ if name == "timestamp" else Family(name)
+    least, most = (-(2**63), 2**63 - 1) if family is Family.INTEGER else (None, None)
+    return ColumnType(family=family, name=name, exact=True, minimum=least, maximum=most)
+
+
+#: The types that queries declare of their parameters, and settings of claims.
+PARAMETERS: Mapping[str, ColumnType] = {name: _parameter_type(name) for name in get_args(ParameterName)}

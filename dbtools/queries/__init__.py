@@ -4,13 +4,11 @@ from dbtools.queries.bodies import Body, Clause, Fixed
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import Returns
 from dbtools.queries.reading import Query, read_queries, sources_of, texts_of
-from dbtools.queries.values import ParameterType
 
 __all__ = [
     "Body",
     "Clause",
     "Fixed",
-    "ParameterType",
     "Query",
     "QueryParameter",
     "Returns",

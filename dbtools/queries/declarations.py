@@ -1,15 +1,17 @@
 """What a query declares. `NAME: TYPE[?] [options] [= default]  text` in, a QueryParameter out."""
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
+from dbtools.dates import Point
 from dbtools.errors import listing, nearest
 from dbtools.policy import Source
 from dbtools.queries.patterns import check_pattern, has_pattern
-from dbtools.queries.values import ROWS, ParameterType, Point, items_of, value_of
 from dbtools.sql import CLAIMS
-from dbtools.types import quoted
+from dbtools.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Family, quoted
 
 FORM = "-- param NAME: TYPE  text"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -41,15 +43,30 @@ WANTED: Mapping[str, str] = {
 }
 LIST_WANTED = """a list's default is JSON, such as '[1, 2]' or '["a", "b"]'"""
 DEFAULT_WANTED = f"a default with blanks stands in quotes, such as 'a value'; {LIST_WANTED}"
+ORDERED = (*NUMERIC, *TEMPORAL)
 #: What other systems call the types.
-ALIASES: Mapping[str, ParameterType] = {
-    **dict.fromkeys(("int", "bigint", "smallint", "int4", "int8"), ParameterType.INTEGER),
-    **dict.fromkeys(("float", "double", "real", "float8"), ParameterType.NUMBER),
-    "numeric": ParameterType.DECIMAL,
-    **dict.fromkeys(("string", "str", "varchar", "char"), ParameterType.TEXT),
-    "bool": ParameterType.BOOLEAN,
-    **dict.fromkeys(("datetime", "timestamptz"), ParameterType.TIMESTAMP),
-    "jsonb": ParameterType.JSON,
+ALIASES: Mapping[str, str] = {
+    **dict.fromkeys(("int", "bigint", "smallint", "int4", "int8"), "integer"),
+    **dict.fromkeys(("float", "double", "real", "float8"), "number"),
+    "numeric": "decimal",
+    **dict.fromkeys(("string", "str", "varchar", "char"), "text"),
+    "bool": "boolean",
+    **dict.fromkeys(("datetime", "timestamptz"), "timestamp"),
+    "jsonb": "json",
+}
+
+
+class _Digits(str):
+    """A number in JSON, as it is written."""
+
+
+#: What JSON has for an item of an array; for all others a text.
+KINDS: Mapping[Family, type] = {
+    Family.INTEGER: _Digits,
+    Family.NUMBER: _Digits,
+    Family.DECIMAL: str,
+    Family.BOOLEAN: bool,
+    Family.JSON: object,
 }
 
 
@@ -58,7 +75,7 @@ class QueryParameter:
     """An argument of a query, as its header declares it; all values are texts as they are written."""
 
     name: str
-    type: ParameterType
+    type: ColumnType  #: one of PARAMETERS; of an array, that of its items
     array: bool = False
     optional: bool = False  #: whether it may be left out though it has no default
     default: str | None = None  #: of an array: a JSON array
@@ -119,23 +136,23 @@ def _parameter(name: str, text: str, source: Source) -> QueryParameter:
     return parameter
 
 
-def _type(text: str, written: re.Match[str] | None) -> ParameterType:
-    types = f"Types: {listing(ParameterType)}, and with [] behind for lists"
+def _type(text: str, written: re.Match[str] | None) -> ColumnType:
+    types = f"Types: {listing(PARAMETERS)}, and with [] behind for lists"
     if written is None:
         raise ValueError(f"{quoted(text)} begins with no type such as text, text? or text[]. {types}")
     name = written["name"]
-    if name in ROWS:
-        return ParameterType(name)
+    if name in PARAMETERS:
+        return PARAMETERS[name]
     alias = ALIASES.get(name.lower())
-    meant = f"Did you mean {alias}? " if alias else nearest(name, ParameterType)
+    meant = f"Did you mean {alias}? " if alias else nearest(name, PARAMETERS)
     raise ValueError(f"{quoted(name)} is no type. {meant}{types}")
 
 
-def _options(text: str, type: ParameterType) -> tuple[Mapping[str, str], str]:
+def _options(text: str, type: ColumnType) -> tuple[Mapping[str, str], str]:
     """Return the options of a *type* at the beginning of *text*, by their keywords, and the text after."""
     options: dict[str, str] = {}
     while not (rest := REST.match(text)):
-        if DOUBLE_QUOTES.match(text) and type is not ParameterType.JSON:
+        if DOUBLE_QUOTES.match(text) and type.family is not Family.JSON:
             raise ValueError(f"{quoted(text.strip())}: values stand in single quotes, such as 'a value'")
         option = OPTION.match(text)
         if option is None:
@@ -156,13 +173,13 @@ def _options(text: str, type: ParameterType) -> tuple[Mapping[str, str], str]:
     return options, description
 
 
-def _option(found: re.Match[str], type: ParameterType) -> tuple[str, str]:
+def _option(found: re.Match[str], type: ColumnType) -> tuple[str, str]:
     if found["pattern"]:
         return "pattern", _unquoted(found["regex"])
     if found["in"] is not None:
         return "in", found["in"]
     value = str(found["limit"] or found["default"])
-    if value.endswith("?") and type is not ParameterType.TEXT:
+    if value.endswith("?") and type.family is not Family.TEXT:
         raise ValueError(f"{quoted(value)}: {_marked(type)}")
     if found["bound"]:
         return found["bound"], _unquoted(value)
@@ -171,11 +188,11 @@ def _option(found: re.Match[str], type: ParameterType) -> tuple[str, str]:
     return "=", _unquoted(value)
 
 
-def _marked(type: ParameterType) -> str:
-    return f"? stands right behind the type: {type}?"
+def _marked(type: ColumnType) -> str:
+    return f"? stands right behind the type: {type.name}?"
 
 
-def _unreadable(text: str, type: ParameterType, before: Collection[str]) -> str:
+def _unreadable(text: str, type: ColumnType, before: Collection[str]) -> str:
     """Return what is wrong with *text*, which is no option, behind the options *before* it."""
     late, text = LATE_MARK.match(text), text.strip()
     if late:
@@ -198,73 +215,79 @@ def _unquoted(text: str) -> str:
 def _check(parameter: QueryParameter) -> None:
     """Raise ValueError where what *parameter* says is no value of its type, or contradicts itself."""
     type = parameter.type
-    bounds = (("min", parameter.minimum), ("max", parameter.maximum))
-    for keyword, bound in bounds:
-        if bound is not None and not ROWS[type].ordered:
-            ordered = listing(each for each in ParameterType if ROWS[each].ordered)
-            raise ValueError(f"{keyword} is for {ordered}, not for {type}")
-        if bound is not None:
-            _named(keyword, bound, parameter)
-    if parameter.minimum is not None and parameter.maximum is not None:
-        _compare(parameter.minimum, "min", parameter.maximum, "max", type)
+    for keyword, bound in _bounds(parameter):
+        if type.family not in ORDERED:
+            ordered = listing(name for name, each in PARAMETERS.items() if each.family in ORDERED)
+            raise ValueError(f"{keyword} is for {ordered}, not for {type.name}")
+        _check_bounds(keyword, bound, parameter)
     if parameter.pattern is not None:
-        _check_pattern(parameter.pattern, type)
-    if parameter.choices and type is ParameterType.JSON:
+        if type.family is not Family.TEXT:
+            raise ValueError(f"pattern is for text, not for {type.name}")
+        check_pattern(parameter.pattern)
+    if parameter.choices and type.family is Family.JSON:
         raise ValueError("in is not for json")
-    choices = [_named("in", choice, parameter) for choice in parameter.choices]
+    choices = [_compared("in", choice, type) for choice in parameter.choices]
     if len(set(choices)) < len(choices):
         raise ValueError("in has a value twice")
-    for choice in parameter.choices:
-        check_value("in", choice, parameter)
-    for text in _defaults(parameter):
-        _named("default", text, parameter)
-        check_value("default", text, parameter)
+    for place, text in _given(parameter):
+        check_value(place, text, parameter)
 
 
-def _defaults(parameter: QueryParameter) -> Iterator[str]:
-    """Yield the default of *parameter*, of an array each item."""
+def _bounds(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
+    bounds = (("min", parameter.minimum), ("max", parameter.maximum))
+    return ((keyword, bound) for keyword, bound in bounds if bound is not None)
+
+
+def _given(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
+    yield from (("in", choice) for choice in parameter.choices)
+    yield from (("default", text) for text in defaults_of(parameter))
+
+
+def values_in(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
+    """Yield the values that *parameter* declares, each after the keyword by which it does."""
+    return chain(_bounds(parameter), _given(parameter))
+
+
+def defaults_of(parameter: QueryParameter) -> Iterator[str]:
+    """Yield the default of *parameter*, of an array each item, or raise ValueError."""
     if parameter.default is None:
         return
     if not parameter.array:
         yield parameter.default
         return
+    wants = f"{quoted(parameter.default)} is not a JSON array in which each item is {parameter.type.wants}"
     try:
-        yield from items_of(parameter.default, parameter.type)
-    except ValueError as exc:
-        raise ValueError(f"default: {exc}: {LIST_WANTED}") from exc
-
-
-def values_in(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
-    """Yield the values that *parameter* declares, each after the keyword by which it does."""
-    bounds = (("min", parameter.minimum), ("max", parameter.maximum))
-    yield from ((keyword, bound) for keyword, bound in bounds if bound is not None)
-    yield from (("in", choice) for choice in parameter.choices)
-    yield from (("default", text) for text in _defaults(parameter))
-
-
-def _named(place: str, text: str, parameter: QueryParameter) -> object:
-    try:
-        return value_of(text, parameter.type)
-    except ValueError as exc:
-        raise ValueError(f"{place}: {exc}") from exc
+        items = json.loads(parameter.default, parse_int=_Digits, parse_float=_Digits)
+    except (ValueError, RecursionError):
+        items = None
+    kind = KINDS.get(parameter.type.family)
+    if not isinstance(items, list) or not all(
+        isinstance(each, kind) if kind else each.__class__ is str for each in items
+    ):
+        raise ValueError(f"default: {wants}: {LIST_WANTED}")
+    yield from (str(each) if isinstance(each, str) else json.dumps(each) for each in items)
 
 
 def check_value(place: str, text: str, parameter: QueryParameter) -> None:
-    """Raise ValueError, which names the *place*, where *text*, a value of the type, may not be given."""
-    type, value = parameter.type, value_of(text, parameter.type)
-    if parameter.minimum is not None:
-        _compare(parameter.minimum, "min", text, place, type)
-    if parameter.maximum is not None:
-        _compare(text, place, parameter.maximum, "max", type)
+    """Raise ValueError, which names the *place*, where *text* may not be given."""
+    type, value = parameter.type, _compared(place, text, parameter.type)
+    _check_bounds(place, text, parameter)
     if parameter.pattern is not None and not has_pattern(text, parameter.pattern):
         raise ValueError(f"{place}: {quoted(text)} does not match the pattern")
-    if parameter.choices and value not in {value_of(each, type) for each in parameter.choices}:
+    if parameter.choices and value not in {type.compared(each) for each in parameter.choices}:
         raise ValueError(f"{place}: {quoted(text)} is not among {listing(parameter.choices)}")
 
 
-def _compare(lower: str, low: str, upper: str, high: str, type: ParameterType) -> None:
+def _check_bounds(place: str, text: str, parameter: QueryParameter) -> None:
+    if parameter.minimum is not None:
+        _compare(parameter.minimum, "min", text, place, parameter.type)
+    if parameter.maximum is not None:
+        _compare(text, place, parameter.maximum, "max", parameter.type)
+
+
+def _compare(lower: str, low: str, upper: str, high: str, type: ColumnType) -> None:
     """Raise ValueError where *lower*, the *low* of them, is above *upper*."""
-    least, most = value_of(lower, type), value_of(upper, type)
+    least, most = _compared(low, lower, type), _compared(high, upper, type)
     assert isinstance(least, Point)
     assert isinstance(most, Point)
     if least.zoned != most.zoned:
@@ -273,7 +296,8 @@ def _compare(lower: str, low: str, upper: str, high: str, type: ParameterType) -
         raise ValueError(f"{low} {lower} is above {high} {upper}")
 
 
-def _check_pattern(pattern: str, type: ParameterType) -> None:
-    if type is not ParameterType.TEXT:
-        raise ValueError(f"pattern is for text, not for {type}")
-    check_pattern(pattern)
+def _compared(place: str, text: str, type: ColumnType) -> object:
+    try:
+        return type.compared(text)
+    except ValueError as exc:
+        raise ValueError(f"{place}: {exc}") from exc

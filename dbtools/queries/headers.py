@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 
-from dbtools.durations import seconds_of
+from dbtools.dates import seconds_of
 from dbtools.errors import listing, nearest
 from dbtools.policy import Source
 from dbtools.queries.declarations import FORM, Mistake, QueryParameter, declaration

@@ -197,7 +197,7 @@ async def inspected(query: Query, present: Collection[str], describe: Describe) 
     variant = query.body.written(present)
     names = {parameter.name for parameter in variant.parameters}
     declared = {
-        each.name: Declared(type=str(each.type), array=each.array)
+        each.name: Declared(type=each.type.name, array=each.array)
         for each in query.parameters
         if each.name in names
     }

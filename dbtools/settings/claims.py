@@ -3,34 +3,34 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from dbtools.queries.values import ParameterType, value_of
 from dbtools.settings.comparisons import uncertain_claims
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Lexis
+from dbtools.types import PARAMETERS, ColumnType, Family
 
 
 def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[str, object]:
     """Return *claims* as values of the types that are declared; those that are none are missing."""
-    declared = settings.policy.claims
+    declared = {name: PARAMETERS[type] for name, type in settings.policy.claims.items()}
     typed = {name: _typed(value, declared.get(name)) for name, value in claims.items()}
     return {name: value for name, value in typed.items() if value is not None}
 
 
-def _typed(value: object, type: ParameterType | None) -> object:
+def _typed(value: object, type: ColumnType | None) -> object:
     """Return *value* as one of *type*, None where it is none; a text may be the value as it is written.
 
     Where no type is declared an array or an object is none: nobody would see it equal anything.
     """
     if type is None:
         return None if isinstance(value, list | dict) else value
-    if isinstance(value, list | dict) and type is not ParameterType.JSON:
+    if isinstance(value, list | dict) and type.family is not Family.JSON:
         return None
     text = value if isinstance(value, str) else json.dumps(value)
     try:
-        value_of(text, type)
+        read = type.read(text)
     except ValueError:
         return None
-    return text == "true" if type is ParameterType.BOOLEAN else value
+    return read if type.family is Family.BOOLEAN else value
 
 
 def declared_casts(settings: Settings, condition: Fragment, casts: Mapping[str, str]) -> tuple[str, ...]:

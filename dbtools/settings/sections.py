@@ -9,14 +9,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from dbtools import errors
 from dbtools.catalog import Selection
 from dbtools.cells import one_line
-from dbtools.durations import seconds_of
+from dbtools.dates import seconds_of
 from dbtools.policy import Source
-from dbtools.queries.values import ParameterType
 from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
 from dbtools.settings.addresses import Hash, Host, Issuer, KeysPlace, Origin, Resource
 from dbtools.settings.positions import line_of
 from dbtools.telemetry import Tells
-from dbtools.types import Mask
+from dbtools.types import Mask, ParameterName
 
 
 def _seconds(value: object) -> object:
@@ -196,7 +195,7 @@ class PolicySection(Section):
     """[policy]: what all roles share."""
 
     hash_key: str = Field(default="", description="secret of the mask hash, such as ${DBTOOLS_HASH_KEY}")
-    claims: dict[str, ParameterType] = Field(
+    claims: dict[str, ParameterName] = Field(
         default={}, description="types of claims: a caller whose claim is no such value is denied"
     )
 

@@ -1,31 +1,24 @@
 """Arguments of permitted queries: the schema that is advertised, and how values are read, from one header."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.queries import ParameterType, QueryParameter
-from dbtools.queries.declarations import check_value
+from dbtools.queries import QueryParameter
+from dbtools.queries.declarations import check_value, defaults_of
 from dbtools.queries.permitted import Permitted
-from dbtools.queries.values import items_of, value_of
 from dbtools.tools.arguments import as_text, check
 from dbtools.types import ColumnType, Family, quoted
 
-SCHEMAS: Mapping[ParameterType, Mapping[str, object]] = {
-    ParameterType.INTEGER: {"type": "integer"},
-    ParameterType.NUMBER: {"type": "number"},
-    ParameterType.DECIMAL: {"type": "string", "description": "decimal number"},
-    ParameterType.TEXT: {"type": "string"},
-    ParameterType.BOOLEAN: {"type": "boolean"},
-    ParameterType.DATE: {"type": "string", "format": "date"},
-    ParameterType.TIME: {"type": "string", "description": "time such as 14:30"},
-    ParameterType.TIMESTAMP: {"type": "string", "description": "date and time such as 2024-03-05T14:30:00"},
-    ParameterType.UUID: {"type": "string", "format": "uuid"},
-    ParameterType.JSON: {"description": "any JSON; a text is read as JSON"},
+NUMBERS = (Family.INTEGER, Family.NUMBER)  #: that are numbers in JSON
+#: What the schema of a family does not say.
+TOLD: Mapping[Family, str] = {
+    Family.DECIMAL: "decimal number",
+    Family.TIME: "time such as 14:30",
+    Family.TIMESTAMPTZ: "date and time such as 2024-03-05T14:30:00",
+    Family.JSON: "any JSON; a text is read as JSON",
 }
-NUMERIC = (ParameterType.INTEGER, ParameterType.NUMBER)
 
 
 def arguments_schema(permitted: Permitted) -> dict[str, object]:
@@ -50,15 +43,16 @@ def required_of(permitted: Permitted) -> list[str]:
 
 
 def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
-    item = dict(SCHEMAS[parameter.type])
+    declared = parameter.type
+    item = declared.schema()
     element = type.element if parameter.array and type.element is not None else type
     choices = parameter.choices or element.labels
     if choices:
-        item["enum"] = [_shown(each, parameter.type) for each in choices]
-    told = [str(item.pop("description"))] if "description" in item else []
+        item["enum"] = [_shown(each, declared) for each in choices]
+    told = [TOLD[declared.family]] if declared.family in TOLD else []
     for key, bound in (("minimum", parameter.minimum), ("maximum", parameter.maximum)):
-        if bound is not None and parameter.type in NUMERIC:
-            item[key] = _shown(bound, parameter.type)
+        if bound is not None and declared.family in NUMBERS:
+            item[key] = _shown(bound, declared)
         elif bound is not None:
             told.append(f"{key} {bound}")
     if parameter.pattern is not None:
@@ -79,27 +73,15 @@ def _sentences(description: str, more: str) -> str:
 
 
 def _default(parameter: QueryParameter) -> object:
-    assert parameter.default is not None
-    if parameter.array:
-        return [_shown(each, parameter.type) for each in items_of(parameter.default, parameter.type)]
-    return _shown(parameter.default, parameter.type)
+    shown = [_shown(each, parameter.type) for each in defaults_of(parameter)]
+    return shown if parameter.array else shown[0]
 
 
-def _shown(text: str, type: ParameterType) -> object:
+def _shown(text: str, type: ColumnType) -> object:
     """Return the JSON value that *text* is of *type*."""
-    match type:
-        case ParameterType.INTEGER:
-            return int(text)
-        case ParameterType.NUMBER:
-            return float(text)
-        case ParameterType.BOOLEAN:
-            return text == "true"
-        case ParameterType.JSON:
-            value: object = json.loads(text)
-            # A text is read as JSON, so the JSON of a text is shown with its quotes.
-            return text if isinstance(value, str) else value
-        case _:
-            return text
+    value = json.loads(text) if type.family is Family.JSON else type.read(text)
+    # A text is read as JSON, so the JSON of a text is shown with its quotes.
+    return text if isinstance(value, str) else value
 
 
 def read_arguments(permitted: Permitted, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -145,7 +127,7 @@ def _wants(parameter: QueryParameter) -> str:
         )
         if bound
     ]
-    told = ", ".join([f"It is {parameter.type}{'[]' if parameter.array else ''}", *bounds])
+    told = ", ".join([f"It is {parameter.type.name}{'[]' if parameter.array else ''}", *bounds])
     return f"{told}: {parameter.description}".rstrip(": .") + "."
 
 
@@ -161,7 +143,8 @@ def _items(text: str, parameter: QueryParameter) -> object:
     """Return the array that *text* is the JSON of, else the text itself as the one item."""
     try:
         # As they are written: a double would lose digits of a decimal number.
-        read: object = json.loads(text, parse_float=str if parameter.type is ParameterType.DECIMAL else float)
+        is_decimal = parameter.type.family is Family.DECIMAL
+        read: object = json.loads(text, parse_float=str if is_decimal else float)
     except (ValueError, RecursionError):
         return [text]
     check({parameter.name: read})
@@ -169,11 +152,8 @@ def _items(text: str, parameter: QueryParameter) -> object:
 
 
 def _one(given: object, parameter: QueryParameter, type: ColumnType, place: str) -> object:
-    text = _text(given, parameter, place)
-    try:
-        value_of(text, parameter.type)
-    except ValueError as exc:
-        raise errors.BadValue(f"{place}: {exc}.") from exc
+    text = _text(given, parameter.type, place)
+    declared = _decoded(text, parameter.type, place)
     try:
         check_value(place, text, parameter)
     except ValueError as exc:
@@ -182,25 +162,28 @@ def _one(given: object, parameter: QueryParameter, type: ColumnType, place: str)
             f"{place}: {quoted(text)} may not be given.", hint=f"{meant}{_wants(parameter)}"
         ) from exc
     if type.family is Family.ANY:
-        return _shown(text, parameter.type) if parameter.type in (*NUMERIC, ParameterType.BOOLEAN) else text
-    try:
-        value = type.decode(text)
-    except errors.BadValue as exc:
-        raise errors.BadValue(f"{place}: {exc.message}", hint=exc.hint) from exc
+        return text if isinstance(declared, str) else declared
+    value = _decoded(text, type, place)
     # Where moments are texts the query compares them as texts, in the form in which its tables keep them.
     return text if type.lenient and type.family is Family.TIMESTAMP else value
 
 
-def _text(given: object, parameter: QueryParameter, place: str) -> str:
-    if parameter.type is ParameterType.JSON and not isinstance(given, str):
+def _decoded(text: str, type: ColumnType, place: str) -> object:
+    try:
+        return type.decode(text)
+    except errors.BadValue as exc:
+        raise errors.BadValue(f"{place}: {exc.message}", hint=exc.hint) from exc
+
+
+def _text(given: object, type: ColumnType, place: str) -> str:
+    if type.family is Family.JSON and not isinstance(given, str):
         return json.dumps(given)
-    if isinstance(given, float) and given.is_integer() and parameter.type is ParameterType.INTEGER:
+    if isinstance(given, float) and given.is_integer() and type.family is Family.INTEGER:
         return str(int(given))
     text = as_text(given)
     if not isinstance(text, str):
         got = "null" if text is None else "an object" if isinstance(text, Mapping) else "an array"
-        raise errors.BadArgument(f"{place}: wants one {parameter.type}, not {got}.")
-    trimmed = text.strip()
-    if parameter.type is ParameterType.BOOLEAN:
-        return trimmed.lower()
-    return text if parameter.type in (ParameterType.TEXT, ParameterType.JSON) else re.sub(r"^\+", "", trimmed)
+        raise errors.BadArgument(f"{place}: wants one {type.name}, not {got}.")
+    if not type.trims:
+        return text
+    return text.strip().lower() if type.family is Family.BOOLEAN else text.strip().removeprefix("+")

@@ -14,12 +14,11 @@ from dbtools import errors, policy
 from dbtools.backends.port import Backend
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.masks import REDACTED
-from dbtools.queries.values import ParameterType
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings, typed_claims
 from dbtools.settings.sections import GrantSection, PolicySection, RoleSection
-from dbtools.types import Mask
+from dbtools.types import Mask, ParameterName
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, rows_of
 
@@ -126,10 +125,10 @@ async def _told(answer: Any) -> Outcome:
         return (exc.code, str(exc))
 
 
-TYPES = {
-    "region": ParameterType.TEXT,
-    "least": ParameterType.INTEGER,
-    "level": ParameterType.INTEGER,
+TYPES: Mapping[str, ParameterName] = {
+    "region": "text",
+    "least": "integer",
+    "level": "integer",
 }
 
 
@@ -142,7 +141,7 @@ def calling_as(
     roles: Mapping[str, RoleSection] | None = None,
     inherits: Sequence[str] = (),
     hash_key: str = KEY,
-    declared: Mapping[str, ParameterType] = TYPES,
+    declared: Mapping[str, ParameterName] = TYPES,
     excluded: Sequence[str] = (),
 ) -> Iterator[Caller]:
     """Give somebody with *grants* on the database of *shop*."""

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from dbtools.queries.values import ParameterType, value_of
+from dbtools.types import PARAMETERS
 from tests.database.query_shop import FILES, QueryShop, ServeQueries
 from tests.unit.test_query_tools import FAMILIES, VALID
 
@@ -209,11 +209,11 @@ def _meant(type: str, value: object) -> object:
             return bool(value)
         case "timestamp", str():
             # A cell has a T, and on one database a Z behind it.
-            return value_of(value.replace(" ", "T").removesuffix("Z"), ParameterType.TIMESTAMP)
+            return PARAMETERS["timestamp"].compared(value.replace(" ", "T").removesuffix("Z"))
         case "decimal", float():
-            return value_of(repr(value), ParameterType.NUMBER)
+            return PARAMETERS["number"].compared(repr(value))
         case _:
-            return value_of(str(value), ParameterType(type))
+            return PARAMETERS[type].compared(str(value))
 
 
 @pytest.mark.parametrize("type", FAMILIES)

@@ -12,13 +12,13 @@ from dbtools.queries import (
     Body,
     Clause,
     Fixed,
-    ParameterType,
     Query,
     QueryParameter,
     Returns,
     read_queries,
 )
 from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
+from dbtools.types import PARAMETERS
 
 NAME_WANTED = "a name of at most 40 characters a-z, 0-9 and _, a letter first"
 LEXES = [
@@ -92,14 +92,14 @@ def test_query_is_read_whole(lexis: Lexis) -> None:
             parameters=(
                 QueryParameter(
                     name="since",
-                    type=ParameterType.DATE,
+                    type=PARAMETERS["date"],
                     default="2024-01-01",
                     description="First day of the period.",
                     source=Source(file="shop.sql", line=3),
                 ),
                 QueryParameter(
                     name="country",
-                    type=ParameterType.TEXT,
+                    type=PARAMETERS["text"],
                     optional=True,
                     description="Only customers of this country.",
                     source=Source(file="shop.sql", line=4),
@@ -150,44 +150,44 @@ def test_what_is_not_written_is_not_limited() -> None:
     ("line", "parameter"),
     [
         *(
-            pytest.param(f"a: {type}", QueryParameter(name="a", type=type), id=type.value)
-            for type in ParameterType
+            pytest.param(f"a: {name}", QueryParameter(name="a", type=type), id=name)
+            for name, type in PARAMETERS.items()
         ),
         pytest.param(
-            "a: text?", QueryParameter(name="a", type=ParameterType.TEXT, optional=True), id="optional"
+            "a: text?", QueryParameter(name="a", type=PARAMETERS["text"], optional=True), id="optional"
         ),
-        pytest.param("a: text[]", QueryParameter(name="a", type=ParameterType.TEXT, array=True), id="array"),
+        pytest.param("a: text[]", QueryParameter(name="a", type=PARAMETERS["text"], array=True), id="array"),
         pytest.param(
             "a: text[]?  X",
-            QueryParameter(name="a", type=ParameterType.TEXT, array=True, optional=True, description="X"),
+            QueryParameter(name="a", type=PARAMETERS["text"], array=True, optional=True, description="X"),
             id="optional array",
         ),
         pytest.param(
             "a: text\tX  Y ",
-            QueryParameter(name="a", type=ParameterType.TEXT, description="X  Y"),
+            QueryParameter(name="a", type=PARAMETERS["text"], description="X  Y"),
             id="text after a tab",
         ),
         pytest.param(
             "a: text = it''s",
-            QueryParameter(name="a", type=ParameterType.TEXT, default="it''s"),
+            QueryParameter(name="a", type=PARAMETERS["text"], default="it''s"),
             id="token with quotes",
         ),
         pytest.param(
             "a: text ='it''s  so'  Why",
-            QueryParameter(name="a", type=ParameterType.TEXT, default="it's  so", description="Why"),
+            QueryParameter(name="a", type=PARAMETERS["text"], default="it's  so", description="Why"),
             id="quoted default",
         ),
         pytest.param(
             'a: text in (5", 6", What?) = What?',
-            QueryParameter(name="a", type=ParameterType.TEXT, choices=('5"', '6"', "What?"), default="What?"),
+            QueryParameter(name="a", type=PARAMETERS["text"], choices=('5"', '6"', "What?"), default="What?"),
             id="marks that end a value",
         ),
         pytest.param(
-            "a: text = ''", QueryParameter(name="a", type=ParameterType.TEXT, default=""), id="empty default"
+            "a: text = ''", QueryParameter(name="a", type=PARAMETERS["text"], default=""), id="empty default"
         ),
         pytest.param(
             "a: text = 'null'",
-            QueryParameter(name="a", type=ParameterType.TEXT, default="null"),
+            QueryParameter(name="a", type=PARAMETERS["text"], default="null"),
             id="text that is null",
         ),
         pytest.param(
@@ -195,7 +195,7 @@ def test_what_is_not_written_is_not_limited() -> None:
             QueryParameter(
                 *(),
                 name="a",
-                type=ParameterType.TEXT,
+                type=PARAMETERS["text"],
                 choices=("x", "b c", "it's", "d,)"),
                 default="b c",
                 description="Which",
@@ -204,14 +204,14 @@ def test_what_is_not_written_is_not_limited() -> None:
         ),
         pytest.param(
             "a: integer max 9 min -3 = 4",
-            QueryParameter(name="a", type=ParameterType.INTEGER, minimum="-3", maximum="9", default="4"),
+            QueryParameter(name="a", type=PARAMETERS["integer"], minimum="-3", maximum="9", default="4"),
             id="bounds in any order",
         ),
         pytest.param(
             "a: timestamp min '2024-01-01 00:00' = 2024-01-01T00:00:00.5",
             QueryParameter(
                 name="a",
-                type=ParameterType.TIMESTAMP,
+                type=PARAMETERS["timestamp"],
                 minimum="2024-01-01 00:00",
                 default="2024-01-01T00:00:00.5",
             ),
@@ -221,7 +221,7 @@ def test_what_is_not_written_is_not_limited() -> None:
             "a: text? pattern '^it''s  [A-Z]$'  Text",
             QueryParameter(
                 name="a",
-                type=ParameterType.TEXT,
+                type=PARAMETERS["text"],
                 optional=True,
                 pattern="^it's  [A-Z]$",
                 description="Text",
@@ -232,7 +232,7 @@ def test_what_is_not_written_is_not_limited() -> None:
             """a: text[] in (a, '"b"', 'c d') = '["a", "c d"]'""",
             QueryParameter(
                 name="a",
-                type=ParameterType.TEXT,
+                type=PARAMETERS["text"],
                 array=True,
                 choices=("a", '"b"', "c d"),
                 default='["a", "c d"]',
@@ -241,13 +241,13 @@ def test_what_is_not_written_is_not_limited() -> None:
         ),
         pytest.param(
             "a: integer[] min 1 = [1,2]",
-            QueryParameter(name="a", type=ParameterType.INTEGER, array=True, minimum="1", default="[1,2]"),
+            QueryParameter(name="a", type=PARAMETERS["integer"], array=True, minimum="1", default="[1,2]"),
             id="array without quotes",
         ),
         pytest.param(
             "a: text  Of the min 5 things, = in general",
             QueryParameter(
-                name="a", type=ParameterType.TEXT, description="Of the min 5 things, = in general"
+                name="a", type=PARAMETERS["text"], description="Of the min 5 things, = in general"
             ),
             id="options in the text",
         ),

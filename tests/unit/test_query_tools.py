@@ -66,9 +66,11 @@ def _permitted(
         query=query,
         columns=columns,
         types={
-            each.name: ColumnType(family=Family.ARRAY, name=f"{each.type}[]", element=types[each.type])
+            each.name: ColumnType(
+                family=Family.ARRAY, name=f"{each.type.name}[]", element=types[each.type.name]
+            )
             if each.array
-            else types[each.type]
+            else types[each.type.name]
             for each in query.parameters
         },
     )
