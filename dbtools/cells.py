@@ -19,7 +19,7 @@ from uuid import UUID
 
 import orjson
 
-from dbtools.types import SAFE_INTEGER, ColumnType, Family
+from dbtools.types import SAFE_INTEGER, ColumnType, Digits, Family
 
 Encode = Callable[[object], object]
 
@@ -126,12 +126,6 @@ def _bytes(cell: object) -> object:
     return {"text": cell} if isinstance(cell, str) else plain(cell)
 
 
-class _Digits(str):
-    """A number in JSON text, as its digits."""
-
-    __slots__ = ()
-
-
 def _json(cell: object) -> object:
     if not isinstance(cell, str):
         return plain(cell)
@@ -184,7 +178,7 @@ def _nested(cell: object, type: ColumnType) -> object:
     if not isinstance(cell, str):
         return plain(cell)
     try:
-        value = _loads(cell, _Digits, _Digits)
+        value = _loads(cell, Digits, Digits)
         return cell if _is_deep(cell, value) else _typed(value, type)
     except (ValueError, RecursionError):
         return cell
@@ -205,11 +199,11 @@ def _typed(value: object, type: ColumnType | None) -> object:
 
 def _part(value: object, family: Family | None) -> object:
     match family, value:
-        case Family.DECIMAL, _Digits():
+        case Family.DECIMAL, Digits():
             return str(value)
-        case Family.NUMBER, _Digits():
+        case Family.NUMBER, Digits():
             return float(value)
-        case _, _Digits():
+        case _, Digits():
             return _integer(value) if value.lstrip("-").isdigit() else _float_of(value)
         case Family.BYTES, str() if value.startswith("\\x"):
             return _base64(bytes.fromhex(value[2:]))

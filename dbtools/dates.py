@@ -16,6 +16,7 @@ TIME = re.compile(
     r"(?P<zone>Z|([+-])(0\d|1[0-5])(?::?([0-5]\d))?(?::?([0-5]\d))?)?",
     re.ASCII | re.IGNORECASE,
 )
+NO_OFFSET = ("Z", "+00", "+0000", "+00:00", "-00:00")
 MIDNIGHT = re.compile(r" 00:00(:00(\.0+)?)?$", re.ASCII)
 STORED_NUMBER = re.compile(r"[+-]?\d{5,19}(\.\d{1,12})?", re.ASCII)
 INTERVAL = re.compile(
@@ -69,7 +70,7 @@ def read_time(text: str, calendar: Calendar) -> object:
 def read_timestamp(text: str, calendar: Calendar) -> object:
     """Return the date and time that *text* means, which has no zone, or raise ValueError."""
     time = TIME.fullmatch(_parts(text)[-1])
-    if time and re.search("[1-9]", time["zone"] or ""):
+    if time and time["zone"] and time["zone"].upper() not in NO_OFFSET:
         # There is no zone to convert it to: the offset would only be dropped.
         raise ValueError
     return read_moment(text, calendar)

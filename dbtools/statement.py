@@ -328,11 +328,8 @@ def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
             f"{argument}: {term.name} is never {quoted(text)}.",
             hint=f"{nearest(text, choices)}It is one of {listing(choices)}.",
         )
-    try:
-        return term.type.decode(text)
-    except errors.BadValue as exc:
-        named = "" if argument == term.name else f"{term.name}: "
-        raise errors.BadValue(f"{argument}: {named}{exc.message}", hint=exc.hint) from exc
+    named = "" if argument == term.name else f"{term.name}: "
+    return term.type.decode(text, f"{argument}: {named}")
 
 
 def choices_of(term: Term) -> tuple[str, ...]:

@@ -95,6 +95,12 @@ MOMENTS = (Family.TIMESTAMP, Family.TIMESTAMPTZ)
 TEMPORAL = (Family.DATE, Family.TIME, *MOMENTS)
 
 
+class Digits(str):
+    """A number in JSON, as it is written."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ColumnType:
     """The type of a column, as its database declares it."""
@@ -158,27 +164,28 @@ class ColumnType:
             schema["enum"] = list(self.labels)
         return schema
 
-    def decode(self, text: str) -> object:
-        """Return the value that *text* means, or raise BadValue."""
+    def decode(self, text: str, place: str = "") -> object:
+        """Return the value that *text* means, or raise BadValue, which begins with the *place*."""
         try:
             return self.read(text)
         except ValueError as exc:
-            hint = nearest(text, self.labels) if self.labels else ""
-            raise errors.BadValue(f"{exc}.", hint=hint.rstrip()) from exc
+            labels = (self.element or self).labels
+            raise errors.BadValue(f"{place}{exc}.", hint=nearest(text, labels).rstrip()) from exc
 
     def read(self, text: str) -> object:
         """Return the value that *text* means, or raise ValueError, which says what is wanted."""
         row = FAMILIES[self.family]
+        if self.element is not None:
+            return self.element.read(text.strip())
         try:
             if self.exact and self.family in FORMS and not FORMS[self.family].fullmatch(text):
                 raise ValueError
             return row.decode(text.strip() if self.trims and not self.exact else text, self)
         except (ValueError, InvalidOperation, RecursionError) as exc:
-            # Bounds concern an integer that is beyond them.
-            beyond = (
-                self.exact or self.family is not Family.INTEGER or re.fullmatch(r"[+-]?\d+", text.strip())
-            )
-            raise ValueError(f"{quoted(text)} is not {self.wants if beyond else row.wants}") from exc
+            # Bounds are told of what is an integer.
+            beside = self.family is Family.INTEGER and not re.fullmatch(r"[+-]?\d+", text.strip())
+            wants = row.wants if beside and not self.exact else self.wants
+            raise ValueError(f"{quoted(text)} is not {wants}") from exc
 
     def compared(self, text: str) -> object:
         """Return what *text* is compared by, a Point where values have an order, or raise ValueError.
@@ -210,19 +217,22 @@ def _integer(text: str, type: ColumnType) -> int:
     return value
 
 
-def _number(text: str, type: ColumnType) -> float:
+def _ascii(text: str) -> str:
+    """Return *text*, or raise ValueError where it has digits that only Python reads."""
     if len(text) > LONGEST_NUMBER or "_" in text or not text.isascii():
         raise ValueError
-    value = float(text)
+    return text
+
+
+def _number(text: str, type: ColumnType) -> float:
+    value = float(_ascii(text))
     if not math.isfinite(value) and not (type.infinite and text.strip("+-").lower()[:3] in ("nan", "inf")):
         raise ValueError
     return value
 
 
 def _decimal(text: str, type: ColumnType) -> str:
-    if len(text) > LONGEST_NUMBER or "_" in text or not text.isascii():
-        raise ValueError
-    value = Decimal(text)
+    value = Decimal(_ascii(text))
     if not value.is_finite():
         return _infinite_decimal(value, type)
     if max(abs(value.adjusted()), -int(value.as_tuple().exponent)) > MOST_DIGITS:
@@ -258,9 +268,7 @@ def _label(text: str, type: ColumnType) -> str:
 
 
 def _uuid(text: str, type: ColumnType) -> str:
-    if "_" in text or not text.isascii():
-        raise ValueError
-    return str(UUID(text))
+    return str(UUID(_ascii(text)))
 
 
 def _bytes(text: str, type: ColumnType) -> bytes:
@@ -268,9 +276,7 @@ def _bytes(text: str, type: ColumnType) -> bytes:
 
 
 def _array_item(text: str, type: ColumnType) -> object:
-    if type.element is None:
-        raise ValueError
-    return type.element.decode(text)
+    raise ValueError  # nothing is known of its items
 
 
 def _json(text: str, type: ColumnType) -> str:

@@ -11,7 +11,7 @@ from dbtools.errors import listing, nearest
 from dbtools.policy import Source
 from dbtools.queries.patterns import check_pattern, has_pattern
 from dbtools.sql import CLAIMS
-from dbtools.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Family, quoted
+from dbtools.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Family, quoted
 
 FORM = "-- param NAME: TYPE  text"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -56,14 +56,10 @@ ALIASES: Mapping[str, str] = {
 }
 
 
-class _Digits(str):
-    """A number in JSON, as it is written."""
-
-
 #: What JSON has for an item of an array; for all others a text.
 KINDS: Mapping[Family, type] = {
-    Family.INTEGER: _Digits,
-    Family.NUMBER: _Digits,
+    Family.INTEGER: Digits,
+    Family.NUMBER: Digits,
     Family.DECIMAL: str,
     Family.BOOLEAN: bool,
     Family.JSON: object,
@@ -257,7 +253,7 @@ def defaults_of(parameter: QueryParameter) -> Iterator[str]:
         return
     wants = f"{quoted(parameter.default)} is not a JSON array in which each item is {parameter.type.wants}"
     try:
-        items = json.loads(parameter.default, parse_int=_Digits, parse_float=_Digits)
+        items = json.loads(parameter.default, parse_int=Digits, parse_float=Digits)
     except (ValueError, RecursionError):
         items = None
     kind = KINDS.get(parameter.type.family)

@@ -1,7 +1,8 @@
 """Arguments of permitted queries: the schema that is advertised, and how values are read, from one header."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
@@ -99,20 +100,19 @@ def read_arguments(permitted: Permitted, arguments: Mapping[str, object]) -> dic
 
 def _values(permitted: Permitted, arguments: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     for parameter in permitted.parameters:
-        given = arguments.get(parameter.name)
+        name, given = parameter.name, arguments.get(parameter.name)
         if given is None or (given == "" and not parameter.required):
             if parameter.required:
-                raise errors.BadArgument(f"{parameter.name} is missing.", hint=_wants(parameter))
+                raise errors.BadArgument(f"{name} is missing.", hint=_wants(parameter))
             if parameter.default is None:
                 continue
             given = _default(parameter)
-        type = permitted.types[parameter.name]
-        yield (
-            parameter.name,
-            _array(given, parameter, type)
-            if parameter.array
-            else _one(given, parameter, type, parameter.name),
-        )
+        type = permitted.types[name]
+        if not parameter.array:
+            yield name, _one(given, parameter, type, name)
+            continue
+        element, items = type.element or type, _items(given, parameter)
+        yield name, [_one(each, parameter, element, f"{name}[{at}]") for at, each in enumerate(items)]
 
 
 def _wants(parameter: QueryParameter) -> str:
@@ -131,29 +131,20 @@ def _wants(parameter: QueryParameter) -> str:
     return f"{told}: {parameter.description}".rstrip(": .") + "."
 
 
-def _array(given: object, parameter: QueryParameter, type: ColumnType) -> list[object]:
+def _items(given: object, parameter: QueryParameter) -> Sequence[object]:
+    """Return the array that *given* is, or is the JSON of, or that it is the one item of."""
     if isinstance(given, str) and given.lstrip().startswith("["):
-        given = _items(given, parameter)
-    items = given if isinstance(given, list | tuple) else [given]
-    element = type.element or type
-    return [_one(each, parameter, element, f"{parameter.name}[{at}]") for at, each in enumerate(items)]
-
-
-def _items(text: str, parameter: QueryParameter) -> object:
-    """Return the array that *text* is the JSON of, else the text itself as the one item."""
-    try:
         # As they are written: a double would lose digits of a decimal number.
         is_decimal = parameter.type.family is Family.DECIMAL
-        read: object = json.loads(text, parse_float=str if is_decimal else float)
-    except (ValueError, RecursionError):
-        return [text]
-    check({parameter.name: read})
-    return read
+        with suppress(ValueError, RecursionError):
+            given = json.loads(given, parse_float=str if is_decimal else float)
+            check({parameter.name: given})
+    return given if isinstance(given, list | tuple) else [given]
 
 
 def _one(given: object, parameter: QueryParameter, type: ColumnType, place: str) -> object:
     text = _text(given, parameter.type, place)
-    declared = _decoded(text, parameter.type, place)
+    declared = parameter.type.decode(text, f"{place}: ")
     try:
         check_value(place, text, parameter)
     except ValueError as exc:
@@ -163,16 +154,9 @@ def _one(given: object, parameter: QueryParameter, type: ColumnType, place: str)
         ) from exc
     if type.family is Family.ANY:
         return text if isinstance(declared, str) else declared
-    value = _decoded(text, type, place)
+    value = type.decode(text, f"{place}: ")
     # Where moments are texts the query compares them as texts, in the form in which its tables keep them.
     return text if type.lenient and type.family is Family.TIMESTAMP else value
-
-
-def _decoded(text: str, type: ColumnType, place: str) -> object:
-    try:
-        return type.decode(text)
-    except errors.BadValue as exc:
-        raise errors.BadValue(f"{place}: {exc.message}", hint=exc.hint) from exc
 
 
 def _text(given: object, type: ColumnType, place: str) -> str:
