@@ -2,14 +2,18 @@
 
 import json
 import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import StringConstraints, TypeAdapter, ValidationError
+from pydantic_core import SchemaError
 
 from dbtools.dates import Point
 from dbtools.errors import listing, nearest
 from dbtools.policy import Source
-from dbtools.queries.patterns import check_pattern, has_pattern
 from dbtools.sql import CLAIMS
 from dbtools.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Family, quoted
 
@@ -211,37 +215,30 @@ def _unquoted(text: str) -> str:
 def _check(parameter: QueryParameter) -> None:
     """Raise ValueError where what *parameter* says is no value of its type, or contradicts itself."""
     type = parameter.type
-    for keyword, bound in _bounds(parameter):
-        if type.family not in ORDERED:
-            ordered = listing(name for name, each in PARAMETERS.items() if each.family in ORDERED)
-            raise ValueError(f"{keyword} is for {ordered}, not for {type.name}")
-        _check_bounds(keyword, bound, parameter)
     if parameter.pattern is not None:
         if type.family is not Family.TEXT:
             raise ValueError(f"pattern is for text, not for {type.name}")
-        check_pattern(parameter.pattern)
+        _check_pattern(parameter.pattern)
     if parameter.choices and type.family is Family.JSON:
         raise ValueError("in is not for json")
-    choices = [_compared("in", choice, type) for choice in parameter.choices]
-    if len(set(choices)) < len(choices):
+    for place, text in values_in(parameter):
+        if place not in ("min", "max"):
+            check_value(place, text, parameter)
+            continue
+        if type.family not in ORDERED:
+            ordered = listing(name for name, each in PARAMETERS.items() if each.family in ORDERED)
+            raise ValueError(f"{place} is for {ordered}, not for {type.name}")
+        _check_bounds(place, text, parameter)
+    if len(set(map(type.compared, parameter.choices))) < len(parameter.choices):
         raise ValueError("in has a value twice")
-    for place, text in _given(parameter):
-        check_value(place, text, parameter)
-
-
-def _bounds(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
-    bounds = (("min", parameter.minimum), ("max", parameter.maximum))
-    return ((keyword, bound) for keyword, bound in bounds if bound is not None)
-
-
-def _given(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
-    yield from (("in", choice) for choice in parameter.choices)
-    yield from (("default", text) for text in defaults_of(parameter))
 
 
 def values_in(parameter: QueryParameter) -> Iterator[tuple[str, str]]:
     """Yield the values that *parameter* declares, each after the keyword by which it does."""
-    return chain(_bounds(parameter), _given(parameter))
+    bounds = (("min", parameter.minimum), ("max", parameter.maximum))
+    yield from ((keyword, bound) for keyword, bound in bounds if bound is not None)
+    yield from (("in", choice) for choice in parameter.choices)
+    yield from (("default", text) for text in defaults_of(parameter))
 
 
 def defaults_of(parameter: QueryParameter) -> Iterator[str]:
@@ -268,9 +265,9 @@ def check_value(place: str, text: str, parameter: QueryParameter) -> None:
     """Raise ValueError, which names the *place*, where *text* may not be given."""
     type, value = parameter.type, _compared(place, text, parameter.type)
     _check_bounds(place, text, parameter)
-    if parameter.pattern is not None and not has_pattern(text, parameter.pattern):
+    if parameter.pattern is not None and not _has_pattern(text, parameter.pattern):
         raise ValueError(f"{place}: {quoted(text)} does not match the pattern")
-    if parameter.choices and value not in {type.compared(each) for each in parameter.choices}:
+    if parameter.choices and value not in {_compared("in", each, type) for each in parameter.choices}:
         raise ValueError(f"{place}: {quoted(text)} is not among {listing(parameter.choices)}")
 
 
@@ -297,3 +294,36 @@ def _compared(place: str, text: str, type: ColumnType) -> object:
         return type.compared(text)
     except ValueError as exc:
         raise ValueError(f"{place}: {exc}") from exc
+
+
+# Patterns are matched by pydantic's engine, which takes time in proportion to the text, whatever the pattern:
+# the standard library's may take years, and holds up all other callers meanwhile.
+def _check_pattern(pattern: str) -> None:
+    """Raise ValueError where *pattern* is no regular expression, for the engine or for clients."""
+    try:
+        with warnings.catch_warnings():
+            # A pattern that means something else in another version means nothing.
+            warnings.simplefilter("error")
+            re.compile(pattern)
+    except (re.error, OverflowError, RecursionError, Warning) as exc:
+        raise ValueError(f"pattern: {quoted(pattern)} is no regular expression: {exc}") from exc
+    try:
+        _compiled(pattern)
+    except SchemaError as exc:
+        # The last line says what; those before it show where.
+        problem = str(exc).strip().splitlines()[-1].strip().removeprefix("error: ")
+        raise ValueError(f"pattern: {quoted(pattern)} cannot be used: {problem}") from exc
+
+
+def _has_pattern(text: str, pattern: str) -> bool:
+    """Return whether *pattern*, which is one, is found somewhere in *text*."""
+    try:
+        _compiled(pattern).validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1_000)
+def _compiled(pattern: str) -> TypeAdapter[str]:
+    return TypeAdapter(Annotated[str, StringConstraints(pattern=pattern)])
