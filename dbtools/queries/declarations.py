@@ -249,8 +249,9 @@ def defaults_of(parameter: QueryParameter) -> Iterator[str]:
         yield parameter.default
         return
     wants = f"{quoted(parameter.default)} is not a JSON array in which each item is {parameter.type.wants}"
+    numbers = None if parameter.type.family is Family.JSON else Digits
     try:
-        items = json.loads(parameter.default, parse_int=Digits, parse_float=Digits)
+        items = json.loads(parameter.default, parse_int=numbers, parse_float=numbers)
     except (ValueError, RecursionError):
         items = None
     kind = KINDS.get(parameter.type.family)

@@ -66,6 +66,7 @@ GOOD: list[tuple[ColumnType, str, object]] = [
     (TYPES[Family.TIME], "14:30", "14:30"),
     (TYPES[Family.TIME], "14:30:00.123456+02:00", "14:30:00.123456+02:00"),
     (TYPES[Family.TIME], "24:00:00", "24:00:00"),
+    (TYPES[Family.TIME], "24:00:00.000-15:59:59", "24:00:00.000-15:59:59"),
     (LENIENT[Family.TIME], "52200", 52200),
     (TYPES[Family.TIMESTAMP], "2024-03-05", "2024-03-05"),
     (TYPES[Family.TIMESTAMP], "2024-03-05 14:30:00", "2024-03-05 14:30:00"),
@@ -124,6 +125,7 @@ BAD: list[tuple[ColumnType, str]] = [
     *((INFINITE[Family.DATE], text) for text in ("2024-02-30", "infinite", "0044-02-30 BC", "2024-01-01 AD")),
     *((LENIENT[Family.DATE], text) for text in ("1978", "1" * 20, "9223372036854775808", "2024-02-30")),
     *((TYPES[Family.TIME], text) for text in ("", "25:00", "14:60", "14", "24:00:01", "14:30:61", "52200")),
+    *((TYPES[Family.TIME], text) for text in ("24:00:00.5", "24:30", "14:30+16", "14:30+01:60")),
     *(
         (TYPES[Family.TIMESTAMP], text)
         for text in ("", "2024-02-30 10:00", "2024-03-05T", "2024-03-05 25:00")

@@ -294,6 +294,7 @@ def test_long_name_of_an_argument_is_not_echoed_whole() -> None:
         ("""text[] = '["a", "b"]'""", ["a", "b"], ["a", "b"]),
         ("decimal[] = '[\"1.50\"]'", ["1.50"], ["1.50"]),
         ("integer[] = '[]'", [], []),
+        ("""json[] = '[{"a": 1}, 2.5]'""", [{"a": 1}, 2.5], ['{"a": 1}', "2.5"]),
     ],
 )
 def test_default_is_advertised_and_bound(declared: str, default: object, bound: object) -> None:
