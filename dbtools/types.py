@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Literal, get_args
@@ -297,74 +297,54 @@ def _any(text: str, type: ColumnType) -> object:
     return text
 
 
+STRING: Mapping[str, object] = {"type": "string"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class FamilyRow:
     """What is true of all types of one family."""
 
-    schema: Mapping[str, object]
     decode: Callable[[str, ColumnType], object]
     wants: str
+    schema: Mapping[str, object] = field(default_factory=lambda: STRING)
     operators: tuple[Operator, ...] = (*EQUALITY, *ORDER)
 
 
-STRING = {"type": "string"}
+SEARCHED = (*EQUALITY, *ORDER, *TEXTUAL)
+CONTAINING = (Operator.CONTAINS, Operator.IS_NULL)
 FAMILIES: Mapping[Family, FamilyRow] = {
-    Family.INTEGER: FamilyRow(schema={"type": "integer"}, decode=_integer, wants="an integer such as 42"),
-    Family.NUMBER: FamilyRow(schema={"type": "number"}, decode=_number, wants="a number such as 4.2"),
-    Family.DECIMAL: FamilyRow(schema=STRING, decode=_decimal, wants="a decimal number such as 19.90"),
+    Family.INTEGER: FamilyRow(decode=_integer, wants="an integer such as 42", schema={"type": "integer"}),
+    Family.NUMBER: FamilyRow(decode=_number, wants="a number such as 4.2", schema={"type": "number"}),
+    Family.DECIMAL: FamilyRow(decode=_decimal, wants="a decimal number such as 19.90"),
     Family.BOOLEAN: FamilyRow(
-        schema={"type": "boolean"}, decode=_boolean, wants="true or false", operators=EQUALITY
+        decode=_boolean, wants="true or false", schema={"type": "boolean"}, operators=EQUALITY
     ),
-    Family.TEXT: FamilyRow(
-        schema=STRING, decode=_text, wants="a text", operators=(*EQUALITY, *ORDER, *TEXTUAL)
-    ),
-    Family.ENUM: FamilyRow(schema=STRING, decode=_label, wants="a label"),
+    Family.TEXT: FamilyRow(decode=_text, wants="a text", operators=SEARCHED),
+    Family.ENUM: FamilyRow(decode=_label, wants="a label"),
     Family.DATE: FamilyRow(
-        schema={"type": "string", "format": "date"}, decode=read_date, wants="a date such as 2024-03-05"
+        decode=read_date, wants="a date such as 2024-03-05", schema={**STRING, "format": "date"}
     ),
-    Family.TIME: FamilyRow(schema=STRING, decode=read_time, wants="a time such as 14:30:00"),
-    Family.TIMESTAMP: FamilyRow(
-        schema=STRING, decode=read_timestamp, wants="a date and time such as 2024-03-05T14:30:00"
-    ),
-    Family.TIMESTAMPTZ: FamilyRow(
-        schema=STRING, decode=read_moment, wants="a date and time such as 2024-03-05T14:30:00Z"
-    ),
-    Family.INTERVAL: FamilyRow(schema=STRING, decode=read_interval, wants="a duration such as P1DT2H"),
+    Family.TIME: FamilyRow(decode=read_time, wants="a time such as 14:30:00"),
+    Family.TIMESTAMP: FamilyRow(decode=read_timestamp, wants="a date and time such as 2024-03-05T14:30:00"),
+    Family.TIMESTAMPTZ: FamilyRow(decode=read_moment, wants="a date and time such as 2024-03-05T14:30:00Z"),
+    Family.INTERVAL: FamilyRow(decode=read_interval, wants="a duration such as P1DT2H"),
     Family.UUID: FamilyRow(
-        schema={"type": "string", "format": "uuid"},
         decode=_uuid,
         wants="a UUID such as 3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f",
+        schema={**STRING, "format": "uuid"},
     ),
-    Family.JSON: FamilyRow(
-        schema={}, decode=_json, wants="JSON", operators=(Operator.CONTAINS, Operator.IS_NULL)
-    ),
+    Family.JSON: FamilyRow(decode=_json, wants="JSON", schema={}, operators=CONTAINING),
     Family.BYTES: FamilyRow(
-        schema={"type": "string", "contentEncoding": "base64"},
         decode=_bytes,
         wants="bytes in base64, such as aGVsbG8=",
+        schema={**STRING, "contentEncoding": "base64"},
         operators=EQUALITY,
     ),
-    Family.ARRAY: FamilyRow(
-        schema={},
-        decode=_array_item,
-        wants="one item",
-        operators=(Operator.CONTAINS, Operator.IS_NULL),
-    ),
-    Family.OBJECT: FamilyRow(schema={}, decode=_text, wants="JSON", operators=(Operator.IS_NULL,)),
-    Family.OTHER: FamilyRow(
-        schema=STRING,
-        decode=_text,
-        wants="a value as the database writes it",
-        operators=(*EQUALITY, *ORDER, *TEXTUAL),
-    ),
-    Family.ANY: FamilyRow(
-        schema=STRING,
-        decode=_any,
-        wants="a number or a text",
-        operators=(*EQUALITY, *ORDER, *TEXTUAL),
-    ),
+    Family.ARRAY: FamilyRow(decode=_array_item, wants="one item", schema={}, operators=CONTAINING),
+    Family.OBJECT: FamilyRow(decode=_text, wants="JSON", schema={}, operators=(Operator.IS_NULL,)),
+    Family.OTHER: FamilyRow(decode=_text, wants="a value as the database writes it", operators=SEARCHED),
+    Family.ANY: FamilyRow(decode=_any, wants="a number or a text", operators=SEARCHED),
 }
-
 NUMERAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 #: The one form of the values of an exact type, where its family has others.
 FORMS: Mapping[Family, re.Pattern[str]] = {
