@@ -24,7 +24,7 @@ PACKAGE = "dbtools"
 #: Ground first. A part imports from lower floors, from its neighbours on its own, and from itself.
 FLOORS = (
     {"__init__"},
-    {"errors", "dates", "durations"},
+    {"errors", "dates"},
     {"types", "sql"},
     {"catalog", "cells", "masks", "totality"},
     {"policy", "vetting", "queries", "links", "paths"},
