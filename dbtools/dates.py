@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 DATE = re.compile(r"([+-]?\d{4,7})-(\d\d)-(\d\d)( BC)?", re.ASCII)
 PLAIN_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 BASIC_DATE = re.compile(r"([12]\d{3})(\d\d)(\d\d)", re.ASCII)
-DAY = re.compile(r"\d{4}-?\d\d-?\d\d", re.ASCII)
+DAY = re.compile(r"\d{4}-?\d\d-?\d\d", re.ASCII)  #: a date alone, with or without hyphens
 #: 24:00 is the end of the day. Databases know zones of less than 16 hours.
 TIME = re.compile(
     r"([01]\d|2[0-3]|24(?=:00(?::00(?:\.0{1,9})?)?(?![:.\d]))):([0-5]\d)(?::([0-5]\d(?:\.\d{1,9})?))?"
@@ -150,6 +150,12 @@ def point_of(text: str) -> Point:
 
 def _seconds(hour: str, minute: str, second: str) -> Decimal:
     return int(hour) * 3600 + int(minute) * 60 + Decimal(second)
+
+
+def shortest(text: str) -> str:
+    """Return the date or time *text* in its shortest spelling, so that equal ones are equal texts."""
+    text = re.sub(r"(Z|\+00(:?00)?)$", "", text.strip().replace("T", " ", 1))
+    return re.sub(r"(\b\d\d:\d\d):00$", r"\1", text)
 
 
 def seconds_of(text: str) -> float:

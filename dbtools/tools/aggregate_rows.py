@@ -40,7 +40,6 @@ from dbtools.tools.arguments import (
     schema_of,
 )
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, ToolDefinition
-from dbtools.tools.moments import note_of_days
 from dbtools.tools.nearest_values import Doubts, doubts, explain
 from dbtools.tools.tables import limited_schema, table_of, table_schema
 
@@ -139,7 +138,6 @@ class AggregateRows:
             statement=statement,
             columns=tuple(terms),
             doubts=doubts(names.table, where, conditions, asked.match),
-            days=note_of_days(where, conditions),
         )
 
 
@@ -185,7 +183,6 @@ class AggregateCall:
     statement: Statement
     columns: tuple[str, ...]
     doubts: Doubts
-    days: str  #: what is to be known of days that moments are compared with
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where no row was found."""
@@ -206,7 +203,7 @@ class AggregateCall:
         note = explain(self.doubts, further, proved=proved)
         if truncated:
             note = self._note(capped=count < len(found.rows))
-        note = " ".join(filter(None, [note, self.days]))
+        note = " ".join(filter(None, [note, self.doubts.days]))
         extra: dict[str, object] = {"note": note} if note else {}
         structured, text = write(envelope(page, style, truncated=truncated, extra=extra), page, style)
         return Answer(structured=structured, text=text, rows=count, truncated=truncated)

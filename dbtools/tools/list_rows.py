@@ -34,7 +34,6 @@ from dbtools.results import (
 from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
 from dbtools.tools.arguments import ListArguments, RowsArguments, narrowed_schema, read, schema_of
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, ToolDefinition
-from dbtools.tools.moments import note_of_days
 from dbtools.tools.nearest_values import Doubts, doubts, explain
 from dbtools.tools.tables import limited_schema, table_of, table_schema
 from dbtools.tools.wording import (
@@ -146,7 +145,6 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         position=position,
         mark=mark,
         doubts=doubts(names.table, where, conditions, asked.match),
-        days=note_of_days(where, conditions),
     )
 
 
@@ -192,7 +190,6 @@ class ListCall:
     position: Position
     mark: str
     doubts: Doubts
-    days: str  #: what is to be known of days that moments are compared with
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where none was found."""
@@ -214,7 +211,7 @@ class ListCall:
         cuts = list(self._cuts(shown, count))
         extra: dict[str, object] = {"next_cursor": self._cursor(found, count)} if truncated else {}
         note = self._note(capped=count < len(found.rows), truncated=truncated, cuts=bool(cuts))
-        if note := " ".join(filter(None, [note or explain(self.doubts, further), self.days])):
+        if note := " ".join(filter(None, [note or explain(self.doubts, further), self.doubts.days])):
             extra["note"] = note
         structured, text = write(
             envelope(page, setting.style, truncated=truncated, extra=extra), page, setting.style

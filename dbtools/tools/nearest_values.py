@@ -1,6 +1,5 @@
 """Why nothing was found: the stored values that are nearest to those that a condition asked for."""
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ from itertools import islice, pairwise
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
+from dbtools.dates import DAY, shortest
 from dbtools.paths import Distant, Place
 from dbtools.results import ResultSet
 from dbtools.statement import Comparison, Condition, Match, Order, Output, Select, Statement
-from dbtools.types import MOMENTS, NUMERIC, TEXTUAL, Family, Operator, quoted
+from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
 MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
 MOST_VALUES = 1_000
@@ -28,7 +28,8 @@ NEAR = 5  #: values that are told of many
 LONGEST = 200  #: characters that are read of a value
 SEARCHING = (Operator.EQ, Operator.IN, Operator.CONTAINS, Operator.STARTS_WITH, Operator.ENDS_WITH)
 TEXTS = {Family.TEXT, Family.ENUM, Family.ANY}
-ORDERED = {Family.DATE, Family.TIME, *MOMENTS}
+#: What of a day a comparison leaves out, or takes in, that its writer may not have meant.
+MISTAKABLE = (Operator.EQ, Operator.LTE, Operator.GT, Operator.BETWEEN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,7 @@ class Doubts:
 
     each: tuple[Doubt, ...]
     complete: bool  #: whether there are no other conditions, and all must hold
+    days: str  #: what is to be known of days that moments are compared with, whatever is found
 
 
 def doubts(
@@ -60,7 +62,8 @@ def doubts(
         if (doubt := _doubt(table, comparison, condition)) is not None
     ]
     complete = len(found) == len(conditions) <= MOST_DOUBTS and match is Match.ALL
-    return Doubts(each=tuple(found[:MOST_DOUBTS]), complete=complete)
+    days = _note_of_days(comparisons, conditions)
+    return Doubts(each=tuple(found[:MOST_DOUBTS]), complete=complete, days=days)
 
 
 def _doubt(of: Table, comparison: Comparison, condition: Condition) -> Doubt | None:
@@ -68,7 +71,7 @@ def _doubt(of: Table, comparison: Comparison, condition: Condition) -> Doubt | N
     if not isinstance(place, Column | Distant) or comparison.operator not in SEARCHING:
         return None
     column, table = (place, of) if isinstance(place, Column) else (place.column, place.path[-1].target)
-    if column.type.family not in TEXTS.union(NUMERIC, ORDERED) or not column.type.equatable:
+    if column.type.family not in TEXTS.union(NUMERIC, TEMPORAL) or not column.type.equatable:
         return None
     is_number_of_row = column.type.family in NUMERIC and any(
         key.columns == (column.name,) for key in table.keys
@@ -91,6 +94,18 @@ def _doubt(of: Table, comparison: Comparison, condition: Condition) -> Doubt | N
         wanted=wanted,
         statement=Statement(shape=shape, limit=MOST_VALUES),
     )
+
+
+def _note_of_days(comparisons: Sequence[Comparison], conditions: Sequence[Condition]) -> str:
+    """Return that a day means its first moment, where *conditions* compare moments with the end of a day."""
+    for comparison, condition in zip(comparisons, conditions, strict=True):
+        if comparison.operator not in MISTAKABLE or condition.term.type.family not in MOMENTS:
+            continue
+        last = (comparison.values[-1] if comparison.values else str(comparison.value)).strip()
+        if DAY.fullmatch(last):
+            name = condition.term.name
+            return f"{name} has times: {last} is 00:00 of that day. For all of it use gte and lt."
+    return ""
 
 
 def explain(doubts: Doubts, stored: Sequence[ResultSet], *, proved: bool = True) -> str:
@@ -165,9 +180,8 @@ def _has_part(wanted: str, texts: Sequence[str], operator: Operator) -> bool:
 
 def _value(text: str, family: Family) -> object:
     """Return what *text* means, so that two spellings of one value are equal."""
-    if family in ORDERED:
-        moment = re.sub(r"(Z|\+00(:?00)?)$", "", text.strip().replace("T", " ", 1))
-        return re.sub(r"(\b\d\d:\d\d):00$", r"\1", moment)
+    if family in TEMPORAL:
+        return shortest(text)
     return _number(text) if family in NUMERIC else text
 
 
@@ -184,7 +198,7 @@ def nearest_values(doubt: Doubt, wanted: str, texts: Sequence[str]) -> Sequence[
     family = doubt.place.type.family
     if family in NUMERIC:
         return _nearest_numbers(wanted, texts)
-    if family in ORDERED:
+    if family in TEMPORAL:
         at = bisect_left(sorted(texts), wanted)
         return sorted(texts)[max(0, at - 1) : at + 1]
     return _nearest_texts(wanted, texts)
