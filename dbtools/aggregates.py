@@ -7,7 +7,7 @@ from enum import StrEnum
 from dbtools import errors
 from dbtools.errors import listing, nearest
 from dbtools.paths import Names, Place, folded, parts_of
-from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, quoted
+from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, ColumnType, Family, quoted
 
 
 class Bucket(StrEnum):
@@ -34,10 +34,7 @@ class Function(StrEnum):
 
 
 SUMMABLE = {*NUMERIC, Family.INTERVAL, Family.ANY}
-COMPARABLE = SUMMABLE | {
-    *(Family.BOOLEAN, Family.TEXT, Family.ENUM, Family.UUID),
-    *(Family.DATE, Family.TIME, *MOMENTS),
-}
+COMPARABLE = SUMMABLE | {Family.BOOLEAN, Family.TEXT, Family.ENUM, Family.UUID, *TEMPORAL}
 TEXT = ColumnType(family=Family.TEXT, name="text")
 COUNTED = ColumnType(family=Family.INTEGER, name="integer")
 
