@@ -13,7 +13,7 @@ import orjson
 from dbtools.backends import CallReader
 from dbtools.cells import dump
 from dbtools.errors import ConfigurationError, DatabaseUnavailable
-from dbtools.records.sinks import real_path
+from dbtools.records.writing import real_path
 from dbtools.types import quoted
 
 OVERLAP = 1_000  #: numbers before the newest of which some may come yet

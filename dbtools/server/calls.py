@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from dbtools import errors
 from dbtools.policy import Caller, Limits
-from dbtools.records import CallLog, CallLogs, Entry, Outcome
+from dbtools.records import AuditEntry, CallLog, CallLogs, Outcome
 from dbtools.results import Answer, Media
 from dbtools.server.quotas import Quotas
 from dbtools.service.snapshot import View
@@ -157,7 +157,7 @@ class Calls:
     ) -> None:
         if self._log is None:
             return
-        entry = Entry(
+        entry = AuditEntry(
             time=came,
             identity=request.caller.identity,
             role=request.caller.role,

@@ -19,15 +19,15 @@ from hypothesis import given, strategies as st
 
 from dbtools.cells import dump
 from dbtools.errors import ConfigurationError
-from dbtools.records import CallLog, Entry, FileReader, FileSink, Outcome, redacted
-from dbtools.records.calls import ARGUMENTS, WORDS
+from dbtools.records import AuditEntry, CallLog, FileReader, FileSink, Outcome, redacted
+from dbtools.records.entries import ARGUMENTS, WORDS
 from dbtools.records.writing import MOST_LINES
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60  #: seconds for a process, which a busy machine may need
 NAMES = frozenset({"id", "customers", "country", "customer", "total", "ordered_on", "Order Details", 'a"b'})
 SECRET, NUMBER = "sekret", 48151623
-ENTRY = Entry(
+ENTRY = AuditEntry(
     time=datetime(2026, 3, 1, 13, 0, 0, 123_999, tzinfo=timezone(timedelta(hours=1))),
     identity=None,
     role="default",
@@ -512,9 +512,9 @@ from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from dbtools.records import CallLog, Entry, FileSink, Outcome, StderrSink
+from dbtools.records import AuditEntry, CallLog, FileSink, Outcome, StderrSink
 path = Path(sys.argv[1])
-entry = Entry(time=datetime.now(UTC), identity=None, role="default", tool="list_t", arguments={},
+entry = AuditEntry(time=datetime.now(UTC), identity=None, role="default", tool="list_t", arguments={},
     vocabulary=(), rows=1, bytes=2, truncated=False, duration=0.1, outcome=Outcome.OK, code=None,
     protocol=None, client=None)
 """

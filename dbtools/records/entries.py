@@ -51,7 +51,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class AuditEntry:
     """One call of a tool."""
 
     time: datetime  #: when it came, UTC
