@@ -11,7 +11,7 @@ from alembic.util import CommandError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dbtools.alembic import notify
-from dbtools.backends.postgresql.trust import PATH, STRANGE
+from dbtools.backends.postgresql.trust import HAS_FOREIGN_TYPE, PATH, TRUSTED
 
 VERSION_TABLE = "dbtools_version"
 OWN_PATH = "select pg_catalog.current_setting('search_path')"
@@ -26,6 +26,66 @@ where c.relname = 'dbtools_version'
     and c.relkind = 'r'
     and n.nspname = any(cast(:schemas as pg_catalog.name[]))
 """)
+
+#: What a migration meets and must not: tables of strangers, and code in those of others than the login and
+#: superusers. The version tables are those in `:schemas`. The expressions are the registry's own.
+STRANGE = f"""{TRUSTED},
+met as (
+    select
+        c.oid,
+        c.relowner as owner,
+        pg_catalog.format('%I.%I', n.nspname, c.relname) as place,
+        c.relname in ('dbtools_query', 'dbtools_call', 'dbtools_version') and c.relkind <> 'r'
+        or c.relkind in ('r', 'p', 'f')
+        and (c.relhasrules or c.relhastriggers or c.relrowsecurity or c.relhassubclass) as acting,
+        {HAS_FOREIGN_TYPE} as foreign,
+        (o.rolname = session_user or o.rolsuper) and c.relname <> 'dbtools_version' as own
+    from pg_catalog.pg_class as c
+    join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+    join pg_catalog.pg_roles as o on o.oid = c.relowner
+    where c.relkind in ('r', 'p', 'v', 'm', 'f')
+        and (
+            n.nspname = 'dbtools'
+            or c.relname = 'dbtools_version'
+            and n.nspname = any(cast(:schemas as pg_catalog.name[]))
+        )
+),
+expressions (relation, text) as (
+    select k.conrelid, pg_catalog.pg_get_expr(k.conbin, k.conrelid)
+    from pg_catalog.pg_constraint as k
+    where k.contype = 'c'
+    union all
+    select d.adrelid, pg_catalog.pg_get_expr(d.adbin, d.adrelid)
+    from pg_catalog.pg_attrdef as d
+    union all
+    select i.indrelid, ''
+    from pg_catalog.pg_index as i
+    where i.indexprs is not null
+        or i.indpred is not null
+)
+select 'the schema dbtools is somebody else''s'
+from pg_catalog.pg_namespace as n
+where n.nspname = 'dbtools'
+    and n.nspowner not in (select t.role from trusted as t)
+union all
+select pg_catalog.concat(m.place, ' is somebody else''s')
+from met as m
+where m.owner not in (select t.role from trusted as t)
+union all
+select pg_catalog.concat(m.place, ' has triggers, checks, defaults or other code that would run')
+from met as m
+where not m.own
+    and (
+        m.acting
+        or m.foreign
+        or exists (
+            select
+            from expressions as e
+            where e.relation = m.oid
+                and e.text not in ('(version >= 1)', 'true')
+        )
+    )
+"""
 
 
 def migrate(connection: sa.Connection) -> None:
