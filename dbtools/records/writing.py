@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Protocol
 
 import orjson
@@ -62,99 +61,79 @@ class CallLog:
     def __init__(self, sink: Sink, *, arguments: bool) -> None:
         self._sink = sink
         self._arguments = arguments
-        self._queue: SimpleQueue[bytes | threading.Event] = SimpleQueue()
-        self._lines: deque[bytes] = deque()
-        self._hurry = threading.Event()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()  #: guards all that follows but the lines
+        self._recorded: deque[bytes] = deque()
         self._running = False
-        self._closing: threading.Event | None = None
-        self._failing = False
+        self._closing = False
         self._dropped = 0
+        self._lines: deque[bytes] = deque()  #: that the thread writes
+        self._failing = False
 
     def record(self, entry: AuditEntry) -> None:
         """Have *entry* written soon; after a close as well, by a thread that begins anew."""
-        if self._queue.qsize() >= MOST_LINES:
-            self._drop(1)
+        if len(self._recorded) >= MOST_LINES:
+            self._drop()
             return
-        self._queue.put(dump(entry.content(arguments=self._arguments))[1].encode() + b"\n")
-        if not self._running:
-            self._start()
+        line = dump(entry.content(arguments=self._arguments))[1].encode() + b"\n"
+        with self._changed:
+            self._recorded.append(line)
+            if len(self._recorded) == 1 or not self._running:
+                self._wake()
 
     def close(self) -> None:
         """Return when all that was recorded is written, or when the sink has had its time."""
         atexit.unregister(self.close)
-        stuck = self._closing is not None and not self._closing.is_set()
-        if stuck or not (self._running or self._lines or self._queue.qsize()):
-            return
-        self._closing = threading.Event()
-        self._queue.put(self._closing)
-        self._hurry.set()
-        self._start()
-        self._closing.wait(PATIENCE)
-
-    def _start(self) -> None:
-        with self._lock:
-            if self._running:
+        with self._changed:
+            if self._closing or not (self._running or self._recorded or self._lines):
                 return
-            self._running = True
+            self._closing = True
+            self._wake()
+            self._changed.wait_for(lambda: not self._closing, PATIENCE)
+
+    def _wake(self) -> None:
+        """Have the thread look, or begin one."""
+        self._changed.notify_all()
+        if self._running:
+            return
         try:
             threading.Thread(target=self._run, name="call log", daemon=True).start()
         except RuntimeError as exc:
             # No more threads: what is recorded waits for the next call.
-            self._running = False
             logger.error("The call log cannot be written: %s.", exc)
             return
+        self._running = True
         # A process that ends without a close ends with one.
         atexit.register(self.close)
 
     def _run(self) -> None:
         """Write what is recorded, until all is written at a close."""
         try:
-            while True:
-                closings = self._write_batch()
-                if closings:
-                    # On the thread that has used it.
-                    self._sink.close()
-                ends = bool(closings) and self._ends()
-                for closing in closings:
-                    closing.set()
-                if ends:
-                    return
+            while self._write_batch():
+                pass
         except BaseException:
             # The next call begins another thread.
             self._running = False
             raise
 
-    def _ends(self) -> bool:
-        """Return whether nothing came meanwhile; whoever records from now on begins another thread."""
-        with self._lock:
-            self._running = False
-            self._running = not self._queue.empty()
-            return not self._running
-
-    def _write_batch(self) -> list[threading.Event]:
-        """Wait for a call, write it with those that soon follow, and return the closes that wait for it."""
-        first = self._queue.get()
-        if isinstance(first, bytes):
-            self._hurry.wait(WINDOW)
-        self._hurry.clear()
-        closings: list[threading.Event] = []
-        for each in self._waiting(first):
-            if isinstance(each, bytes):
-                self._lines.append(each)
-            else:
-                closings.append(each)
+    def _write_batch(self) -> bool:
+        """Wait for a call, write it with those that soon follow, and return whether more is to be written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._recorded or self._closing)
+            self._changed.wait_for(lambda: self._closing, WINDOW)
+            closing = self._closing
+            self._lines += self._recorded
+            self._recorded.clear()
         if self._lines:
-            self._write(last=bool(closings))
-        return closings
-
-    def _waiting(self, first: bytes | threading.Event) -> Iterator[bytes | threading.Event]:
-        yield first
-        for _ in range(MOST_LINES):
-            try:
-                yield self._queue.get_nowait()
-            except Empty:
-                return
+            self._write(last=closing)
+        if not closing:
+            return True
+        # On the thread that has used it.
+        self._sink.close()
+        with self._changed:
+            self._closing = False
+            self._running = bool(self._recorded)
+            self._changed.notify_all()
+            return self._running
 
     def _write(self, *, last: bool) -> None:
         try:
@@ -165,18 +144,18 @@ class CallLog:
             self._failing = True
             for _ in range(len(self._lines) - MOST_LINES):
                 self._lines.popleft()
-                self._drop(1)
+                self._drop()
             if last:
                 logger.error("%d calls are missing from the call log.", len(self._lines) + self._dropped)
             return
         if self._failing or self._dropped:
             logger.warning("The call log is written again; %d calls are missing from it.", self._dropped)
-        with self._lock:
+        with self._changed:
             self._failing, self._dropped = False, 0
 
-    def _drop(self, count: int) -> None:
-        with self._lock:
-            self._dropped += count
+    def _drop(self) -> None:
+        with self._changed:
+            self._dropped += 1
 
 
 class CallLogs:
@@ -325,7 +304,7 @@ class FileSink:
             _lock(self._file)
             if _identity(self._file) == _identity(self._path):
                 break
-            self._close()
+            self.close()
         try:
             yield
         finally:
@@ -337,11 +316,8 @@ class FileSink:
     def close(self) -> None:
         """Close the file; the next line opens it again."""
         if self._file >= 0:
-            self._close()
-
-    def _close(self) -> None:
-        os.close(self._file)
-        self._file = -1
+            os.close(self._file)
+            self._file = -1
 
 
 def real_path(path: Path) -> str:
