@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import click
 from dbtools.cli.options import ExampleCommand, complaints, json_option
 
 if TYPE_CHECKING:
-    from dbtools.records import LogReader, Stored
+    from dbtools.records import FileReader, RegistryReader, Stored
 
 OUTCOMES = {"ok": None, "error": "red", "denied": "yellow", "timeout": "magenta", "cancelled": "cyan"}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -84,8 +85,9 @@ def log(
             )
 
         try:
-            with closing(reader.follow() if follow else reader.read_entries()) as found:
-                wanted = (each for each in found if each is None or is_wanted(each.call))
+            with closing(reader.follow()) as found:
+                entries = found if follow else iter(partial(next, found), None)
+                wanted = (each for each in entries if each is None or is_wanted(each.call))
                 (_print_lines if as_json else _print_table)(wanted)
         finally:
             if reader.skipped:
@@ -93,7 +95,7 @@ def log(
                 click.echo(f"dbtools: skipped {lines} no call.", err=True)
 
 
-def _reader(target: str | None, as_json: bool, since: datetime | None) -> "LogReader":
+def _reader(target: str | None, as_json: bool, since: datetime | None) -> "FileReader | RegistryReader":
     from dbtools.backends import call_reader
     from dbtools.errors import ConfigurationError
     from dbtools.records import FileReader, RegistryReader

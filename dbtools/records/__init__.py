@@ -1,7 +1,7 @@
 """The call log: calls in, lines of JSON out to stderr or to a file, and from the file calls again."""
 
 from dbtools.records.entries import AuditEntry, Outcome, redacted
-from dbtools.records.reading import FileReader, LogReader, RegistryReader, Stored
+from dbtools.records.reading import FileReader, RegistryReader, Stored
 from dbtools.records.writing import CallLog, CallLogs, FileSink, RegistrySink, Sink, StderrSink
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "CallLogs",
     "FileReader",
     "FileSink",
-    "LogReader",
     "Outcome",
     "RegistryReader",
     "RegistrySink",

@@ -3,17 +3,17 @@
 import os
 import stat
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple
 
 import orjson
 
 from dbtools.backends import CallReader
 from dbtools.cells import dump
 from dbtools.errors import ConfigurationError, DatabaseUnavailable
-from dbtools.records.writing import real_path
+from dbtools.records.writing import identity_of, real_path
 from dbtools.types import quoted
 
 OVERLAP = 1_000  #: numbers before the newest of which some may come yet
@@ -26,18 +26,6 @@ class Stored(NamedTuple):
     call: dict[str, object]
 
 
-class LogReader(Protocol):
-    """What reads a call log."""
-
-    skipped: int  #: lines that hold no call
-
-    def read_entries(self) -> Generator[Stored, None, None]:
-        """Yield the calls that are there."""
-
-    def follow(self) -> Generator[Stored | None, None, None]:
-        """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
-
-
 class RegistryReader:
     """Reads the calls that a registry keeps.
 
@@ -48,14 +36,6 @@ class RegistryReader:
         self.skipped = 0
         self._calls = calls
         self._since = since.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-    def read_entries(self) -> Generator[Stored, None, None]:
-        """Yield the calls that are there."""
-        with closing(self.follow()) as calls:
-            for each in calls:
-                if each is None:
-                    return
-                yield each
 
     def follow(self) -> Generator[Stored | None, None, None]:
         """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
@@ -92,16 +72,6 @@ class FileReader:
         self._path = real_path(path)
         self._keep = keep
 
-    def read_entries(self) -> Generator[Stored, None, None]:
-        """Yield the calls that are there."""
-        with ExitStack() as stack:
-            files = self._open_since(None)
-            for file in files:
-                stack.push(file)
-            for file in files:
-                yield from self._calls(file)
-                self.skipped += file is not files[-1] and bool(file.read(1))
-
     def follow(self) -> Generator[Stored | None, None, None]:
         """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
         current: BinaryIO | None = None
@@ -126,16 +96,16 @@ class FileReader:
 
     def _open_since(self, current: BinaryIO | None) -> list[BinaryIO]:
         """Return the files that were begun after *current*, the oldest first."""
-        files: dict[tuple[int, int], BinaryIO] = {}
+        files: dict[object, BinaryIO] = {}
         for name in (self._path, *(f"{self._path}.{number}" for number in range(1, self._keep + 1))):
             file = _open(name)
             if file is None:
                 continue
-            if current and _identity(file) == _identity(current):
+            if current and identity_of(file.fileno()) == identity_of(current.fileno()):
                 file.close()
                 break
             # One that was renamed meanwhile is met again, under its next name.
-            if files.setdefault(_identity(file), file) is not file:
+            if files.setdefault(identity_of(file.fileno()), file) is not file:
                 file.close()
         else:
             if current:
@@ -186,8 +156,3 @@ def _written_since(current: BinaryIO, files: Iterable[BinaryIO]) -> list[BinaryI
         else:
             file.close()
     return newer
-
-
-def _identity(file: BinaryIO) -> tuple[int, int]:
-    status = os.fstat(file.fileno())
-    return status.st_dev, status.st_ino

@@ -302,7 +302,7 @@ class FileSink:
             if self._file < 0:
                 self._open()
             _lock(self._file)
-            if _identity(self._file) == _identity(self._path):
+            if identity_of(self._file) == identity_of(self._path):
                 break
             self.close()
         try:
@@ -328,7 +328,8 @@ def real_path(path: Path) -> str:
         raise ConfigurationError(f"[log] file: no file is called {quoted(str(path), 200)}.") from exc
 
 
-def _identity(file: int | str) -> tuple[int, int] | None:
+def identity_of(file: int | str) -> tuple[int, int] | None:
+    """Return by what *file* is known, whatever its name; None where there is none."""
     try:
         status = os.stat(file)
     except FileNotFoundError:

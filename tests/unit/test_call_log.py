@@ -7,9 +7,10 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from hypothesis import given, strategies as st
 
 from dbtools.cells import dump
 from dbtools.errors import ConfigurationError
-from dbtools.records import AuditEntry, CallLog, FileReader, FileSink, Outcome, redacted
+from dbtools.records import AuditEntry, CallLog, FileReader, FileSink, Outcome, Stored, redacted
 from dbtools.records.entries import ARGUMENTS, WORDS
 from dbtools.records.writing import MOST_LINES
 
@@ -402,8 +403,13 @@ def _line(number: int, length: int = 100) -> bytes:
     return head + b"x" * (length - len(head) - 3) + b'"}\n'
 
 
+def _entries(reader: FileReader) -> Iterator[Stored]:
+    """Return the calls that are there now."""
+    return iter(partial(next, reader.follow()), None)
+
+
 def _numbers(path: Path, keep: int = 5) -> list[object]:
-    return [each.call["number"] for each in FileReader(path, keep).read_entries()]
+    return [each.call["number"] for each in _entries(FileReader(path, keep))]
 
 
 def test_file_is_rotated_at_lines(tmp_path: Path) -> None:
@@ -453,7 +459,7 @@ def test_line_after_a_torn_one_is_whole(tmp_path: Path) -> None:
     _sink(path).write(deque([_line(2)]))
 
     reader = FileReader(path, 5)
-    assert [each.call["number"] for each in reader.read_entries()] == [1, 2]
+    assert [each.call["number"] for each in _entries(reader)] == [1, 2]
     assert reader.skipped == 1
 
 
@@ -580,7 +586,7 @@ for number in range(5_000):
         writer.communicate(timeout=PATIENCE)
 
     reader = FileReader(path, 500)
-    calls = [each.call for each in reader.read_entries()]
+    calls = [each.call for each in _entries(reader)]
     sizes = [each.stat().st_size for each in tmp_path.iterdir()]
     assert [writer.returncode for writer in writers] == [0, 0]
     for writer in writers:
@@ -607,7 +613,7 @@ while True:
     process.kill()
     recorded += process.communicate(timeout=PATIENCE)[0].splitlines()
 
-    stored = [each.call["time"] for each in FileReader(path, 50).read_entries()]
+    stored = [each.call["time"] for each in _entries(FileReader(path, 50))]
     last = datetime.fromisoformat(recorded[-1].strip())
     assert last - datetime.fromisoformat(str(stored[-1])) <= timedelta(seconds=1)
     assert len(stored) >= 20
@@ -627,7 +633,7 @@ for number in range(500):
 """
     _start(script, path, stderr=subprocess.DEVNULL).communicate(timeout=PATIENCE)
 
-    stored = [each.call["tool"] for each in FileReader(path, 5).read_entries()]
+    stored = [each.call["tool"] for each in _entries(FileReader(path, 5))]
     assert stored == [str(number) for number in range(500)]
 
 
@@ -750,5 +756,5 @@ def test_lines_that_hold_no_call_are_counted(tmp_path: Path) -> None:
     Path(f"{path}.1").write_bytes(b'{"torn')
     reader = FileReader(path, 1)
 
-    assert [each.line + b"\n" for each in reader.read_entries()] == [_line(1)]
+    assert [each.line + b"\n" for each in _entries(reader)] == [_line(1)]
     assert reader.skipped == 6
