@@ -11,7 +11,7 @@ from alembic.util import CommandError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dbtools.alembic import notify
-from dbtools.backends.postgresql.trust import HAS_FOREIGN_TYPE, PATH, TRUSTED
+from dbtools.backends.postgresql.registry import HAS_FOREIGN_TYPE, PATH, TRUSTED
 
 VERSION_TABLE = "dbtools_version"
 OWN_PATH = "select pg_catalog.current_setting('search_path')"

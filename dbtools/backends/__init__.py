@@ -1,50 +1,24 @@
 """The databases that dbtools speaks: one folder each, and BACKENDS."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dbtools import errors
 from dbtools.backends.port import Backend
+from dbtools.backends.records import Registry
 from dbtools.errors import listing
 
 __all__ = [
     "BACKENDS",
-    "CallReader",
-    "CallWriter",
     "announcement_of",
-    "call_reader",
-    "call_writer",
     "dialect_of",
     "open_backend",
+    "read_registry",
     "resolved_url",
     "url_of_file",
 ]
-
-
-class CallWriter(Protocol):
-    """What writes the call log to a registry."""
-
-    def write(self, calls: Sequence[Mapping[str, object]]) -> None:
-        """Write *calls*, all or none, or raise OSError."""
-
-    def close(self) -> None:
-        """Close what is open."""
-
-
-class CallReader(Protocol):
-    """What reads the call log in a registry."""
-
-    def read(self, after: int, seen: Sequence[int], since: str) -> Sequence[tuple[int, Mapping[str, object]]]:
-        """Return calls with their numbers, in this order; none where there are no more.
-
-        They come *after* a number and are none of *seen*, and came *since* a time (RFC 3339, UTC). Raise
-        DatabaseUnavailable.
-        """
-
-    def close(self) -> None:
-        """Close what is open."""
 
 
 #: The packages of databases by the scheme of their URLs, up to a plus sign; each has a class Backend.
@@ -59,6 +33,15 @@ def open_backend(url: str) -> Backend:
     """Return the database at *url*, to which nothing is opened yet; or raise ConfigurationError."""
     backend: Backend = dialect_of(url).Backend(url)
     return backend
+
+
+async def read_registry(url: str) -> Registry | None:
+    """Return what the registry in the database at *url* holds, None where there is none."""
+    backend = open_backend(url)
+    try:
+        return await backend.registry()
+    finally:
+        await backend.close()
 
 
 def url_of_file(path: Path) -> str:
@@ -86,18 +69,6 @@ def announcement_of(name: str) -> str | None:
 def dialect_of(url: str) -> Any:
     """Return the package of the database at *url*, or raise ConfigurationError."""
     return import_module(_module(url))
-
-
-def call_writer(url: str) -> CallWriter:
-    """Return what writes calls to the registry in the database at *url*; nothing is opened yet."""
-    writer: CallWriter = import_module(f"{_module(url)}.calls").CallWriter(url)
-    return writer
-
-
-def call_reader(url: str) -> CallReader:
-    """Return what reads calls from the registry in the database at *url*; nothing is opened yet."""
-    reader: CallReader = import_module(f"{_module(url)}.calls").CallReader(url)
-    return reader
 
 
 def _module(url: str) -> str:

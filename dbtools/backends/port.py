@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import anyio
 
 from dbtools.backends.plans import Plan
-from dbtools.backends.registered import Registry
+from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Selection, Table
 from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
@@ -217,6 +217,13 @@ class Backend(ABC):
     @abstractmethod
     async def registry(self) -> Registry | None:
         """Return what the registry in the database holds now, None where there is none."""
+
+    @abstractmethod
+    def open_records(self, patience: float | None) -> RecordStore:
+        """Return the tables that dbtools keeps in the database; nothing is opened yet.
+
+        *patience*: seconds that a write may wait; None leaves it to the database.
+        """
 
     @abstractmethod
     def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:

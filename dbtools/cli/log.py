@@ -19,7 +19,8 @@ import click
 from dbtools.cli.options import ExampleCommand, complaints, json_option
 
 if TYPE_CHECKING:
-    from dbtools.records import FileReader, RegistryReader, Stored
+    from dbtools.records import FileReader, Stored
+    from dbtools.records.registry import RegistryReader
 
 OUTCOMES = {"ok": None, "error": "red", "denied": "yellow", "timeout": "magenta", "cancelled": "cyan"}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -96,14 +97,15 @@ def log(
 
 
 def _reader(target: str | None, as_json: bool, since: datetime | None) -> "FileReader | RegistryReader":
-    from dbtools.backends import call_reader
     from dbtools.errors import ConfigurationError
-    from dbtools.records import FileReader, RegistryReader
+    from dbtools.records import FileReader
     from dbtools.settings import settings_of
 
     settings = settings_of(target, Path.cwd())
     if settings.log.registry:
-        return RegistryReader(call_reader(settings.registry.url), since or BEGINNING)
+        from dbtools.records.registry import RegistryReader
+
+        return RegistryReader(settings.registry.url, since or BEGINNING)
     if not settings.log.file:
         raise ConfigurationError(
             "The call log goes to stderr.",

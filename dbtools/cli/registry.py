@@ -1,7 +1,7 @@
 """`dbtools registry` and `dbtools query`: the permitted queries that a database keeps."""
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,8 +39,9 @@ def upgrade(url: str) -> None:
     yours, and a history of migrations of yours, stay as they are.
     """
     with complaints():
+        from dbtools.backends.records import LATEST
         from dbtools.cli.presentation import counted
-        from dbtools.records.registry import LATEST, read_entries
+        from dbtools.records.registry import read_entries
         from dbtools.records.upgrading import upgrade as build
 
         place = _place(_settings(url))
@@ -163,36 +164,31 @@ def show(words: tuple[str, ...], previous: bool) -> None:
 @click.argument("words", nargs=-1, metavar=ONE)
 def remove(words: tuple[str, ...]) -> None:
     """Drop the query NAME from the registry of TARGET, with its previous version."""
-    with complaints():
-        from dbtools.records.registry import remove as drop
-
-        _change(words, drop, "removed")
+    _change(words, "removed")
 
 
 @query.command(cls=ExampleCommand, example="dbtools query enable sample.db slow_parcels")
 @click.argument("words", nargs=-1, metavar=ONE)
 def enable(words: tuple[str, ...]) -> None:
     """Serve the query NAME in the registry of TARGET again."""
-    with complaints():
-        from dbtools.records.registry import enable as switch_on
-
-        _change(words, switch_on, "enabled")
+    _change(words, "enabled")
 
 
 @query.command(cls=ExampleCommand, example="dbtools query disable sample.db slow_parcels")
 @click.argument("words", nargs=-1, metavar=ONE)
 def disable(words: tuple[str, ...]) -> None:
     """Keep the query NAME in the registry of TARGET, and do not serve it."""
+    _change(words, "disabled")
+
+
+def _change(words: Sequence[str], done: str) -> None:
     with complaints():
-        from dbtools.records.registry import disable as switch_off
+        from dbtools.records.registry import disable, enable, remove
 
-        _change(words, switch_off, "disabled")
-
-
-def _change(words: Sequence[str], change: Callable[[str, str], Awaitable[None]], done: str) -> None:
-    target, name = _one(words)
-    run(change, _place(_settings(target)), name)
-    click.echo(f"{name}: {done}")
+        target, name = _one(words)
+        change = {"removed": remove, "enabled": enable, "disabled": disable}[done]
+        run(change, _place(_settings(target)), name)
+        click.echo(f"{name}: {done}")
 
 
 def _one(words: Sequence[str]) -> tuple[str | None, str]:

@@ -1,8 +1,8 @@
-"""The call log: calls in, lines of JSON out to stderr or to a file, and from the file calls again."""
+"""What dbtools itself keeps: the audit log, in lines and in a registry, and the queries of the registry."""
 
 from dbtools.records.entries import AuditEntry, Outcome, redacted
-from dbtools.records.reading import FileReader, RegistryReader, Stored
-from dbtools.records.writing import CallLog, CallLogs, FileSink, RegistrySink, Sink, StderrSink
+from dbtools.records.reading import FileReader, Stored
+from dbtools.records.writing import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
 
 __all__ = [
     "AuditEntry",
@@ -11,10 +11,8 @@ __all__ = [
     "FileReader",
     "FileSink",
     "Outcome",
-    "RegistryReader",
-    "RegistrySink",
-    "Sink",
     "StderrSink",
     "Stored",
+    "open_registry_sink",
     "redacted",
 ]

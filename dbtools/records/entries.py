@@ -6,12 +6,13 @@ Else names of arguments, tables and columns are what is kept. Total and bounded,
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum, StrEnum, auto
 from itertools import islice
 from urllib.parse import unquote
 
 from dbtools.aggregates import Bucket, Function
+from dbtools.backends.records import rfc3339
 from dbtools.cells import plain
 from dbtools.statement import Direction, Match
 from dbtools.tools.describe_tables import Detail
@@ -75,7 +76,7 @@ class AuditEntry:
         vocabulary = None if arguments else self.vocabulary
         told = {} if self.request is None else {"request": self.request}
         return {
-            "time": self.time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": rfc3339(self.time),
             "identity": _shortened(self.identity, LONGEST_NAME),
             "role": _shortened(self.role, LONGEST_NAME),
             "tool": self._tool(arguments=arguments),

@@ -1,22 +1,16 @@
-"""A call log in files or a registry in, its calls out, the oldest first: those there, and those that come."""
+"""A call log in files in, its calls out, the oldest first: those that are there, and those that come."""
 
 import os
 import stat
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
-from datetime import UTC, datetime
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import orjson
 
-from dbtools.backends import CallReader
-from dbtools.cells import dump
-from dbtools.errors import ConfigurationError, DatabaseUnavailable
+from dbtools.errors import ConfigurationError
 from dbtools.records.writing import identity_of, real_path
 from dbtools.types import quoted
-
-OVERLAP = 1_000  #: numbers before the newest of which some may come yet
 
 
 class Stored(NamedTuple):
@@ -24,40 +18,6 @@ class Stored(NamedTuple):
 
     line: bytes  #: without its end
     call: dict[str, object]
-
-
-class RegistryReader:
-    """Reads the calls that a registry keeps.
-
-    Servers write side by side, so that a call may come after one with a higher number.
-    """
-
-    def __init__(self, calls: CallReader, since: datetime) -> None:
-        self.skipped = 0
-        self._calls = calls
-        self._since = since.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-    def follow(self) -> Generator[Stored | None, None, None]:
-        """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
-        seen: set[int] = set()
-        least = newest = 0
-        with closing(self._calls):
-            while True:
-                found = self._read(least, seen)
-                for number, call in found:
-                    yield Stored(dump(call)[1].encode(), dict(call))
-                    newest = max(newest, number)
-                    seen.add(number)
-                least = max(0, newest - OVERLAP)
-                seen = {number for number in seen if number > least}
-                if not found:
-                    yield None
-
-    def _read(self, least: int, seen: Collection[int]) -> Sequence[tuple[int, Mapping[str, object]]]:
-        try:
-            return self._calls.read(least, [*seen], self._since)
-        except DatabaseUnavailable as exc:
-            raise DatabaseUnavailable(f"[registry] url: {exc.message}", hint=exc.hint) from exc
 
 
 class FileReader:

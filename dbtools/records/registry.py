@@ -1,70 +1,76 @@
-"""The permitted queries that a registry keeps: the URL of a database in, entries by name out."""
+"""The registry, in SQLAlchemy Core for every database: permitted queries, and the audit log as rows.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+Nothing imports this module before it is needed: SQLAlchemy takes as long as all else of a start.
+"""
+
+import json
+from collections import deque
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+from anyio import to_thread
+from sqlalchemy.dialects import registry as dialects
 
 from dbtools import errors
-from dbtools.backends import dialect_of
-from dbtools.backends.registered import Change, Disable, Enable, Registered, Registry, Remove, Save
-from dbtools.errors import listing, nearest
+from dbtools.backends import open_backend, read_registry
+from dbtools.backends.records import NO_REGISTRY, Purpose, RecordStore, RegistryEntry, moment_of, rfc3339
+from dbtools.cells import dump
+from dbtools.errors import DatabaseUnavailable, listing, nearest
+from dbtools.records.reading import Stored
 from dbtools.types import quoted
 
-LATEST = "registry_0001"  #: the revision of the tables that this release knows, as `migrations` name it
-KNOWN = frozenset({LATEST})
-NO_REGISTRY = "The database has no registry."
+PATIENCE = 2.0  #: seconds that the database has to take some entries of the log
+AT_ONCE = 500  #: entries that are written or read together
+OVERLAP = 1_000  #: numbers before the newest of which some may come yet
+
+TABLES = sa.MetaData()
+QUERIES = sa.Table(
+    "dbtools_query",
+    TABLES,
+    sa.Column("name", sa.Text),
+    sa.Column("version", sa.Integer),
+    sa.Column("text", sa.Text),
+    sa.Column("enabled", sa.Boolean),
+    sa.Column("changed_at", sa.DateTime(timezone=True)),
+)
+CALLS = sa.Table(
+    "dbtools_call",
+    TABLES,
+    sa.Column("id", sa.BigInteger),
+    sa.Column("time", sa.DateTime(timezone=True)),
+    sa.Column("identity", sa.Text),
+    sa.Column("role", sa.Text),
+    sa.Column("tool", sa.Text),
+    sa.Column("arguments", sa.JSON),
+    sa.Column("rows", sa.BigInteger),
+    sa.Column("bytes", sa.BigInteger),
+    sa.Column("truncated", sa.Boolean),
+    sa.Column("duration", sa.Double),
+    sa.Column("outcome", sa.Text),
+    sa.Column("code", sa.Text),
+    sa.Column("protocol", sa.Text),
+    sa.Column("client", sa.Text),
+)
+KEYS = tuple(str(column.name) for column in CALLS.columns if column.name != "id")
+#: All but numbers is read as texts: databases have times and JSON in ways of their own.
+READ = [each if each.type.python_type in (int, bool, float) else sa.cast(each, sa.Text) for each in CALLS.c]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One query of a registry."""
-
-    current: Registered
-    previous: Registered | None  #: what it was before the last change, None where it is new
-
-
-async def find_registry(url: str) -> Registry | None:
-    """Return what the registry in the database at *url* holds, None where there is none.
-
-    Raise DatabaseUnavailable where it cannot be read.
-    """
-    registry: Registry | None = await dialect_of(url).read_registry(url)
-    return registry
-
-
-async def find_entries(url: str) -> Mapping[str, Entry] | None:
-    """Return the queries of the registry in the database at *url* by name, None where there is none.
-
-    Raise DatabaseUnavailable where it cannot be read, and ConfigurationError where it is of a later release.
-    """
-    registry = await find_registry(url)
-    return None if registry is None else entries_of(registry)
-
-
-def entries_of(registry: Registry) -> Mapping[str, Entry]:
-    """Return the queries of *registry* by name, or raise ConfigurationError where a later release made it."""
-    unknown = sorted({*registry.revisions} - KNOWN)
-    if unknown:
-        raise errors.ConfigurationError(
-            f"The registry is of a newer version, {quoted(unknown[-1])}: this dbtools knows {LATEST}.",
-            hint="Install a newer dbtools.",
-        )
-    entries: dict[str, Entry] = {}
-    for name, group in groupby(registry.queries, lambda each: each.name):
-        current, *before = group
-        entries[name] = Entry(current=current, previous=before[0] if before else None)
-    return entries
-
-
-async def read_entries(url: str) -> Mapping[str, Entry]:
-    """Return the queries of the registry in the database at *url*, or raise ConfigurationError."""
-    entries = await find_entries(url)
-    if entries is None:
+async def read_entries(url: str) -> Mapping[str, RegistryEntry]:
+    """Return the queries of the registry in the database at *url* by name, or raise ConfigurationError."""
+    registry = await read_registry(url)
+    if registry is None:
         raise errors.ConfigurationError(NO_REGISTRY, hint="`dbtools registry upgrade URL` makes one.")
-    return entries
+    return registry.entries()
 
 
-async def entry_of(url: str, name: str) -> Entry:
+async def entry_of(url: str, name: str) -> RegistryEntry:
     """Return the query *name* of the registry at *url*, or raise ConfigurationError."""
     entries = await read_entries(url)
     if name not in entries:
@@ -73,39 +79,178 @@ async def entry_of(url: str, name: str) -> Entry:
     return entries[name]
 
 
-async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, Entry]:
+async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, RegistryEntry]:
     """Keep *texts*, by the names of their queries, in the registry at *url*; return what it has of them then.
 
     What has its text already gets no new version, which would push out the one before: it is only enabled.
     """
     before = await read_entries(url)
-    changes = [change for name, text in texts.items() for change in _changes(before.get(name), name, text)]
+    changes = [each for name, text in texts.items() for each in _changes(before.get(name), name, text)]
     if changes:
-        await dialect_of(url).change_registry(url, changes)
+        await _change(url, changes)
     after = await read_entries(url)
     return {name: after[name] for name in texts}
-
-
-def _changes(entry: Entry | None, name: str, text: str) -> Sequence[Change]:
-    """Return what has the query *name*, which is *entry* now, served with *text*."""
-    if entry is None or entry.current.text != text:
-        return [Save(name=name, text=text)]
-    return [] if entry.current.enabled else [Enable(name=name)]
 
 
 async def remove(url: str, name: str) -> None:
     """Drop the query *name* and the version before from the registry at *url*."""
     await entry_of(url, name)
-    await dialect_of(url).change_registry(url, [Remove(name=name)])
+    await _change(url, [sa.delete(QUERIES).where(QUERIES.c.name == name)])
 
 
 async def enable(url: str, name: str) -> None:
     """Have the query *name* of the registry at *url* served."""
     await entry_of(url, name)
-    await dialect_of(url).change_registry(url, [Enable(name=name)])
+    await _change(url, [_switched(name, enabled=True)])
 
 
 async def disable(url: str, name: str) -> None:
     """Have the query *name* of the registry at *url* kept, and not served."""
     await entry_of(url, name)
-    await dialect_of(url).change_registry(url, [Disable(name=name)])
+    await _change(url, [_switched(name, enabled=False)])
+
+
+def _changes(entry: RegistryEntry | None, name: str, text: str) -> Sequence[sa.UpdateBase]:
+    """Return what has the query *name*, which is *entry* now, served with *text*."""
+    if entry is not None and entry.current.text == text:
+        return [] if entry.current.enabled else [_switched(name, enabled=True)]
+    values = {"name": name, "version": _latest(name) + 1, "text": text}
+    return [
+        sa.insert(QUERIES).values(**values, enabled=True, changed_at=sa.func.now()),
+        sa.delete(QUERIES).where(QUERIES.c.name == name, QUERIES.c.version < _latest(name) - 1),
+    ]
+
+
+def _switched(name: str, *, enabled: bool) -> sa.Update:
+    current = (QUERIES.c.name == name, QUERIES.c.version == _latest(name))
+    return sa.update(QUERIES).where(*current).values(enabled=enabled, changed_at=sa.func.now())
+
+
+def _latest(name: str) -> sa.ScalarSelect[int]:
+    """Return the highest version of the query *name*, 0 where there is none."""
+    kept = QUERIES.alias("kept")
+    highest = sa.func.coalesce(sa.func.max(kept.c.version), 0)
+    return sa.select(highest).where(kept.c.name == name).scalar_subquery()
+
+
+async def _change(url: str, statements: Sequence[sa.UpdateBase]) -> None:
+    """Run all *statements* in the registry at *url*, or none."""
+
+    def change() -> None:
+        with closing(open_backend(url).open_records(None)) as store, store.begin(Purpose.CHANGE_QUERIES):
+            for statement in statements:
+                _fetch(store, statement)
+
+    try:
+        await to_thread.run_sync(change)
+    except OSError as exc:
+        raise DatabaseUnavailable(f"The registry cannot be written: {exc}.") from exc
+
+
+def _fetch(store: RecordStore, statement: sa.ClauseElement) -> Sequence[Sequence[Any]]:
+    compiled = _compiled(store, statement)
+    return store.fetch(str(compiled), [compiled.params[name] for name in compiled.positiontup or ()])
+
+
+def _compiled(store: RecordStore, statement: sa.ClauseElement, **options: Any) -> sa.sql.compiler.SQLCompiler:
+    """Return *statement* as the database of *store* has it."""
+    compiled = statement.compile(
+        dialect=_dialect(store.DIALECT),
+        schema_translate_map={None: store.SCHEMA},
+        render_schema_translate=True,
+        compile_kwargs={"render_postcompile": True},
+        **options,
+    )
+    assert isinstance(compiled, sa.sql.compiler.SQLCompiler)
+    return compiled
+
+
+@cache
+def _dialect(name: str) -> sa.Dialect:
+    dialect: sa.Dialect = dialects.load(name)()
+    return dialect
+
+
+class RegistrySink:
+    """Writes entries of the audit log to the registry in the database at *url*."""
+
+    def __init__(self, url: str) -> None:
+        self._store = open_backend(url).open_records(PATIENCE)
+
+    def write(self, lines: deque[bytes]) -> None:
+        """Write *lines*, many at once, and take them from the left."""
+        compiled = _compiled(self._store, sa.insert(CALLS), column_keys=KEYS)
+        while lines:
+            calls = [orjson.loads(line) for line in islice(lines, AT_ONCE)]
+            try:
+                with self._store.begin(Purpose.APPEND_CALLS):
+                    self._store.execute_many(str(compiled), [self._row(call) for call in calls])
+            except (OSError, DatabaseUnavailable) as exc:
+                raise OSError(f"the registry takes no calls: {exc}") from exc
+            for _ in calls:
+                lines.popleft()
+
+    def _row(self, call: dict[str, Any]) -> list[object]:
+        call["time"] = self._store.moment(call["time"])
+        call["arguments"] = json.dumps(call["arguments"])
+        return [call[key] for key in KEYS]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._store.close()
+
+
+class RegistryReader:
+    """Reads the entries of the audit log that the registry in the database at *url* keeps.
+
+    Servers write side by side, so that an entry may come after one with a higher number.
+    """
+
+    skipped = 0
+
+    def __init__(self, url: str, since: datetime) -> None:
+        self._store = open_backend(url).open_records(None)
+        self._since = self._store.moment(rfc3339(since))
+
+    def follow(self) -> Generator[Stored | None, None, None]:
+        """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
+        newest, missing = 0, set[int]()
+        with closing(self._store):
+            while True:
+                found = self._read(newest, missing)
+                for number, *values in found:
+                    yield _stored(dict(zip(KEYS, values, strict=True)))
+                    missing.discard(number)
+                    missing.update(range(max(newest, number - OVERLAP) + 1, number))
+                    newest = max(newest, number)
+                missing = {number for number in missing if number > newest - OVERLAP}
+                if not found:
+                    yield None
+
+    def _read(self, newest: int, missing: Collection[int]) -> Sequence[Sequence[Any]]:
+        """Return some of the entries after the *newest* so far, and of the *missing* ones that come late."""
+        number, time = CALLS.c.id, CALLS.c.time
+        wanted = sa.select(*READ).where(
+            number >= min(missing, default=newest + 1),
+            (number > newest) | number.in_(missing),
+            time >= sa.literal(self._since, time.type),
+        )
+        try:
+            with self._store.begin(Purpose.READ_CALLS):
+                return _fetch(self._store, wanted.order_by(number).limit(AT_ONCE))
+        except OSError as exc:
+            raise DatabaseUnavailable("[registry] url: The calls in the registry cannot be read.") from exc
+        except DatabaseUnavailable as exc:
+            raise DatabaseUnavailable(f"[registry] url: {exc.message}", hint=exc.hint) from exc
+
+
+def _stored(call: dict[str, Any]) -> Stored:
+    """Return *call* as it was written, whoever wrote it."""
+    moment = moment_of(call["time"])
+    call["time"] = rfc3339(moment) if moment else None
+    call["truncated"] = None if call["truncated"] is None else bool(call["truncated"])
+    try:
+        call["arguments"] = json.loads(call["arguments"] or "null")
+    except ValueError:
+        call["arguments"] = None
+    return Stored(dump(call)[1].encode(), call)

@@ -15,13 +15,11 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-import orjson
-
-from dbtools.backends import CallWriter
 from dbtools.cells import dump
 from dbtools.errors import ConfigurationError
 from dbtools.records.entries import AuditEntry
@@ -35,7 +33,6 @@ PATIENCE = 3.0  #: seconds that the end waits for a sink
 MOST_LINES = 10_000  #: that wait for a sink which fails or is stuck
 LOCK_PATIENCE = 2.0  #: seconds that a file may be locked by another process
 RETRY = 0.005  #: seconds until a lock is tried again
-CALLS_AT_ONCE = 500  #: that a registry takes
 PIECE = 4096  #: bytes that a pipe takes at once, among those of others
 OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 logger = logging.getLogger("dbtools")
@@ -192,23 +189,10 @@ class StderrSink:
         """Do nothing: stderr belongs to the process."""
 
 
-class RegistrySink:
-    """Writes to a registry."""
-
-    def __init__(self, writer: CallWriter) -> None:
-        self._writer = writer
-
-    def write(self, lines: deque[bytes]) -> None:
-        """Write *lines*."""
-        while lines:
-            calls = [orjson.loads(line) for line in islice(lines, CALLS_AT_ONCE)]
-            self._writer.write(calls)
-            for _ in calls:
-                lines.popleft()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._writer.close()
+def open_registry_sink(url: str) -> Sink:
+    """Return what writes to the registry in the database at *url*; it imports SQLAlchemy."""
+    sink: Sink = import_module("dbtools.records.registry").RegistrySink(url)
+    return sink
 
 
 def _fitting(lines: deque[bytes], room: int) -> int:

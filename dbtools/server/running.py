@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from dbtools import errors
-from dbtools.backends import call_writer
-from dbtools.records import CallLog, CallLogs, FileSink, RegistrySink, StderrSink
+from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
 from dbtools.server.calls import Calls
 from dbtools.server.quotas import Quotas
 from dbtools.service.following import Watch
@@ -134,7 +133,7 @@ def _kept_logs(settings: Settings) -> Iterator[CallLog]:
         file.check()
         yield CallLog(file, arguments=section.arguments)
     if section.registry:
-        yield CallLog(RegistrySink(call_writer(settings.registry.url)), arguments=section.arguments)
+        yield CallLog(open_registry_sink(settings.registry.url), arguments=section.arguments)
 
 
 async def _watch(served: Served, operator: Operator) -> None:

@@ -4,13 +4,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dbtools import errors
-from dbtools.backends import open_backend
+from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Backend
 from dbtools.catalog import UNTOLD, Catalog, Reads, Table
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, Role, label_of, series, uncovered
 from dbtools.queries.permitted import Permitted
-from dbtools.records.registry import find_registry
 from dbtools.service.catalogs import read_catalog
 from dbtools.service.permitted import read_by_functions
 from dbtools.service.queries import registry_url
@@ -207,7 +206,7 @@ async def _migrated(settings: Settings, url: str) -> Settings:
 
 async def _has_registry(url: str) -> bool:
     try:
-        return await find_registry(url) is not None
+        return await read_registry(url) is not None
     except errors.DatabaseUnavailable:
         return False  # it is served without
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import anyio
 
 from dbtools import errors
+from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
-from dbtools.backends.registered import Registry
+from dbtools.backends.records import Registry, RegistryEntry
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
 from dbtools.queries.headers import NAME
-from dbtools.records.registry import Entry, entries_of, find_registry
 from dbtools.settings.sections import Settings, file_error
 from dbtools.sql import Lexis
 from dbtools.types import quoted
@@ -130,7 +130,7 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
     try:
         with anyio.fail_after(PATIENCE):
             registry = await _read(url, backend) if url else None
-        entries = entries_of(registry) if registry is not None else None
+        entries = registry.entries() if registry is not None else None
     except TimeoutError:
         problem = f"The registry does not answer within {PATIENCE:g} seconds."
         return Kept(findings=(_unread(settings, errors.DatabaseUnavailable(problem)),))
@@ -154,7 +154,7 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
 
 async def _read(url: str, backend: Backend) -> Registry | None:
     """Return what the registry at *url* holds, which may be that of the *database* that is served."""
-    return await (backend.registry() if url == backend.url else find_registry(url))
+    return await (backend.registry() if url == backend.url else read_registry(url))
 
 
 def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
@@ -172,7 +172,7 @@ def _covered(name: str, other: Source) -> Finding:
     return Finding(code="covered", message=message, level="warning", source=source, subject=name)
 
 
-def query_of(entry: Entry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
+def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
     """Return the query that the current version of *entry* is, or what is wrong with it."""
     name, text = entry.current.name, entry.current.text
     found, problems = read_queries(text, _place(name), lexis)

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-from dbtools.backends import open_backend
+from dbtools.backends import open_backend, read_registry
 from dbtools.backends.postgresql.runner import open_engine
 from dbtools.catalog import Catalog
-from dbtools.records.registry import add, disable, enable, find_entries, remove
+from dbtools.records.registry import add, disable, enable, read_entries, remove
 from dbtools.records.upgrading import upgrade
 from tests.database.shop import catalog_of
 from tests.protocol.test_command_line import run
@@ -162,11 +162,10 @@ def test_registry_is_made_and_changed_without_them(hostile: str) -> None:
     anyio.run(enable, hostile, "one")
     anyio.run(remove, hostile, "two")
 
-    entries = anyio.run(find_entries, hostile)
-    assert entries is not None
+    entries = anyio.run(read_entries, hostile)
     assert [(name, each.current.version) for name, each in entries.items()] == [("one", 2)]
     command.downgrade(_config(hostile), "registry@base")
-    assert anyio.run(find_entries, hostile) is None
+    assert anyio.run(read_registry, hostile) is None
 
 
 def test_catalog_is_read_without_them(hostile: str, peaceful: str) -> None:
@@ -255,4 +254,4 @@ async def test_connection_of_the_caller_gets_its_search_path_back(postgresql_url
     await engine.dispose()
 
     assert path == "public, information_schema"
-    assert await find_entries(postgresql_url) == {}
+    assert await read_entries(postgresql_url) == {}

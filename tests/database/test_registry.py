@@ -17,14 +17,14 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from dbtools import errors
+from dbtools.backends import read_registry
+from dbtools.backends.records import LATEST
 from dbtools.records import AuditEntry
 from dbtools.records.registry import (
-    LATEST,
     add,
     disable,
     enable,
     entry_of,
-    find_entries,
     read_entries,
     remove,
 )
@@ -228,7 +228,7 @@ def test_catalog_has_no_table_of_dbtools(registry: Place) -> None:
 
 
 def test_database_without_a_registry_has_none(place: Place) -> None:
-    assert anyio.run(find_entries, place.url) is None
+    assert anyio.run(read_registry, place.url) is None
     with pytest.raises(errors.ConfigurationError, match="registry upgrade"):
         anyio.run(read_entries, place.url)
 
@@ -304,7 +304,7 @@ def test_registry_of_a_later_release_is_refused(registry: Place, tmp_path: Path)
     registry.rows("insert into dbtools_version values ('registry_0999')")
 
     with pytest.raises(errors.ConfigurationError, match="newer version, 'registry_0999'"):
-        anyio.run(find_entries, registry.url)
+        anyio.run(read_entries, registry.url)
     with pytest.raises(errors.ConfigurationError, match="cannot be upgraded"):
         upgrade(registry.url)
     queries, told = _served(settings_of(registry.url, tmp_path))

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from dbtools import errors
 from dbtools.backends.postgresql.runner import open_engine
-from dbtools.records.registry import add, find_entries
+from dbtools.records.registry import add, read_entries
 from dbtools.records.upgrading import upgrade
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run
@@ -99,7 +99,7 @@ def test_registry_of_a_stranger_is_not_read_by_a_superuser(
         postgresql_server.execute(f"{REGISTRY}; alter {whose} owner to {evil}", url=postgresql_url)
         called = run("call", postgresql_url, "evil")
         with pytest.raises(errors.DatabaseUnavailable, match="it is not read"):
-            anyio.run(find_entries, postgresql_url)
+            anyio.run(read_entries, postgresql_url)
 
     assert called.exit_code == 2
     assert "sekret" not in called.stdout
@@ -130,15 +130,14 @@ def test_registry_of_a_role_is_read_by_its_members_and_of_the_owner_by_all(
             f"alter table dbtools.dbtools_query owner to {team}",
             url=postgresql_url,
         )
-        mine = anyio.run(find_entries, _as(postgresql_url, member))
+        mine = anyio.run(read_entries, _as(postgresql_url, member))
         with pytest.raises(errors.DatabaseUnavailable, match="it is not read"):
-            anyio.run(find_entries, _as(postgresql_url, other))
+            anyio.run(read_entries, _as(postgresql_url, other))
         name = _name(postgresql_url)
         postgresql_server.execute(f"alter database {name} owner to {team}", url=postgresql_url)
-        owners = anyio.run(find_entries, _as(postgresql_url, other))
+        owners = anyio.run(read_entries, _as(postgresql_url, other))
         postgresql_server.execute(f"alter database {name} owner to current_user", url=postgresql_url)
 
-    assert mine is not None
     assert owners == mine
     assert list(mine) == ["evil"]
 
@@ -155,7 +154,7 @@ def test_member_that_does_not_inherit_does_not_trust(
             f"{REGISTRY}; grant {evil} to {login}; {owned}; {granted}", url=postgresql_url
         )
         with pytest.raises(errors.DatabaseUnavailable, match="it is not read"):
-            anyio.run(find_entries, _as(postgresql_url, login))
+            anyio.run(read_entries, _as(postgresql_url, login))
 
 
 @pytest.mark.parametrize("ddl", CODE.values(), ids=CODE.keys())
@@ -213,10 +212,9 @@ def test_registry_that_the_owner_has_upgraded_may_be_upgraded_by_a_superuser(
         upgrade(_as(postgresql_url, owner))
         upgrade(postgresql_url)
         anyio.run(add, postgresql_url, {"one": "-- name: one\nselect 1 as one"})
-        entries = anyio.run(find_entries, _as(postgresql_url, owner))
+        entries = anyio.run(read_entries, _as(postgresql_url, owner))
         postgresql_server.execute(f"alter database {name} owner to current_user", url=postgresql_url)
 
-    assert entries is not None
     assert list(entries) == ["one"]
 
 

@@ -3,6 +3,7 @@
 import json
 import signal
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +13,7 @@ import asyncpg
 import pytest
 from anyio import run as run_async
 
-from dbtools.backends import call_writer
+from dbtools.records import open_registry_sink
 from tests.protocol.changing import Changing, open_changing
 from tests.protocol.client import PATIENCE, spawn
 from tests.protocol.test_command_line import run
@@ -115,9 +116,9 @@ def logged(url: str, tmp_path: Path) -> Path:
 
 
 def _write(url: str, *lines: str) -> None:
-    writer = call_writer(url)
-    writer.write([json.loads(line) for line in lines])
-    writer.close()
+    sink = open_registry_sink(url)
+    sink.write(deque(line.encode() for line in lines))
+    sink.close()
 
 
 def _printed(lines: list[str]) -> list[dict[str, Any]]:
@@ -219,3 +220,50 @@ def test_database_without_a_registry_ends_the_log_with_2(
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "The database has no registry." in result.stderr
+
+
+def test_sink_goes_on_once_the_database_has_a_registry(url_of: Callable[[str], str]) -> None:
+    url = url_of(DDL)
+    sink, lines = open_registry_sink(url), deque([NEW.encode()] * 3)
+    with pytest.raises(OSError, match=r"the registry takes no calls: .*dbtools_call"):
+        sink.write(lines)
+    kept = len(lines)
+    assert run("registry", "upgrade", url).exit_code == 0
+    sink.write(lines)
+    sink.close()
+
+    assert (kept, len(lines), len(_calls(url))) == (3, 0, 3)
+
+
+def test_locked_file_takes_the_same_calls_later(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    assert run("registry", "upgrade", url).exit_code == 0
+    sink, lines = open_registry_sink(url), deque([NEW.encode()])
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
+        other.execute("begin immediate")
+        with pytest.raises(OSError, match=r"the registry takes no calls: .*locked"):
+            sink.write(lines)
+        other.execute("rollback")
+    sink.write(lines)
+    sink.close()
+
+    assert len(_calls(url)) == 1
+
+
+def test_rows_of_others_are_read_whatever_they_hold(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    assert run("registry", "upgrade", url).exit_code == 0
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
+        insert = "insert into dbtools_call (time, tool, arguments, truncated, outcome) values (?, ?, ?, ?, ?)"
+        connection.execute(insert, ("2026-03-01 12:00:00", b"\xff", "{", 0, "ok"))
+        connection.execute(insert, ("soon", "t", '{"a": 1}', 1, "ok"))
+    result = run("log", str(_configured(tmp_path, url, "registry = true\n")), "--json")
+
+    found = [
+        (call["time"], call["tool"], call["arguments"], call["truncated"])
+        for call in _printed(result.stdout.splitlines())
+    ]
+    assert found == [
+        ("2026-03-01T12:00:00.000Z", "\ufffd", None, False),
+        (None, "t", {"a": 1}, True),
+    ]

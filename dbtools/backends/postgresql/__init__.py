@@ -15,10 +15,10 @@ from dbtools.backends.postgresql.control import Control
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import check_version, read_catalog
 from dbtools.backends.postgresql.location import connect, dsn_of
-from dbtools.backends.postgresql.registry import change_registry, read_registry
+from dbtools.backends.postgresql.registry import PostgresqlRecords
 from dbtools.backends.postgresql.session import apply
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.registered import Registry
+from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection
 from dbtools.policy import Role
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dbtools.backends.postgresql.runner import PostgresqlRunner
 
-__all__ = ["Backend", "change_registry", "read_registry"]
+__all__ = ["Backend"]
 
 
 class Backend(port.Backend):
@@ -86,6 +86,10 @@ class Backend(port.Backend):
     async def registry(self) -> Registry | None:
         """Return what the registry in the database holds now, None where there is none."""
         return await self._control.registry()
+
+    def open_records(self, patience: float | None) -> PostgresqlRecords:
+        """Return the tables that dbtools keeps in the database."""
+        return PostgresqlRecords(self.url, patience)
 
     def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
         """Lend what tells what the registry holds; a notification is *heard*."""

@@ -12,7 +12,7 @@ from dbtools.backends.postgresql.location import connect
 from dbtools.backends.postgresql.pooled import pooler_fault
 from dbtools.backends.postgresql.registry import registry_of
 from dbtools.backends.postgresql.transactions import DRIVER_ERRORS
-from dbtools.backends.registered import Registry
+from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner
-from dbtools.backends.registered import Registry
+from dbtools.backends.records import Registry
 from dbtools.backends.sqlite import inspection, watching
 from dbtools.backends.sqlite.introspection import read_catalog
 from dbtools.backends.sqlite.location import NO_SESSION as REFUSED_SESSION, connect, location_of, unavailable
-from dbtools.backends.sqlite.registry import change_registry, read_registry
+from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
 from dbtools.backends.sqlite.stamps import identity_of
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-__all__ = ["Backend", "change_registry", "read_registry"]
+__all__ = ["Backend"]
 
 
 class Backend(port.Backend):
@@ -80,6 +80,10 @@ class Backend(port.Backend):
     async def registry(self) -> Registry | None:
         """Return what the registry in the file holds now, None where there is none."""
         return await read_registry(self.url)
+
+    def open_records(self, patience: float | None) -> SqliteRecords:
+        """Return the tables that dbtools keeps in the file."""
+        return SqliteRecords(self._location, patience)
 
     def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
         """Lend what tells what the registry in the file holds."""

@@ -1,69 +1,19 @@
-"""The registry in a SQLite file. A URL in, what it holds out; or changes in, which are written at once."""
+"""What dbtools keeps in a SQLite file. A URL in; the registry in it out, or the store of its tables."""
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from typing import Any
 from urllib.parse import quote
 
-from dbtools.backends.registered import Change, Disable, Enable, Registered, Registry, Remove, Save
+from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
 from dbtools.backends.sqlite.location import Location, connect, location_of, unavailable
 from dbtools.errors import DatabaseUnavailable
 
 LONGEST = 4 * 2**20  #: bytes of the text of one query
-TABLES = """
-select name
-from main.sqlite_schema
-where type = 'table'
-and name in ('dbtools_query', 'dbtools_version')
-"""
-REVISIONS = """
-select version_num
-from main.dbtools_version
-where version_num glob 'registry_*'
-order by version_num
-"""
-QUERIES = """
-select
-    coalesce(cast(name as text), ''),
-    coalesce(cast(version as integer), 0),
-    coalesce(cast(text as text), ''),
-    coalesce(enabled, 0) <> 0,
-    coalesce(strftime('%Y-%m-%dT%H:%M:%SZ', changed_at), '')
-from main.dbtools_query
-order by name, version desc
-"""
-SAVE = """
-insert into main.dbtools_query (name, version, text, enabled, changed_at)
-select :name, coalesce(max(version), 0) + 1, :text, true, datetime('now')
-from main.dbtools_query
-where name = :name
-"""
-PRUNE = """
-delete from main.dbtools_query
-where name = :name
-and version not in (
-    select version
-    from main.dbtools_query
-    where name = :name
-    order by version desc
-    limit 2
-)
-"""
-REMOVE = "delete from main.dbtools_query where name = :name"
-SWITCH = """
-update main.dbtools_query
-set enabled = {}, changed_at = datetime('now')
-where name = :name
-and version = (select max(version) from main.dbtools_query where name = :name)
-"""
-STATEMENTS: Mapping[type[Change], Sequence[str]] = {
-    Save: (SAVE, PRUNE),
-    Remove: (REMOVE,),
-    Enable: (SWITCH.format("true"),),
-    Disable: (SWITCH.format("false"),),
-}
+PATIENCE = 5.0  #: seconds that a lock is waited for
+HAS_TABLE = "select count(*) from main.sqlite_schema where type = 'table' and name = ?"
 
 
 async def read_registry(url: str) -> Registry | None:
@@ -71,56 +21,87 @@ async def read_registry(url: str) -> Registry | None:
     return await asyncio.to_thread(_read, location_of(url))
 
 
-async def change_registry(url: str, changes: Sequence[Change]) -> None:
-    """Make all *changes* in the registry in the file at *url*, or none."""
-    await asyncio.to_thread(_change, location_of(url), changes)
-
-
 def _read(location: Location) -> Registry | None:
-    with closing(connect(location)) as connection:
+    with closing(_reading(location)) as connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
-        connection.text_factory = lambda text: text.decode(errors="replace")
         try:
             connection.execute("begin")
-            tables = {name for (name,) in connection.execute(TABLES)}
-            if "dbtools_query" not in tables:
+            if not _has(connection, "dbtools_query"):
                 return None
-            revisions = connection.execute(REVISIONS).fetchall() if "dbtools_version" in tables else []
-            return Registry(
-                revisions=tuple(str(revision) for (revision,) in revisions),
-                queries=tuple(_queries(connection)),
+            versioned = _has(connection, "dbtools_version")
+            return registry_from(
+                connection.execute(REVISIONS.format("main.dbtools_version")) if versioned else (),
+                connection.execute(QUERIES.format("main.dbtools_query")),
             )
         except sqlite3.Error as exc:
             raise DatabaseUnavailable("The registry cannot be read.") from exc
 
 
-def _queries(connection: sqlite3.Connection) -> Iterator[Registered]:
-    for name, version, text, enabled, changed_at in connection.execute(QUERIES):
-        yield Registered(
-            name=name, version=version, text=text, enabled=bool(enabled), changed_at=str(changed_at)
+def _reading(location: Location) -> sqlite3.Connection:
+    connection = connect(location)
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    return connection
+
+
+def _has(connection: sqlite3.Connection, table: str) -> bool:
+    return bool(connection.execute(HAS_TABLE, (table,)).fetchone()[0])
+
+
+class SqliteRecords:
+    """The RecordStore in a file; a lock is waited for *patience* seconds, else as usual."""
+
+    DIALECT = "sqlite"
+    SCHEMA = "main"
+
+    def __init__(self, location: Location, patience: float | None) -> None:
+        self._location = location
+        self._patience = PATIENCE if patience is None else patience
+        self._connection: sqlite3.Connection | None = None
+
+    def moment(self, text: str) -> str:
+        """Return *text* as SQLite writes times."""
+        return text.replace("T", " ").removesuffix("Z")
+
+    @contextmanager
+    def begin(self, purpose: Purpose) -> Iterator[None]:
+        """Begin a transaction."""
+        reads = purpose is Purpose.READ_CALLS
+        try:
+            if self._connection is None:
+                self._connection = _reading(self._location) if reads else self._writing()
+            self._connection.execute("begin" if reads else "begin immediate")
+            if reads and not _has(self._connection, "dbtools_call"):
+                raise DatabaseUnavailable(NO_REGISTRY)
+            yield
+            self._connection.execute("commit")
+        except BaseException as exc:
+            self.close()
+            if isinstance(exc, sqlite3.Error):
+                name = getattr(exc, "sqlite_errorname", "")
+                if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_NOTADB")):
+                    raise unavailable(self._location, exc) from exc
+                raise OSError(str(exc)) from exc
+            raise
+
+    def _writing(self) -> sqlite3.Connection:
+        connect(self._location).close()  # says what is wrong with the file itself
+        uri = f"file:{quote(str(self._location.path))}?mode=rw"
+        return sqlite3.connect(
+            uri, uri=True, isolation_level=None, timeout=self._patience, check_same_thread=False
         )
 
+    def fetch(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
+        """Run *sql* and return its rows."""
+        assert self._connection is not None
+        return self._connection.execute(sql, values).fetchall()
 
-def _change(location: Location, changes: Sequence[Change]) -> None:
-    with closing(connect(location)):
-        pass  # says what is wrong with the file itself
-    with _writing(location) as connection:
-        for change in changes:
-            for statement in STATEMENTS[type(change)]:
-                connection.execute(statement, asdict(change))
+    def execute_many(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run *sql* once for each of *rows*."""
+        assert self._connection is not None
+        self._connection.executemany(sql, rows)
 
-
-@contextmanager
-def _writing(location: Location) -> Iterator[sqlite3.Connection]:
-    """Lend a connection in a transaction that writes."""
-    try:
-        uri = f"file:{quote(str(location.path))}?mode=rw"
-        with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=5.0)) as connection:
-            connection.execute("begin immediate")
-            yield connection
-            connection.execute("commit")
-    except sqlite3.Error as exc:
-        name = getattr(exc, "sqlite_errorname", "")
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_NOTADB")):
-            raise unavailable(location, exc) from exc
-        raise DatabaseUnavailable(f"The registry cannot be written: {exc}.") from exc
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

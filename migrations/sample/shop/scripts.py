@@ -12,7 +12,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from alembic import op
 
-from dbtools.backends.postgresql.trust import PIN
+from dbtools.backends.postgresql.registry import PIN
 from migrations.sample.shop.tables import Json
 
 FOLDER = Path(__file__).parent.parent

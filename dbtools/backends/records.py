@@ -1,0 +1,132 @@
+"""What dbtools keeps in a database: rows of a registry in, values out; and the store of its tables."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum, auto
+from itertools import groupby
+from typing import Any, Protocol
+
+from dbtools import errors
+from dbtools.types import quoted
+
+LATEST = "registry_0001"  #: the revision of the tables that this release knows, as `migrations` name it
+KNOWN = frozenset({LATEST})
+NO_REGISTRY = "The database has no registry."
+#: SQL that every database here understands, since a server reads the registry before it imports SQLAlchemy.
+#: A text is cut, so that none fills the memory.
+REVISIONS = "select cast(version_num as text) from {}"
+QUERIES = """
+select
+    coalesce(cast(name as text), ''),
+    coalesce(cast(version as integer), 0),
+    coalesce(substr(cast(text as text), 1, 4194304), ''),
+    coalesce(enabled, false),
+    cast(changed_at as text)
+from {}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryVersion:
+    """One version of a permitted query that a registry keeps."""
+
+    name: str
+    version: int
+    text: str  #: the whole query, as in a .sql file
+    enabled: bool
+    changed_at: str  #: RFC 3339, UTC
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryEntry:
+    """One query of a registry."""
+
+    current: QueryVersion
+    previous: QueryVersion | None  #: what it was before the last change, None where it is new
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """What the tables of a registry hold, as of one moment."""
+
+    revisions: tuple[str, ...]  #: of its tables; none where the database does not tell
+    queries: tuple[QueryVersion, ...]  #: by name, the highest version of each first
+
+    def entries(self) -> Mapping[str, RegistryEntry]:
+        """Return the queries by name, or raise ConfigurationError where a later release made the registry."""
+        unknown = sorted({*self.revisions} - KNOWN)
+        if unknown:
+            raise errors.ConfigurationError(
+                f"The registry is of a newer version, {quoted(unknown[-1])}: this dbtools knows {LATEST}.",
+                hint="Install a newer dbtools.",
+            )
+        entries: dict[str, RegistryEntry] = {}
+        for name, group in groupby(self.queries, lambda each: each.name):
+            current, *before = group
+            entries[name] = RegistryEntry(current=current, previous=before[0] if before else None)
+        return entries
+
+
+def registry_from(revisions: Iterable[Sequence[Any]], queries: Iterable[Sequence[Any]]) -> Registry:
+    """Return the registry of which REVISIONS and QUERIES find these rows."""
+    versions = [_version(*row) for row in queries]
+    return Registry(
+        revisions=tuple(sorted(each for (each,) in revisions if str(each).startswith("registry_"))),
+        queries=tuple(sorted(versions, key=lambda each: (each.name, -each.version))),
+    )
+
+
+def _version(name: str, version: int, text: str, enabled: object, changed: object) -> QueryVersion:
+    moment = moment_of(changed)
+    changed_at = rfc3339(moment, "seconds") if moment else ""
+    return QueryVersion(name=name, version=version, text=text, enabled=bool(enabled), changed_at=changed_at)
+
+
+def rfc3339(moment: datetime, timespec: str = "milliseconds") -> str:
+    """Return *moment* as RFC 3339 in UTC, to the unit of *timespec*."""
+    return moment.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def moment_of(written: object) -> datetime | None:
+    """Return the time that a database has *written*, UTC where it does not say; None if it is no time."""
+    try:
+        moment = datetime.fromisoformat(str(written))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+class Purpose(Enum):
+    """What a transaction of a store is for."""
+
+    READ_CALLS = auto()
+    APPEND_CALLS = auto()
+    CHANGE_QUERIES = auto()  #: one at a time; servers hear of it
+
+
+class RecordStore(Protocol):
+    """The tables that dbtools keeps in a database, for one thread at a time.
+
+    It opens a connection when it needs one, and another after an error. Errors are OSError, with the
+    database's own words, and DatabaseUnavailable where there is nothing to read or to write.
+    """
+
+    DIALECT: str  #: SQLAlchemy's name of the SQL
+    SCHEMA: str  #: where the tables are
+
+    def moment(self, text: str) -> object:
+        """Return the time *text* (RFC 3339, UTC) as the driver takes it."""
+
+    def begin(self, purpose: Purpose) -> AbstractContextManager[object]:
+        """Begin a transaction; what is read must be there, and nobody's who is not trusted."""
+
+    def fetch(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
+        """Run *sql* in the transaction, and return its rows."""
+
+    def execute_many(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run *sql* in the transaction once for each of *rows* of values."""
+
+    def close(self) -> None:
+        """Close the connection."""
