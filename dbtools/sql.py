@@ -1,23 +1,25 @@
-"""SQL that an operator writes, and the parameters in it. Text in, a Fragment of SQL and Parameters out.
+"""The one tokenizer of SQL. Text in; tokens, groups of tokens, and Fragments with Parameters out.
 
 `:name` is a parameter on every database, and `:claims.name` is a claim of the caller. A colon right after a
 name, a value or a bracket belongs to the SQL instead, as in `a[1:n]` and `json_object('k':v)`; so do `::`,
-`:=`, and whatever stands in quotes and comments. The scanner cuts the text exactly where the database will.
+`:=`, and whatever stands in quotes and comments. The tokenizer cuts the text exactly where the database will.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
+from typing import NamedTuple
 
 CLAIMS = "claims"
+BLANKS = " \t\n\r\f\v"
 HIGH = r"\x80-\U0010ffff"  #: is all letters to a database
 WORD = rf"[A-Za-z_{HIGH}][A-Za-z0-9_${HIGH}]*+"
+#: Words with nothing between them but blanks and the lengths of types.
+PHRASE = rf"{WORD}(?:[{BLANKS}]*+\([0-9, ]++\)|[{BLANKS}]++{WORD})*+"
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")
-CLOSING_MARK = re.compile(r"\*/")  #: of comments
-NESTED_MARK = re.compile(r"/\*|\*/")
-BRACKETS = {")": "(", "]": "["}
+CLOSINGS = {"(": ")", "[": "]", "case": "end"}  #: of groups, by what opens them
 
 
 class SqlError(ValueError):
@@ -38,13 +40,12 @@ def words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Lexis:
-    """How a database tells the words of SQL from what is quoted and what is commented out."""
+    """What a database states of its SQL: what is quoted, what is commented out, and what raises no error."""
 
+    name_quotes: str  #: the characters that open a quoted name; [ is closed by ]
     nested_comments: bool  #: whether a comment may stand within another
     dollar_quotes: bool  #: $tag$ … $tag$
     escape_strings: bool  #: E'…', where a backslash escapes a quote
-    brackets: bool  #: whether [name] is a quoted name, not an index
-    backticks: bool  #: whether `name` is a quoted name, not an operator
     line_ends: str  #: the characters of which each ends a comment of one line
     native_marks: str  #: the characters with which the database's own parameters begin
     lenient: bool  #: whether a subquery with more than one row as a value, and comparing, raise no error
@@ -107,23 +108,97 @@ class Fragment:
 class Kind(StrEnum):
     """What a token is."""
 
-    BLANK = "blank"
     COMMENT = "comment"
-    QUOTED = "quoted"
+    WORD = "word"
+    NUMBER = "number"  #: digits, perhaps with a fraction
+    SIGN = "sign"  #: a whole operator, a comma, a dot, or any other character
+    TEXT = "text"  #: a quoted value
+    NAME = "name"  #: a quoted name
     PARAMETER = "parameter"
     OPENING = "opening"
     CLOSING = "closing"
     SEMICOLON = "semicolon"
-    CODE = "code"  #: a word, a digit, or a sign
 
 
-@dataclass(frozen=True, kw_only=True)
-class Token:
-    """The smallest part of SQL that can be told apart."""
+QUOTED = (Kind.TEXT, Kind.NAME)
+PLAIN = {kind.value: kind for kind in Kind if kind is not Kind.PARAMETER}  #: looked into no further
+
+
+class Token(NamedTuple):
+    """The smallest part of SQL that can be told apart. Blanks are not tokens."""
 
     kind: Kind
     text: str
     offset: int
+    end: int  #: the offset behind the token
+
+    @property
+    def word(self) -> str:
+        """The word or sign in lower case, nothing where it is quoted."""
+        return "" if self.kind in QUOTED else self.text.lower()
+
+    @property
+    def value(self) -> str:
+        """The text without its quotes, if it has any."""
+        if self.kind not in QUOTED:
+            return self.text
+        mark = self.text[-1]
+        return self.text[1:-1] if mark == "]" else self.text[1:-1].replace(mark * 2, mark)
+
+    @property
+    def parameter(self) -> Parameter:
+        """The parameter that the token is."""
+        return Parameter(self.text[1:])
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """What stands in brackets, or between CASE and END; the outermost group is all there is."""
+
+    word: str  #: what opens the group: a bracket, "case", or nothing
+    offset: int
+    outer: "Group | None" = None
+    place: int = 0  #: among the parts of the outer group
+    parts: "list[Part]" = field(default_factory=list)
+    end: int = 0  #: the offset behind the group
+
+    @property
+    def words(self) -> list[str]:
+        """The words and signs of the parts; a group has the word that opens it."""
+        return [part.word for part in self.parts]
+
+    @property
+    def bracket(self) -> "Group":
+        """The nearest group that is no CASE: this one, or one around it."""
+        group = self
+        while group.word == "case" and group.outer is not None:
+            group = group.outer
+        return group
+
+    def before(self, place: int) -> str:
+        """Return the word before the part at *place*; for the first part what opens the group."""
+        return self.parts[place - 1].word if place else self.word
+
+    def groups(self) -> Iterator["Group"]:
+        """Yield this group and all groups in it, each before those in it."""
+        left = [self]
+        while left:
+            group = left.pop()
+            yield group
+            left += [part for part in reversed(group.parts) if isinstance(part, Group)]
+
+    def parameters(self) -> list[tuple["Group", int, Token]]:
+        """Return the parameters here and in groups in it, each with its group and its place there."""
+        found = [
+            (group, place, part)
+            for group in self.groups()
+            for place, part in enumerate(group.parts)
+            if isinstance(part, Token) and part.kind is Kind.PARAMETER
+        ]
+        return sorted(found, key=lambda each: each[2].offset)
+
+
+Part = Token | Group
 
 
 def scan(sql: str, lexis: Lexis) -> Fragment:
@@ -133,71 +208,127 @@ def scan(sql: str, lexis: Lexis) -> Fragment:
     other syntax, and `:claims` without a name.
     """
     tokens = tuple(tokenize(sql, lexis))
-    semicolon = next((number for number, token in enumerate(tokens) if token.kind is Kind.SEMICOLON), None)
-    statement, rest = tokens[:semicolon], tokens[len(tokens) if semicolon is None else semicolon :]
-    _check_brackets(statement, sql)
+    kinds = [token.kind for token in tokens]
+    end = kinds.index(Kind.SEMICOLON) if Kind.SEMICOLON in kinds else len(tokens)
+    statement, rest = tokens[:end], tokens[end:]
+    grouped(statement, sql)
     for token in rest:
-        if token.kind not in (Kind.SEMICOLON, Kind.BLANK, Kind.COMMENT):
+        if token.kind not in (Kind.SEMICOLON, Kind.COMMENT):
             raise SqlError("there is a second statement", sql=sql, offset=token.offset)
+    ending = sql[rest[0].offset :] if rest else ""
     return Fragment(
-        pieces=tuple(_pieces(statement)),
-        ending="".join(token.text for token in rest),
-        empty=all(token.kind in (Kind.BLANK, Kind.COMMENT) for token in statement),
+        pieces=tuple(pieces_of(sql.removesuffix(ending), statement)),
+        ending=ending,
+        empty=all(token.kind is Kind.COMMENT for token in statement),
     )
 
 
-def _check_brackets(tokens: Sequence[Token], sql: str) -> None:
-    opened: list[Token] = []
+def pieces_of(sql: str, tokens: Iterable[Token], start: int = 0) -> Iterator[str | Parameter]:
+    """Yield the parameters among *tokens* of *sql*, and the texts between them, from *start* on."""
     for token in tokens:
-        if token.kind is Kind.OPENING:
-            opened.append(token)
-        if token.kind is Kind.CLOSING and (not opened or opened.pop().text != BRACKETS[token.text]):
-            raise SqlError(f"{token.text} closes nothing", sql=sql, offset=token.offset)
-    if opened:
-        raise SqlError(f"{opened[-1].text} is not closed", sql=sql, offset=opened[-1].offset)
+        if token.kind is Kind.PARAMETER:
+            if start < token.offset:
+                yield sql[start : token.offset]
+            yield token.parameter
+            start = token.end
+    if start < len(sql):
+        yield sql[start:]
 
 
-def _pieces(tokens: Sequence[Token]) -> Iterator[str | Parameter]:
-    """Yield the parameters among *tokens*, and what is between them as one text each."""
-    text = ""
+def grouped(tokens: Iterable[Token], sql: str) -> Group:
+    """Return *tokens* of *sql* as groups without comments, or raise SqlError where brackets do not pair."""
+    group = whole = Group("", 0)
     for token in tokens:
-        if token.kind is not Kind.PARAMETER:
-            text += token.text
-            continue
-        if text:
-            yield text
-        yield Parameter(token.text[1:])
-        text = ""
-    if text:
-        yield text
+        word = token.word
+        if word in CLOSINGS:
+            inner = Group(word, token.offset, group, len(group.parts))
+            group.parts.append(inner)
+            group = inner
+        elif token.kind is Kind.CLOSING or (word == "end" and group.word == "case"):
+            group = _closed(group, token, sql)
+        elif token.kind is not Kind.COMMENT:
+            group.parts.append(token)
+    unclosed = group.bracket
+    if unclosed.outer is not None:
+        raise SqlError(f"{unclosed.word} is not closed", sql=sql, offset=unclosed.offset)
+    return whole
 
 
-def unquoted(text: str) -> str:
-    """Return what the quoted name or text *text* holds."""
-    mark = text[-1]
-    return text[1:-1] if mark == "]" else text[1:-1].replace(mark * 2, mark)
+def _closed(group: Group, token: Token, sql: str) -> Group:
+    """Close *group* with *token*, and return the group around it."""
+    if token.kind is Kind.CLOSING:
+        group = group.bracket
+    if group.outer is None or token.word != CLOSINGS[group.word]:
+        raise SqlError(f"{token.text} closes nothing", sql=sql, offset=token.offset)
+    group.end = token.end
+    return group.outer
 
 
-def tokenize(sql: str, lexis: Lexis) -> Iterator[Token]:
-    """Yield all of *sql* as tokens, or raise SqlError; brackets and statements are not looked at."""
+def split(parts: Iterable[Part], word: str) -> list[list[Part]]:
+    """Return what stands between the parts that are *word*, such as a comma."""
+    found: list[list[Part]] = [[]]
+    for part in parts:
+        if part.word == word:
+            found.append([])
+        else:
+            found[-1].append(part)
+    return found
+
+
+def code_of(sql: str, lexis: Lexis) -> list[Token]:
+    """Return the tokens of *sql* without comments, or raise SqlError."""
+    return [token for token in tokenize(sql, lexis) if token.kind is not Kind.COMMENT]
+
+
+def tokenize(sql: str, lexis: Lexis, word: str = WORD) -> Iterator[Token]:
+    """Yield all of *sql* as tokens, or raise SqlError; brackets and statements are not looked at.
+
+    The pattern of a *word* may be PHRASE, which makes half as many tokens.
+    """
     if found := UNWRITABLE.search(sql):
         raise SqlError("no database reads this character", sql=sql, offset=found.start())
-    pattern = _pattern(lexis)
-    at = 0
-    while found := pattern.match(sql, at):
-        group, end = str(found.lastgroup), found.end()
-        if group == "block":
-            group, end = Kind.COMMENT, _end_of_block(sql, at, lexis)
-        if problem := _problem(group, found[0]):
-            raise SqlError(problem, sql=sql, offset=at)
-        yield Token(kind=Kind(group), text=sql[at:end], offset=at)
-        at = end
+    pattern, kinds = _reading(lexis, word)
+    # Schemas are large: to make a NamedTuple in its own way takes twice as long.
+    match, new, at = pattern.match, tuple.__new__, 0
+    while found := match(sql, at):
+        group = found.lastindex or 0
+        kind = kinds.get(group)
+        start, at = found.span(group)
+        if kind is not None:
+            yield new(Token, (kind, found[group], start, at))
+            continue
+        token = _checked(found, sql, lexis)
+        yield token
+        at = token.end
+
+
+def _checked(found: re.Match[str], sql: str, lexis: Lexis) -> Token:
+    """Return the parameter or the comment /* that is *found*, or raise SqlError where it is neither."""
+    group = str(found.lastgroup)
+    text, (start, end) = found[group], found.span(group)
+    match group:
+        case "block":
+            end = _end_of_block(sql, start, lexis)
+            return Token(Kind.COMMENT, sql[start:end], start, end)
+        case Kind.PARAMETER if text == f":{CLAIMS}":
+            problem = f"{text} names no claim, as :{CLAIMS}.region does"
+        case Kind.PARAMETER if all(name.isidentifier() for name in text[1:].split(".")):
+            return Token(Kind.PARAMETER, text, start, end)
+        case Kind.PARAMETER:
+            problem = f"{text} is no parameter: letters, digits and _ make a name"
+        case "native" if text.startswith(":"):
+            problem = f"{text} is no parameter: a blank or a sign comes before the colon, a letter after it"
+        case "native":
+            problem = f"{text} is no parameter here, only :name is"
+        case _:
+            problem = f"{text} is not closed"
+    raise SqlError(problem, sql=sql, offset=start)
 
 
 def _end_of_block(sql: str, start: int, lexis: Lexis) -> int:
     """Return where the comment /* that begins at *start* ends, with all those within it."""
     depth = 1
-    marks = NESTED_MARK if lexis.nested_comments else CLOSING_MARK
+    marks = re.compile(r"/\*|\*/" if lexis.nested_comments else r"\*/")
     for mark in marks.finditer(sql, start + 2):
         depth += 1 if mark[0] == "/*" else -1
         if depth == 0:
@@ -205,54 +336,59 @@ def _end_of_block(sql: str, start: int, lexis: Lexis) -> int:
     raise SqlError("/* is not closed", sql=sql, offset=start)
 
 
-def _problem(group: str, text: str) -> str:
-    """Return what is wrong with *text*, which *group* of the pattern has matched; nothing if all is well."""
-    match group:
-        case "unclosed":
-            return f"{text} is not closed"
-        case "native" if text.startswith(":"):
-            return f"{text} is no parameter: a blank or a sign comes before the colon, a letter after it"
-        case "native":
-            return f"{text} is no parameter here, only :name is"
-        case Kind.PARAMETER if text == f":{CLAIMS}":
-            return f"{text} names no claim, as :{CLAIMS}.region does"
-        case Kind.PARAMETER if not all(name.isidentifier() for name in text[1:].split(".")):
-            return f"{text} is no parameter: letters, digits and _ make a name"
-        case _:
-            return ""
-
-
 @cache
-def _pattern(lexis: Lexis) -> re.Pattern[str]:
-    """Return the pattern of one token: a group for each kind, and for each thing that is wrong.
+def _reading(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, Kind]]:
+    """Return the pattern of one token and the blanks before it, and the kinds of tokens by its groups.
 
     What is not closed must be an error, never read in another way: so nothing here backtracks.
     """
-    quotes = tuple(_quotes(lexis))
+    texts, names = tuple(_texts(lexis)), tuple(map(_quote, lexis.name_quotes))
     marks = "".join(map(re.escape, lexis.native_marks))
-    value_end = rf"[A-Za-z0-9_${HIGH})\]'\"{'`' if lexis.backticks else ''}]"
+    value_end = rf"[A-Za-z0-9_${HIGH})\]'{lexis.name_quotes.replace('[', '')}]"
     groups = {
-        Kind.BLANK: r"[ \t\n\r\f\v]++",
+        Kind.WORD: f"(?![Ee]'){word}" if lexis.escape_strings else word,
+        Kind.TEXT: "|".join(text for _, text in texts),
+        Kind.NAME: "|".join(name for _, name in names),
+        "unclosed": "|".join(opening for opening, _ in texts + names),
+        Kind.NUMBER: r"[0-9]++(?:\.[0-9]++)?+",
         Kind.COMMENT: f"--[^{lexis.line_ends}]*+",
         "block": r"/\*",
-        Kind.QUOTED: "|".join(quote for _, quote in quotes),
-        "unclosed": "|".join(opening for opening, _ in quotes),
         Kind.PARAMETER: f"(?<!{value_end}):(?:{CLAIMS}[.])?{WORD}",
         Kind.OPENING: r"[(\[]",
         Kind.CLOSING: r"[)\]]",
         Kind.SEMICOLON: ";",
-        Kind.CODE: f"{WORD}|::|:=|[^{marks}]",
+        Kind.SIGN: f"[,.]|{_operator(lexis)}|::|:=|[^{marks}]",
         "native": f"[{marks}][A-Za-z0-9_${HIGH}]*+",
     }
-    return re.compile("|".join(f"(?P<{group}>{pattern})" for group, pattern in groups.items()))
+    alternatives = "|".join(f"(?P<{group}>{pattern})" for group, pattern in groups.items())
+    pattern = re.compile(f"[{BLANKS}]*+(?:{alternatives})")
+    return pattern, {index: PLAIN[name] for name, index in pattern.groupindex.items() if name in PLAIN}
 
 
-def _quotes(lexis: Lexis) -> Iterator[tuple[str, str]]:
-    """Yield the pattern of what opens a quote, and the pattern of all of it, for each sort of quote."""
-    for mark in ("'", '"', *(["`"] if lexis.backticks else [])):
-        yield mark, f"{mark}(?:[^{mark}]++|{mark}{mark})*+{mark}"
-    if lexis.brackets:
-        yield r"\[", r"\[[^\]]*+\]"
+def _operator(lexis: Lexis) -> str:
+    """Return the pattern of an operator: as many signs as there are, up to a comment.
+
+    A + or - at its end belongs to what follows, unless one of the more peculiar signs is in the operator.
+    """
+    peculiar = "".join(re.escape(sign) for sign in "~!@#%^&|?`" if sign not in lexis.native_marks)
+    sign, end = r"(?!--)[-+]", r"(?!/\*)[*/<>=]"
+    # No database knows longer ones.
+    return (
+        f"(?=(?:{sign}|{end}){{0,62}}+[{peculiar}])(?:{sign}|{end}|[{peculiar}]){{1,63}}+"
+        f"|(?:(?:{sign}){{0,62}}+{end}){{1,63}}+"
+    )
+
+
+def _quote(mark: str) -> tuple[str, str]:
+    """Return the pattern of what opens a quote, and the pattern of all of it."""
+    if mark == "[":
+        return r"\[", r"\[[^\]]*+\]"
+    return mark, f"{mark}(?:[^{mark}]++|{mark}{mark})*+{mark}"
+
+
+def _texts(lexis: Lexis) -> Iterator[tuple[str, str]]:
+    """Yield the patterns of each sort of quoted text, as those of a quote."""
+    yield _quote("'")
     if lexis.dollar_quotes:
         delimiter = rf"\$(?:[A-Za-z_{HIGH}][A-Za-z0-9_{HIGH}]*+)?+\$"
         yield delimiter, rf"(?P<delimiter>{delimiter})(?s:.*?)(?P=delimiter)"

@@ -7,33 +7,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
-LONGEST = 20_000  #: characters of a constraint that is read
-DEEPEST = 30  #: nested parentheses
+from dbtools.sql import Group, Kind, Lexis, Part, SqlError, Token, code_of, grouped, split
 
-#: Characters of identifiers, which take all beyond ASCII, as databases do. They are written as what they are
-#: not: a class that runs up to U+10FFFF takes 10 ms to compile.
-HEAD = r"[^\x00-@\[-^`{-\x7f]"
-TAIL = r"[^\x00-\#%-/:-@\[-^`{-\x7f]"
-DOTTED = r"[^\x00-\#%-\-/:-@\[-^`{-\x7f]"
-TOKEN = re.compile(
-    rf"""
-    (?P<space>[ \t\r\n\f]+ | --[^\n]* | /\*.*?(?:\*/|\Z))
-    | (?P<escaped>[eE]'(?:[^'\\]|''|\\.)*')
-    | (?P<string>'(?:[^']|'')*')
-    | (?P<array>[aA][rR][rR][aA][yY][ \t\r\n]*\[)
-    | (?P<suffix>\[\])
-    | (?P<quoted>"(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\])
-    | (?P<number>(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?!{DOTTED}))
-    | (?P<word>{HEAD}{TAIL}*)
-    | (?P<mark>::|<=|>=|==|<>|!=|[\x00-\x08\x0e-\x1b!\#%&()*+,\-/:;<=>?@\[\\\]^{{|}}~\x7f])
-    | (?P<odd>[0-9.]{DOTTED}*|.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-OPENING = {"(", "["}
-CLOSING = {")", "]"}
+LONGEST = 20_000  #: characters of a constraint that is read
+DEEPEST = 30  #: nested brackets
 
 #: Words that stand for a value or begin an expression, and so name no column.
 NO_COLUMNS = frozenset(
@@ -45,6 +25,7 @@ NO_COLUMNS = frozenset(
     }
 )
 FLIPPED = {"=": "=", "==": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+COMPARING = frozenset({*FLIPPED, "in", "between"})
 TEXTS = frozenset({"text", "character varying", "varchar"})
 INTEGERS = frozenset({"smallint", "integer", "bigint"})
 NUMBERS = frozenset({"numeric", "real", "double precision"})
@@ -54,9 +35,12 @@ TEMPORAL = frozenset(
         *("time without time zone", "time with time zone"),
     }
 )
+PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?![A-Za-z0-9_.$])")
 INTEGER = re.compile(r"-?\d+", re.ASCII)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 #: A choice is shown as the database writes the value: 1.50 and 1e2 may be written otherwise.
+#: A string with escapes of which each stands for the character after it.
+ESCAPED = re.compile(r"[eE]'(?:[^'\\]|''|\\[\\'])*+'")
 CHOSEN_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0|-?(?:0|[1-9]\d{0,9})\.\d{0,3}[1-9]", re.ASCII)
 
 
@@ -72,133 +56,81 @@ class Check:
     exclusive_maximum: bool = False
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str  #: of names and strings, without their quotes
-
-
 class _Literal(NamedTuple):
     text: str
     is_number: bool
 
 
-_Tokens = Sequence[_Token]
+_Parts = Sequence[Part]
 
 
 @lru_cache(maxsize=1024)  # many tables have the same
-def read_checks(expression: str) -> tuple[Check, ...]:
+def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
     """Return what the constraint *expression*, with or without the word CHECK, says of columns."""
     if len(expression) > LONGEST:
         return ()
-    tokens = _tokens(expression)
-    if any(token.kind == "odd" for token in tokens) or not _is_balanced(tokens):
+    try:
+        tokens = code_of(expression, lexis)
+        parts: _Parts = grouped(tokens, expression).parts
+    except SqlError:
         return ()
-    if tokens and _is_word(tokens[0], "check"):
+    if _is_odd(tokens, expression):
+        return ()
+    if parts and parts[0].word == "check":
         # What follows the parentheses, such as NOT VALID, says that some rows need not comply.
-        tokens = tokens[1:] if _is_enclosed(tokens[1:]) else []
-    return _conditions(tokens)
+        parts = _inside(parts[1:]) or []
+    return _conditions(parts)
 
 
-def _tokens(text: str) -> list[_Token]:
-    return [
-        _Token(str(match.lastgroup), _unquoted(str(match.lastgroup), match[0]))
-        for match in TOKEN.finditer(text)
-        if match.lastgroup != "space"
-    ]
+def _is_odd(tokens: Sequence[Token], expression: str) -> bool:
+    """Return whether *tokens* are nested too deeply, or have a number or a name of an unusual form."""
+    depths = accumulate((each.kind is Kind.OPENING) - (each.kind is Kind.CLOSING) for each in tokens)
+    numbers = (token.offset for token in tokens if token.kind is Kind.NUMBER)
+    return (
+        max(depths, default=0) > DEEPEST
+        or any(token.text == "." for token in tokens)
+        or not all(PLAIN_NUMBER.match(expression, offset) for offset in numbers)
+    )
 
 
-def _unquoted(kind: str, text: str) -> str:
-    match kind:
-        case "string":
-            return text[1:-1].replace("''", "'")
-        case "quoted":
-            quote = text[-1]
-            return text[1:-1] if quote == "]" else text[1:-1].replace(quote * 2, quote)
-        case "array":
-            return "["
-        case _:
-            return text
+def _inside(parts: _Parts) -> _Parts | None:
+    """Return what one pair of parentheses holds, None where *parts* are anything else."""
+    group = parts[0] if len(parts) == 1 else None
+    return group.parts if isinstance(group, Group) and group.word == "(" else None
 
 
-def _is_balanced(tokens: _Tokens) -> bool:
-    depth = 0
-    for token in tokens:
-        depth += _step(token)
-        if not 0 <= depth <= DEEPEST:
-            return False
-    return depth == 0
+def _bare(parts: _Parts) -> _Parts:
+    while (inside := _inside(parts)) is not None:
+        parts = inside
+    return parts
 
 
-def _step(token: _Token) -> int:
-    """Return how much deeper *token* leads: an expression between CASE and END is nested as well."""
-    if token.kind == "array" or _is_word(token, "case"):
-        return 1
-    if _is_word(token, "end"):
-        return -1
-    if token.kind != "mark":
-        return 0
-    return (token.text in OPENING) - (token.text in CLOSING)
-
-
-def _is_word(token: _Token, *words: str) -> bool:
-    return token.kind == "word" and token.text.lower() in words
-
-
-def _is_mark(token: _Token, *marks: str) -> bool:
-    return token.kind == "mark" and token.text in marks
-
-
-def _bare(tokens: _Tokens) -> _Tokens:
-    while _is_enclosed(tokens):
-        tokens = tokens[1:-1]
-    return tokens
-
-
-def _is_enclosed(tokens: _Tokens) -> bool:
-    """Return whether one pair of parentheses holds all *tokens*."""
-    if len(tokens) < 2 or not _is_mark(tokens[0], "("):
-        return False
-    depth = 0
-    for index, token in enumerate(tokens):
-        depth += _step(token)
-        if depth == 0:
-            return index == len(tokens) - 1
-    return False
-
-
-def _split(tokens: _Tokens, kind: str, separator: str) -> list[_Tokens]:
-    """Return the parts of *tokens* between outermost *separators*, but not between BETWEEN and its AND."""
-    parts: list[_Tokens] = []
-    depth = start = ranges = 0
-    for index, token in enumerate(tokens):
-        depth += _step(token)
-        if depth:
-            continue
-        if _is_word(token, "between"):
-            ranges += 1
-        if token.kind != kind or token.text.lower() != separator:
-            continue
-        if separator == "and" and ranges:
-            ranges -= 1
-            continue
-        parts.append(tokens[start:index])
-        start = index + 1
-    return [*parts, tokens[start:]]
-
-
-def _conditions(tokens: _Tokens) -> tuple[Check, ...]:
-    tokens = _bare(tokens)
-    alternatives = _split(tokens, "word", "or")
+def _conditions(parts: _Parts) -> tuple[Check, ...]:
+    parts = _bare(parts)
+    alternatives = split(parts, "or")
     if len(alternatives) > 1:
         return _alternatives(alternatives)
-    parts = _split(tokens, "word", "and")
-    if len(parts) > 1:
-        return tuple(check for part in parts for check in _conditions(part))
-    check = _condition(tokens)
+    conditions = _conjuncts(parts)
+    if len(conditions) > 1:
+        return tuple(check for each in conditions for check in _conditions(each))
+    check = _condition(parts)
     return (check,) if check else ()
 
 
-def _alternatives(alternatives: Iterable[_Tokens]) -> tuple[Check, ...]:
+def _conjuncts(parts: _Parts) -> list[list[Part]]:
+    """Return the conditions that AND joins; the AND of a BETWEEN joins none."""
+    conditions: list[list[Part]] = [[]]
+    ranges = 0
+    for part in parts:
+        if part.word == "and" and not ranges:
+            conditions.append([])
+            continue
+        ranges += (part.word == "between") - (part.word == "and")
+        conditions[-1].append(part)
+    return conditions
+
+
+def _alternatives(alternatives: Iterable[_Parts]) -> tuple[Check, ...]:
     """Read `x is null or …` and `x = 'a' or x = 'b'`."""
     named = [(_null_column(_bare(each)), each) for each in alternatives]
     nullable = {name for name, _ in named if name is not None}
@@ -209,7 +141,7 @@ def _alternatives(alternatives: Iterable[_Tokens]) -> tuple[Check, ...]:
     return tuple(check for check in checks if not nullable or check.column in nullable)
 
 
-def _union(alternatives: Iterable[_Tokens]) -> tuple[Check, ...]:
+def _union(alternatives: Iterable[_Parts]) -> tuple[Check, ...]:
     checks = [_choice(each) for each in alternatives]
     found = [check for check in checks if check is not None]
     if len(found) < len(checks) or len({check.column for check in found}) > 1:
@@ -218,37 +150,34 @@ def _union(alternatives: Iterable[_Tokens]) -> tuple[Check, ...]:
     return (Check(column=found[0].column, choices=tuple(choices)),)
 
 
-def _choice(tokens: _Tokens) -> Check | None:
-    tokens = _bare(tokens)
-    nested = len(_split(tokens, "word", "or")) > 1
-    check = next(iter(_conditions(tokens)), None) if nested else _condition(tokens)
+def _choice(parts: _Parts) -> Check | None:
+    parts = _bare(parts)
+    nested = len(split(parts, "or")) > 1
+    check = next(iter(_conditions(parts)), None) if nested else _condition(parts)
     return check if check and check.choices else None
 
 
-def _null_column(tokens: _Tokens) -> str | None:
-    if len(tokens) > 2 and _is_word(tokens[-2], "is") and _is_word(tokens[-1], "null"):
-        return _column(tokens[:-2])
-    return None
+def _null_column(parts: _Parts) -> str | None:
+    is_null = [part.word for part in parts[-2:]] == ["is", "null"]
+    return _column(parts[:-2]) if is_null else None
 
 
-def _condition(tokens: _Tokens) -> Check | None:
+def _condition(parts: _Parts) -> Check | None:
     """Read one comparison of a column with literals."""
-    at = next((index for index, token in enumerate(tokens) if _compares(token)), None)
+    at = next((at for at, part in enumerate(parts) if part.word in COMPARING), None)
     if at is None:
         return None
-    left, right = tokens[:at], tokens[at + 1 :]
-    if _is_word(tokens[at], "in"):
-        return _chosen(left, _list(right))
-    if _is_word(tokens[at], "between"):
-        return _range(left, right)
-    return _comparison(left, tokens[at].text, right)
+    left, operator, right = parts[:at], parts[at].word, parts[at + 1 :]
+    match operator:
+        case "in":
+            return _chosen(left, _literals(_inside(right)))
+        case "between":
+            return _range(left, right)
+        case _:
+            return _comparison(left, operator, right)
 
 
-def _compares(token: _Token) -> bool:
-    return _is_mark(token, *FLIPPED) or _is_word(token, "in", "between")
-
-
-def _comparison(left: _Tokens, operator: str, right: _Tokens) -> Check | None:
+def _comparison(left: _Parts, operator: str, right: _Parts) -> Check | None:
     if _column_or_text(left) is None:
         left, operator, right = right, FLIPPED[operator], left
     if operator in ("=", "=="):
@@ -263,7 +192,7 @@ def _comparison(left: _Tokens, operator: str, right: _Tokens) -> Check | None:
     return Check(column=column, maximum=bound.text, exclusive_maximum=exclusive)
 
 
-def _chosen(left: _Tokens, literals: Iterable[_Literal | None]) -> Check | None:
+def _chosen(left: _Parts, literals: Iterable[_Literal | None]) -> Check | None:
     column = _column_or_text(left)
     found = list(literals)
     known = [literal for literal in found if literal is not None and _is_choice(literal)]
@@ -276,8 +205,8 @@ def _is_choice(literal: _Literal) -> bool:
     return not literal.is_number or bool(CHOSEN_NUMBER.fullmatch(literal.text))
 
 
-def _range(left: _Tokens, right: _Tokens) -> Check | None:
-    ends = _split(right, "word", "and")
+def _range(left: _Parts, right: _Parts) -> Check | None:
+    ends = split(right, "and")
     if len(ends) != 2:
         return None
     column, least, most = _column(left), _literal(ends[0]), _literal(ends[1])
@@ -286,61 +215,60 @@ def _range(left: _Tokens, right: _Tokens) -> Check | None:
     return Check(column=column, minimum=least.text, maximum=most.text)
 
 
-def _column(tokens: _Tokens) -> str | None:
-    tokens = _bare(tokens)
-    if len(tokens) != 1 or tokens[0].kind not in ("word", "quoted"):
-        return None
-    return None if _is_word(tokens[0], *NO_COLUMNS) else tokens[0].text
+def _column(parts: _Parts) -> str | None:
+    token = _only(parts)
+    is_column = token and token.kind in (Kind.WORD, Kind.NAME) and token.word not in NO_COLUMNS
+    return token.value if token and is_column else None
 
 
-def _column_or_text(tokens: _Tokens) -> str | None:
-    """Return the column that *tokens* name; where texts are equal, a cast to text changes nothing."""
-    plain, cast = _uncast(_bare(tokens))
+def _only(parts: _Parts) -> Token | None:
+    """Return the one token that *parts* are, apart from parentheses."""
+    parts = _bare(parts)
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], Token) else None
+
+
+def _column_or_text(parts: _Parts) -> str | None:
+    """Return the column that *parts* name; where texts are equal, a cast to text changes nothing."""
+    plain, cast = _uncast(_bare(parts))
     return _column(plain) if cast is None or cast in TEXTS else None
 
 
-def _uncast(tokens: _Tokens) -> tuple[_Tokens, str | None]:
+def _uncast(parts: _Parts) -> tuple[_Parts, str | None]:
     """Return what stands before an outer `::`, and the name of the type after it."""
-    plain, *casts = _split(tokens, "mark", "::")
-    if not casts:
-        return plain, None
+    plain, *casts = split(parts, "::")
     # Two casts, or one with a length: an unknown type.
-    words = [token.text if token.kind in ("word", "suffix") else "?" for cast in casts for token in cast]
-    return plain, " ".join(words).replace(" []", "[]")
+    words = [_type_word(part) for cast in casts for part in cast]
+    return plain, " ".join(words).replace(" []", "[]") if casts else None
 
 
-def _literal(tokens: _Tokens) -> _Literal | None:
-    tokens = _bare(tokens)
-    plain, cast = _uncast(tokens)
+def _type_word(part: Part) -> str:
+    if isinstance(part, Group):
+        return "[]" if part.word == "[" and not part.parts else "?"
+    return part.word if part.kind is Kind.WORD else "?"
+
+
+def _literal(parts: _Parts) -> _Literal | None:
+    parts = _bare(parts)
+    plain, cast = _uncast(parts)
     literal = _constant(plain)
     if literal is None or cast is None:
         return literal
     return _as_type(literal, cast)
 
 
-def _constant(tokens: _Tokens) -> _Literal | None:
-    tokens = _bare(tokens)
-    sign = ""
-    if len(tokens) == 2 and _is_mark(tokens[0], "-") and tokens[1].kind == "number":
-        sign, tokens = "-", tokens[1:]
-    if len(tokens) != 1:
-        return None
-    match tokens[0]:
-        case _Token("number", text):
-            return _Literal(sign + text, True)
-        case _Token("string", text):
-            return _Literal(text, False)
-        case _Token("escaped", text):
-            return _unescaped(text)
+def _constant(parts: _Parts) -> _Literal | None:
+    parts = _bare(parts)
+    is_negative = len(parts) == 2 and parts[0].word == "-"
+    token = _only(parts[1:] if is_negative else parts)
+    match token:
+        case Token(Kind.NUMBER, text):
+            return _Literal(f"-{text}" if is_negative else text, True)
+        case Token(Kind.TEXT, text) if not is_negative and text[0] == "'":
+            return _Literal(token.value, False)
+        case Token(Kind.TEXT, text) if not is_negative and ESCAPED.fullmatch(text):
+            return _Literal(re.sub(r"\\(.)|''", lambda match: match[1] or "'", text[2:-1]), False)
         case _:
             return None
-
-
-def _unescaped(text: str) -> _Literal | None:
-    inner = text[2:-1]
-    if re.search(r"\\[^\\']", re.sub(r"\\\\", "", inner)):
-        return None
-    return _Literal(re.sub(r"\\(.)|''", lambda match: match[1] or "'", inner), False)
 
 
 def _as_type(literal: _Literal, cast: str) -> _Literal | None:
@@ -353,20 +281,21 @@ def _as_type(literal: _Literal, cast: str) -> _Literal | None:
     return _Literal(literal.text, True)
 
 
-def _list(tokens: _Tokens) -> list[_Literal | None]:
-    if not _is_enclosed(tokens):
-        return []
-    return [_literal(each) for each in _split(tokens[1:-1], "mark", ",")]
+def _literals(parts: _Parts | None) -> list[_Literal | None]:
+    """Read literals between commas."""
+    return [] if parts is None else [_literal(each) for each in split(parts, ",")]
 
 
-def _array(tokens: _Tokens) -> list[_Literal | None]:
+def _array(parts: _Parts) -> list[_Literal | None]:
     """Read `any (array[…])`, the array cast or not."""
-    if not tokens or not _is_word(tokens[0], "any") or not _is_enclosed(tokens[1:]):
+    inside = _inside(parts[1:])
+    if inside is None or parts[0].word != "any":
         return []
-    array, cast = _uncast(_bare(tokens[1:]))
-    array = _bare(array)
+    array, cast = _uncast(_bare(inside))
     if cast is not None and cast.removesuffix("[]") not in TEXTS:
         return []
-    if len(array) < 3 or array[0].kind != "array" or not _is_mark(array[-1], "]"):
-        return []
-    return [_literal(each) for each in _split(array[1:-1], "mark", ",")]
+    match _bare(array):
+        case [Token(Kind.WORD), Group(word="[") as values] if _bare(array)[0].word == "array":
+            return _literals(values.parts)
+        case _:
+            return []

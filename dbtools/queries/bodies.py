@@ -5,14 +5,54 @@ runs the file by hand, it is a comment, so the marks may be taken for a blank.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, Token, scan, tokenize
+from dbtools.sql import (
+    BLANKS,
+    Fragment,
+    Group,
+    Kind,
+    Lexis,
+    Parameter,
+    SqlError,
+    Token,
+    grouped,
+    pieces_of,
+    scan,
+    tokenize,
+)
 
 OPENING, CLOSING = "/*?", "?*/"
 MOST_CLAUSES = 8
-BLANKS = " \t\n\r\f\v"
 Pieces = tuple[str | Parameter, ...]
+
+#: The lists of terms that end in BY, and what each does with a term that is the same in all rows.
+IDLE = {
+    "order": "sorts no row",
+    "group": "groups no row by a column",
+    "partition": "puts all rows into one partition",
+}
+#: What a term of such a list may be followed by.
+ENDS = {
+    *(
+        ")",
+        ";",
+        ",",
+        "asc",
+        "desc",
+        "nulls",
+        "using",
+        "limit",
+        "offset",
+        "fetch",
+        "for",
+        "union",
+        "intersect",
+    ),
+    *("except", "having", "window", "order", "rows", "range", "groups"),
+}
+#: What a comma before may belong to instead.
+CLAUSES = {"select", "from", "where", "having", "limit", "offset", "values", "on", "window", "distinct"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +131,9 @@ def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
     if len(clauses) > MOST_CLAUSES:
         problem = f"there are {len(clauses)} optional clauses, and {MOST_CLAUSES} may be"
         raise SqlError(problem, sql=sql, offset=clauses[MOST_CLAUSES].offset)
-    parts = tuple(_parts(tokens, sql, lexis, always))
+    parts = _parts(tokens, sql, lexis, always)
     body = Body(parts=tuple(part for part in parts if part.pieces))
-    # The clauses as blanks, so that every place is where it was.
-    bare = scan("".join(_blank(token.text) if is_clause(token) else token.text for token in tokens), lexis)
-    if bare.empty:
+    if scan(_bare(sql, tokens), lexis).empty:
         problem = "there is no SQL without the optional clauses" if clauses else "there is no SQL"
         raise SqlError(problem, sql=sql, offset=tokens[0].offset if tokens else 0)
     for present in body.variants():
@@ -111,8 +149,12 @@ def is_clause(token: Token) -> bool:
     return token.kind is Kind.COMMENT and token.text.startswith(OPENING)
 
 
-def _blank(text: str) -> str:
-    return "".join(each if each in BLANKS else " " for each in text)
+def _bare(sql: str, tokens: Sequence[Token]) -> str:
+    """Return the statement of *tokens* with blanks for the clauses, so that every place is where it was."""
+    bare = sql[: tokens[-1].end] if tokens else ""
+    for clause in filter(is_clause, tokens):
+        bare = bare[: clause.offset] + " " * len(clause.text) + bare[clause.end :]
+    return bare
 
 
 def _is_read_as_written(variant: Fragment, lexis: Lexis) -> bool:
@@ -123,16 +165,16 @@ def _is_read_as_written(variant: Fragment, lexis: Lexis) -> bool:
 
 
 def _statement(sql: str, lexis: Lexis) -> Sequence[Token]:
-    """Return the tokens of *sql* without the semicolon, and blanks and comments at its ends."""
+    """Return the tokens of *sql* without the semicolon, and comments at its end."""
     tokens = list(_marked(sql, lexis))
     kinds = [token.kind for token in tokens]
     end = kinds.index(Kind.SEMICOLON) if Kind.SEMICOLON in kinds else len(tokens)
     for token in tokens[end:]:
         if is_clause(token):
             raise SqlError("the clause stands after the end of the statement", sql=sql, offset=token.offset)
-        if token.kind not in (Kind.SEMICOLON, Kind.BLANK, Kind.COMMENT):
+        if token.kind not in (Kind.SEMICOLON, Kind.COMMENT):
             raise SqlError("there is a second statement", sql=sql, offset=token.offset)
-    while end and tokens[end - 1].kind in (Kind.BLANK, Kind.COMMENT) and not is_clause(tokens[end - 1]):
+    while end and tokens[end - 1].kind is Kind.COMMENT and not is_clause(tokens[end - 1]):
         end -= 1
     return tokens[:end]
 
@@ -175,40 +217,33 @@ def _holds_clause(sql: str, lexis: Lexis) -> bool:
 def _parts(
     tokens: Sequence[Token], sql: str, lexis: Lexis, always: Collection[str]
 ) -> Iterator[Fixed | Clause]:
-    fixed: list[Token] = []
-    for token in tokens:
-        if not is_clause(token):
-            fixed.append(token)
-            continue
+    start = 0
+    for clause in filter(is_clause, tokens):
         # A blank for the mark, where it alone keeps two words apart.
-        apart = [] if not fixed or fixed[-1].kind is Kind.BLANK else [" "]
-        yield _fixed(fixed, sql, apart)
-        yield _clause(token, sql, lexis, always)
-        fixed = []
-    yield _fixed(fixed, sql, [])
+        apart = "" if clause.offset == start or sql[clause.offset - 1] in BLANKS else " "
+        yield _fixed(sql[: clause.offset] + apart, tokens, start)
+        yield _clause(clause, sql, lexis, always)
+        start = clause.end
+    yield _fixed(sql[: tokens[-1].end] if tokens else "", tokens, start)
 
 
-def _fixed(tokens: Sequence[Token], sql: str, apart: Sequence[str]) -> Fixed:
-    line = sql.count("\n", 0, tokens[0].offset) if tokens else 0
-    return Fixed(pieces=_merged([*map(_piece, tokens), *apart]), line=line)
-
-
-def _piece(token: Token) -> str | Parameter:
-    return Parameter(token.text[1:]) if token.kind is Kind.PARAMETER else token.text
+def _fixed(sql: str, tokens: Sequence[Token], start: int) -> Fixed:
+    """Return the end of *sql*, from *start* on."""
+    between = (token for token in tokens if start <= token.offset < len(sql))
+    return Fixed(pieces=tuple(pieces_of(sql, between, start)), line=sql.count("\n", 0, start))
 
 
 def _clause(token: Token, sql: str, lexis: Lexis, always: Collection[str]) -> Clause:
     text, start = inside(token)
     try:
         fragment = scan(text, lexis)
-        problem, offset = _clause_problem(tuple(tokenize(text, lexis)), fragment, always), -len(OPENING)
+        problem, offset = _clause_problem(text, fragment, lexis, always), -len(OPENING)
     except SqlError as exc:
         problem, offset = exc.problem, exc.offset
     if problem:
         raise SqlError(problem, sql=sql, offset=start + offset)
     names = [parameter.name for parameter in fragment.parameters]
-    end = token.offset + len(token.text)
-    touches = text[-1] not in BLANKS and end < len(sql) and sql[end] not in BLANKS
+    touches = text[-1] not in BLANKS and token.end < len(sql) and sql[token.end] not in BLANKS
     return Clause(
         pieces=_merged([*fragment.pieces, *([" "] if touches else [])]),
         needs=tuple(name for name in names if name not in always),
@@ -221,8 +256,8 @@ def inside(clause: Token) -> tuple[str, int]:
     return clause.text[len(OPENING) : -len(CLOSING)], clause.offset + len(OPENING)
 
 
-def _clause_problem(tokens: Sequence[Token], fragment: Fragment, always: Collection[str]) -> str:
-    """Return what is wrong with a clause of *tokens*, nothing if all is well."""
+def _clause_problem(text: str, fragment: Fragment, lexis: Lexis, always: Collection[str]) -> str:
+    """Return what is wrong with a clause of *text*, nothing if all is well."""
     claims = [parameter for parameter in fragment.parameters if parameter.claim is not None]
     if fragment.ending:
         return "a semicolon stands in the clause"
@@ -233,30 +268,69 @@ def _clause_problem(tokens: Sequence[Token], fragment: Fragment, always: Collect
     if all(parameter.name in always for parameter in fragment.parameters):
         names = " and ".join(map(str, fragment.parameters))
         return f"the clause is never left out: {names} would want ? after the type, and no default"
-    if tokens[-1].kind is Kind.COMMENT and tokens[-1].text.startswith("--"):
+    *_, last = tokenize(text, lexis)
+    if last.text.startswith("--") and last.end == len(text):
         return f"the clause ends in a comment that goes on after it: put {CLOSING} on the next line"
     return ""
 
 
-def places_of(sql: str, lexis: Lexis) -> dict[Parameter, int]:
-    """Return where in *sql*, which `read_body` takes, each parameter first stands, in clauses too."""
-    places: dict[Parameter, int] = {}
-    for token in all_tokens(sql, lexis):
-        if token.kind is Kind.PARAMETER:
-            places.setdefault(Parameter(token.text[1:]), token.offset)
-    return places
-
-
-def quotes_of(sql: str, lexis: Lexis) -> tuple[str, ...]:
-    """Return what stands in quotes in *sql*, which `read_body` takes, in clauses too."""
-    return tuple(token.text for token in all_tokens(sql, lexis) if token.kind is Kind.QUOTED)
-
-
 def all_tokens(sql: str, lexis: Lexis) -> Iterator[Token]:
-    """Yield the tokens of *sql*, and instead of a clause those in it."""
+    """Yield the tokens of *sql*, which `read_body` takes, and instead of a clause those in it."""
     for token in tokenize(sql, lexis):
         if not is_clause(token):
             yield token
             continue
         text, start = inside(token)
-        yield from (replace(each, offset=start + each.offset) for each in tokenize(text, lexis))
+        for kind, part, offset, end in tokenize(text, lexis):
+            yield Token(kind, part, start + offset, start + end)
+
+
+def idle_terms(tokens: Iterable[Token], sql: str) -> Iterator[tuple[int, str]]:
+    """Yield where in *sql* a parameter is a whole term that rows would be sorted or grouped by.
+
+    A parameter is a value and never the name of a column, so that all rows have the same there.
+    """
+    for group, place, token in grouped(tokens, sql).parameters():
+        word = _idle(group, place)
+        if word:
+            case = f"{word} by case {token.text} when 'name' then name when … end"
+            problem = f"{word} by {token.text} {IDLE[word]}: it is a value, not the name of a column"
+            yield token.offset, f"{problem}. Write {case}"
+
+
+def _idle(group: Group, place: int) -> str:
+    """Return the word before BY of the list of which the parameter at *place* is a whole term, or nothing."""
+    group, first, last = _whole(group, place)
+    words = group.words
+    if _word(words, last + 1) not in ENDS or _word(words, first - 1) not in ("by", ","):
+        return ""
+    for at in range(first - 1, 0, -1):
+        if words[at] in CLAUSES:
+            return ""
+        if words[at] == "by":
+            return words[at - 1] if words[at - 1] in IDLE else ""
+    return ""
+
+
+def _whole(group: Group, place: int) -> tuple[Group, int, int]:
+    """Return where the parameter begins and ends, with brackets, casts and collations around it."""
+    first = last = place
+    while True:
+        after = _word(group.words, last + 1)
+        outer, before = group.outer, group.outer.before(group.place) if group.outer else ""
+        if after in ("::", "collate"):
+            last += 2
+        elif after in ("(", "[") and (first < last or isinstance(group.parts[first], Group)):
+            last += 1  # of the type of a cast
+        elif outer is None or group.word != "(" or first > 0:
+            return group, first, last
+        elif after == ")" and before in ("by", ",", "("):
+            group, first, last = outer, group.place, group.place
+        elif after == "as" and before == "cast":
+            group, first, last = outer, group.place - 1, group.place
+        else:
+            return group, first, last
+
+
+def _word(words: Sequence[str], at: int) -> str:
+    return words[at] if 0 <= at < len(words) else ")"

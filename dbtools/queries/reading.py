@@ -13,20 +13,10 @@ from pathlib import PurePath
 
 from dbtools.errors import nearest
 from dbtools.policy import Finding, Source
-from dbtools.queries.bodies import (
-    CLOSING,
-    OPENING,
-    Body,
-    Fixed,
-    is_clause,
-    places_of,
-    quotes_of,
-    read_body,
-)
+from dbtools.queries.bodies import CLOSING, OPENING, Body, Fixed, all_tokens, idle_terms, is_clause, read_body
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
-from dbtools.queries.orders import idle_terms
-from dbtools.sql import CLAIMS, UNWRITABLE, Kind, Lexis, Parameter, SqlError, Token, tokenize
+from dbtools.sql import CLAIMS, QUOTED, UNWRITABLE, Kind, Lexis, Parameter, SqlError, Token, tokenize
 from dbtools.types import quoted
 
 MOST_ATTEMPTS = 1000  #: to go on after an error, before what is left of a query is taken for SQL
@@ -188,7 +178,7 @@ def _error(sql: str, lexis: Lexis) -> int | None:
 def _length_of_comment(sql: str, lexis: Lexis) -> int | None:
     """Return how long the comment at the beginning of *sql* is, None where it does not end."""
     try:
-        return len(next(tokenize(sql, lexis)).text)
+        return next(tokenize(sql, lexis)).end
     except SqlError:
         return None
 
@@ -206,7 +196,7 @@ def _sql_of(text: str, lexis: Lexis) -> int | None:
     """Return where in *text* there is more than blanks and comments, None where there is nothing else."""
     try:
         for token in tokenize(text, lexis):
-            if token.kind not in (Kind.BLANK, Kind.COMMENT) or is_clause(token):
+            if token.kind is not Kind.COMMENT or is_clause(token):
                 return token.offset
     except SqlError as exc:
         return exc.offset
@@ -234,11 +224,13 @@ def _query(part: _Part, name: str, file: str, lexis: Lexis) -> tuple[Query | Non
     except SqlError as exc:
         mistakes.append((part.line_of(start + exc.offset), exc.problem))
         return None, mistakes
-    places = {each: part.line_of(start + offset) for each, offset in places_of(sql, lexis).items()}
+    tokens = list(all_tokens(sql, lexis))
+    parameters = (token for token in reversed(tokens) if token.kind is Kind.PARAMETER)
+    places = {token.parameter: part.line_of(start + token.offset) for token in parameters}
     mistakes += _undeclared(header, body, places)
-    mistakes += _unused(header, places, quotes_of(sql, lexis))
+    mistakes += _unused(header, places, [token.text for token in tokens if token.kind in QUOTED])
     mistakes += ((part.line_of(start) + at, problem) for at, problem in _absent_lists(header, body))
-    mistakes += ((part.line_of(start + at), problem) for at, problem in idle_terms(sql, lexis))
+    mistakes += ((part.line_of(start + at), problem) for at, problem in idle_terms(tokens, sql))
     source = Source(file=file, line=part.line)
     return _made(header, name, body, source, part.line_of(start)), mistakes
 
@@ -267,7 +259,7 @@ def _head(part: _Part, lexis: Lexis) -> tuple[list[CommentLine], int]:
     comments = [] if UNWRITABLE.search(part.text) else list(tokenize(part.text[:end], lexis))
     lines = [_comment_line(token, part) for token in comments if token.text.startswith("--")]
     kept = takewhile(lambda token: not token.text.startswith("--"), reversed(comments))
-    starts = [token.offset for token in kept if token.kind is not Kind.BLANK]
+    starts = [token.offset for token in kept]
     return lines, starts[-1] if starts else len(part.text) if end is None else end
 
 

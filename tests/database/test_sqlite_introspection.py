@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.sqlite.guard import secure
 from dbtools.backends.sqlite.introspection import LONGEST_NAME, read_catalog
+from dbtools.backends.sqlite.syntax import lexis
 from dbtools.backends.sqlite.types import Affinity, affinity, column_type
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
 
@@ -957,7 +958,7 @@ CONDITIONS = st.recursive(
 
 @given(CONDITIONS)
 def test_rows_that_a_constraint_admits_are_within_what_is_read_of_it(condition: str) -> None:
-    checks = read_checks(f"({condition})")
+    checks = read_checks(f"({condition})", lexis)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(f"create table t (x, y, check ({condition}))")
         cells = [(x, y) for x in CELLS for y in CELLS]

@@ -4,8 +4,23 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.backends.checks import Check, read_checks
+from dbtools.backends.postgresql.syntax import lexis as postgresql
+from dbtools.backends.sqlite.syntax import lexis as sqlite
 
 AB = ("a", "b")
+LEXES = (sqlite, postgresql)
+
+
+def _read(expression: str) -> tuple[Check, ...]:
+    """Return what is read of *expression* as one database writes it: no other says anything else of it."""
+    found = {read_checks(expression, lexis) for lexis in LEXES} - {()}
+
+    assert len(found) <= 1
+    return next(iter(found), ())
+
+
+def _either(expression: str) -> list[Check]:
+    return [check for lexis in LEXES for check in read_checks(expression, lexis)]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +63,7 @@ AB = ("a", "b")
     ],
 )
 def test_choices_are_read(expression: str, choices: tuple[str, ...]) -> None:
-    assert read_checks(expression) == (Check(column="status", choices=choices),)
+    assert _read(expression) == (Check(column="status", choices=choices),)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +92,7 @@ def test_choices_are_read(expression: str, choices: tuple[str, ...]) -> None:
     ],
 )
 def test_bounds_are_read(expression: str, check: Check) -> None:
-    assert read_checks(expression) == (check,)
+    assert _read(expression) == (check,)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +110,7 @@ def test_bounds_are_read(expression: str, check: Check) -> None:
     ],
 )
 def test_column_is_read_in_every_notation(expression: str, column: str) -> None:
-    assert read_checks(expression) == (Check(column=column, choices=("1",)),)
+    assert _read(expression) == (Check(column=column, choices=("1",)),)
 
 
 LEAST, MOST = Check(column="x", minimum="1"), Check(column="x", maximum="5")
@@ -114,7 +129,7 @@ OF_Y = Check(column="y", choices=("a",))
     ],
 )
 def test_conjunction_is_several_checks(expression: str, checks: tuple[Check, ...]) -> None:
-    assert read_checks(expression) == checks
+    assert _read(expression) == checks
 
 
 @pytest.mark.parametrize(
@@ -211,7 +226,7 @@ def test_conjunction_is_several_checks(expression: str, checks: tuple[Check, ...
     ],
 )
 def test_nothing_is_said_of_what_is_not_certain(expression: str) -> None:
-    assert read_checks(expression) == ()
+    assert _read(expression) == ()
 
 
 @pytest.mark.parametrize(
@@ -226,7 +241,7 @@ def test_nothing_is_said_of_what_is_not_certain(expression: str) -> None:
     ],
 )
 def test_excess_is_not_read(expression: str) -> None:
-    assert read_checks(expression) == ()
+    assert _read(expression) == ()
 
 
 MARKS = (
@@ -259,9 +274,9 @@ FRAGMENTS = st.sampled_from(MARKS + LITERALS + WORDS + NAMES)
 
 @given(st.lists(FRAGMENTS, max_size=30), st.sampled_from(["", " "]))
 def test_any_fragments_are_read_without_an_error(fragments: list[str], separator: str) -> None:
-    assert all(isinstance(check, Check) for check in read_checks(separator.join(fragments)))
+    assert all(isinstance(check, Check) for check in _either(separator.join(fragments)))
 
 
 @given(st.text())
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    assert all(isinstance(check, Check) for check in read_checks(text))
+    assert all(isinstance(check, Check) for check in _either(text))

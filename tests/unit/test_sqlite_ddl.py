@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.backends.sqlite.ddl import Definition, fold, module_of, read_definition
+from dbtools.backends.sqlite.ddl import Definition, module_of, read_definition
+from dbtools.backends.sqlite.syntax import fold
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,7 +18,6 @@ import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.identifiers import identifier
-from dbtools.backends.lists import ListForms, with_lists
 from dbtools.backends.port import (
     Declared,
     Describe,
@@ -49,14 +48,15 @@ from dbtools.backends.postgresql.prepared_queries import (
     refused,
 )
 from dbtools.backends.postgresql.session import apply, prepare
-from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, lexis, placeholder_in
+from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, calls_in, lexis, placeholder_in
 from dbtools.backends.postgresql.transactions import is_lost, rolled_back
 from dbtools.backends.postgresql.type_queries import TYPES
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, sql_name
 from dbtools.backends.postgresql.versions import versions_locked
+from dbtools.backends.queries import ListForms, with_lists
 from dbtools.catalog import Column, Table
 from dbtools.errors import DatabaseUnavailable, Refused
-from dbtools.sql import Fragment, Kind, Token, tokenize
+from dbtools.sql import Fragment
 from dbtools.types import ColumnType, Family
 
 #: What connections have read of the system's own types, which stay as they are: it takes a millisecond each.
@@ -233,9 +233,9 @@ class _Inspection:
         if ESCAPED.search("".join(each for each in self.query.source if isinstance(each, str))):
             # Its words are not those that are called.
             raise refusal('Names in U&"…" are not looked into.', hint='Write them in "…".')
-        for word in self._calls():
-            if is_acting(_name(word)):
-                raise _acts(_name(word), word.offset)
+        for name, offset in self._calls():
+            if is_acting(name):
+                raise _acts(name, offset)
         async with rolled_back(self.connection, READING):
             numbers = [(each.type.oid, UNLIMITED) for each in columns]
             types = await self._types(numbers)
@@ -290,18 +290,13 @@ class _Inspection:
         rows = await self.connection.fetch(CALLED, sorted(await called_in(self.connection, tree, types)))
         for row in rows:
             if row["known"] and is_acting(row["name"]):
-                places = [word.offset for word in self._calls() if _name(word) == row["name"]]
-                raise _acts(row["name"], places[0] if places else None)
+                places = (offset for name, offset in self._calls() if name == row["name"])
+                raise _acts(row["name"], next(places, None))
         names = (f"{row['schema']}.{row['name']}" for row in rows if row["reads"])
         return tuple(dict.fromkeys(names))
 
-    def _calls(self) -> Iterator[Token]:
-        """Yield the words of the query that a parenthesis follows, placed in the operator's text."""
-        text = "".join(map(str, self.query.source))
-        tokens = [each for each in tokenize(text, lexis) if each.kind not in (Kind.BLANK, Kind.COMMENT)]
-        for word, mark in pairwise(tokens):
-            if mark.text == "(" and word.kind in (Kind.CODE, Kind.QUOTED):
-                yield word
+    def _calls(self) -> Iterator[tuple[str, int]]:
+        return calls_in("".join(map(str, self.query.source)))
 
     async def _types(self, numbers: Sequence[TypeNumber]) -> DeclaredTypes:
         parameters = [(type.oid, UNLIMITED) for type in self.prepared.types.values()]
@@ -365,10 +360,6 @@ def _reads(read: Sequence[tuple[int, Sequence[int]]], rows: Sequence[Record]) ->
             numbers = [number for table, number in columns if table == relation]
         names = {columns.get((relation, number)) or "" for number in numbers} - {""} or {""}
         yield from (Read(*tables[relation], name) for name in names)
-
-
-def _name(word: Token) -> str:
-    return word.text[1:-1].replace('""', '"') if word.kind is Kind.QUOTED else word.text.lower()
 
 
 def _acts(name: str, offset: int | None) -> Exception:

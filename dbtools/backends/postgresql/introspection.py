@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from functools import cache
 from typing import Any
 
 import asyncpg
@@ -259,11 +258,9 @@ def _narrowest(bounds: Sequence[tuple[str, bool]], sign: int) -> tuple[str, bool
 
 
 def _checks(constraints: Iterable[Record]) -> Checks:
-    # Many tables say the same of columns with the same name.
-    read = cache(read_checks)
     checks: defaultdict[tuple[int, str], list[Check]] = defaultdict(list)
     for row in constraints:
-        for check in read(row["expression"] or ""):
+        for check in read_checks(row["expression"] or "", lexis):
             checks[row["relation"], check.column].append(check)
     return checks
 

@@ -8,6 +8,7 @@ from asyncpg import Record
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.identifiers import identifier
+from dbtools.backends.postgresql.syntax import lexis
 from dbtools.types import ColumnType, Family
 
 LONGEST_SMALL = 400  #: characters of a cell that is never cut
@@ -156,7 +157,7 @@ def _checks(expressions: Iterable[str], base: str) -> Iterator[Check]:
     for expression in expressions:
         # The value of a domain over a domain is written with a cast that changes nothing.
         uncast = expression.replace(f"(VALUE)::{base}", "VALUE")
-        yield from (check for check in read_checks(uncast) if check.column == "VALUE")
+        yield from (check for check in read_checks(uncast, lexis) if check.column == "VALUE")
 
 
 def _own_name(row: Record) -> str:

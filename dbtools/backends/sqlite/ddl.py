@@ -9,38 +9,24 @@ Whose a comment is:
 """
 
 import re
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import dropwhile, islice, pairwise, takewhile
+from functools import cached_property, lru_cache
+from itertools import pairwise, takewhile
 
-from dbtools.sql import WORD
+from dbtools.backends.sqlite.syntax import fold, in_groups, names_in, readable
+from dbtools.sql import PHRASE, QUOTED, Group, Kind, Part, Token
 
-TOKEN = re.compile(
-    r"""
-    (?=\S)(?:
-    (?P<words>[^\s'"`\[(),/-](?:[^'"`\[(),/-]*[^\s'"`\[(),/-])?)
-    | (?P<mark>[(),])
-    | --(?P<line>[^\n]*)
-    | /\*(?P<block>.*?)(?:\*/|\Z)
-    | (?P<quoted>'[^']*(?:''[^']*)*'? | "[^"]*(?:""[^"]*)*"? | `[^`]*(?:``[^`]*)*`? | \[[^\]]*\]?)
-    )
-    """,
-    re.VERBOSE | re.DOTALL | re.ASCII,
-)
+COMMENTS = ("--", "/*")
 SIGNS = ("--", "/*", "check", "collate")  #: of anything that is read here
-COMMENTS = ("line", "block")
 STEPS = {"(": 1, ",": 0, ")": -1}  #: into parentheses and out
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
 BINARY = "binary"  #: the collation of a column that names none
-CHECK = re.compile(r"(?:^|\s)check$", re.IGNORECASE)
-BEGINNING_OF_VIEW = re.compile(r"\s*create\s+(?:temp\w*\s+)?view\s", re.IGNORECASE)
-AS = re.compile(
-    r"(?:^|\s)as(?P<select>\s+(?:select|with|values))?(?P<more>\s.*)?$", re.IGNORECASE | re.DOTALL
-)
+VIEW = "create view "  #: what the statement of a view begins with: SQLite itself writes so
+QUERIES = ("select", "with", "values")  #: what a view's own query begins with
 BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
 DECORATION = re.compile(r"[-=*#_~+/\s]*")
-ASCII_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
 TABLE = -1  #: the table, where the definitions of its columns are counted from 0
 NOBODY = -2
@@ -61,28 +47,51 @@ class Definition:
         return frozenset(name for name, collation in self.collations.items() if collation != BINARY)
 
 
-_Token = re.Match[str]
+@dataclass(frozen=True, kw_only=True)
+class _Statement:
+    """A CREATE statement; that of a view up to its AS."""
 
+    sql: str
+    tokens: Sequence[Token]  #: words that only blanks are between may be one
+    comments: Mapping[int, Token]  #: by their places among the tokens
+    marks: Sequence[int]  #: which tokens open, separate and close the definitions of the body
 
-@dataclass(kw_only=True, slots=True)
-class _Part:
-    """One definition in the body of a CREATE statement: of a column, or a constraint."""
+    def text(self, number: int) -> str:
+        """Return the definition *number*, of a column or a constraint."""
+        begin, end = self.tokens[self.marks[number]], self.tokens[self.marks[number + 1]]
+        return self.sql[begin.end : end.offset]
 
-    begin: int  #: where the mark before it ends
-    end: int = 0  #: where the mark after it begins
-    code: list[_Token] = field(default_factory=list)
-    comments: list[tuple[int, _Token]] = field(default_factory=list)  #: how much code is before, and each
-
-    @property
-    def name(self) -> str | None:
-        """The folded name of the column; None of a constraint."""
-        if not self.code:
-            return None
-        first = self.code[0]
-        if first.lastgroup == "quoted":
-            return fold(_unquoted(first[0]))
-        name = fold(first[0].split(None, 1)[0]) if first.lastgroup == "words" else ""
+    def name(self, number: int) -> str | None:
+        """Return the folded name of the column that the definition *number* is of; None of a constraint."""
+        first = self.tokens[self.following(self.marks[number])]
+        if first.kind in QUOTED:
+            return fold(first.value)
+        name = fold(first.text.split(None, 1)[0]) if first.kind is Kind.WORD else ""
         return name if name and name not in CONSTRAINTS else None
+
+    def columns(self) -> Iterator[tuple[str, str]]:
+        """Yield the folded name of each column, and its definition."""
+        for number in range(len(self.marks) - 1):
+            if (name := self.name(number)) is not None:
+                yield name, self.text(number)
+
+    def following(self, at: int) -> int:
+        """Return which token comes after the token *at*, apart from comments."""
+        at += 1
+        while at in self.comments:
+            at += 1
+        return at
+
+    def preceding(self, at: int) -> int:
+        """Return which token comes before the token *at*, apart from comments."""
+        at -= 1
+        while at in self.comments:
+            at -= 1
+        return at
+
+    def is_broken(self, begin: int, end: int) -> bool:
+        """Return whether the line ends between the tokens *begin* and *end*."""
+        return "\n" in self.sql[self.tokens[begin].end : self.tokens[end].offset]
 
 
 def read_definition(sql: str) -> Definition:
@@ -90,19 +99,15 @@ def read_definition(sql: str) -> Definition:
     folded = sql.lower()
     if not any(sign in folded for sign in SIGNS):
         return Definition()
-    tokens = list(TOKEN.finditer(sql))
-    is_view = BEGINNING_OF_VIEW.match(sql) is not None
-    opening = _opening(tokens, is_view=is_view)
-    head = [token for token in tokens[:opening] if token.lastgroup in COMMENTS]
-    if is_view:
-        head += _comments_after_as(sql, tokens)
-    parts = _parts(tokens[opening:])
-    comments = _comments(sql, parts)
+    head, query = _parts(sql)
+    statement = _statement(sql, head)
+    comments = _comments(statement)
+    comments[None] += _comments_of_query(sql, query)
     return Definition(
-        comment=_cleaned([*head, *comments.pop(None, [])]),
+        comment=_cleaned(comments.pop(None, [])),
         comments={name: _cleaned(found) for name, found in comments.items() if name is not None},
-        checks=tuple(check for part in parts for check in _checks(sql, part)) if "check" in folded else (),
-        collations=_collations(parts) if "collate" in folded else {},
+        checks=tuple(_checks(statement)) if "check" in folded else (),
+        collations=dict(_collations(statement)) if "collate" in folded else {},
     )
 
 
@@ -111,195 +116,154 @@ def generation(sql: str) -> Mapping[str, frozenset[str]]:
 
     What a generated column is computed from is among its words.
     """
-    tokens = list(TOKEN.finditer(sql))
-    parts = _parts(tokens[_opening(tokens, is_view=False) :])
-    return {part.name: frozenset(_names(part)) for part in parts if part.name is not None}
-
-
-def _names(part: _Part) -> Iterator[str]:
-    for token in part.code:
-        if token.lastgroup == "quoted":
-            yield fold(_unquoted(token[0]))
-        else:
-            yield from (fold(word) for word in re.findall(WORD, token[0]))
-
-
-def fold(name: str) -> str:
-    """Return *name* in lower case as SQLite compares names: only the letters of ASCII."""
-    return name.lower() if name.isascii() else name.translate(ASCII_LOWER)
+    return {name: names_in(text) for name, text in _statement(sql, readable(sql, PHRASE)).columns()}
 
 
 def module_of(sql: str) -> str:
     """Return the folded name of the module that the CREATE VIRTUAL TABLE statement *sql* uses."""
-    is_next = False
-    for token in TOKEN.finditer(sql):
-        if token.lastgroup == "quoted" and is_next:
-            return fold(_unquoted(token[0]))
-        for word in fold(token[0]).split() if token.lastgroup == "words" else ():
-            if is_next:
-                return word
-            is_next = word == "using"
-    return ""
+    code = (token for token in readable(sql) if token.kind is not Kind.COMMENT)
+    return next((fold(name.value) for using, name in pairwise(code) if using.word == "using"), "")
 
 
-def _opening(tokens: Sequence[_Token], *, is_view: bool) -> int:
-    """Return where the list of columns opens or, in a view without one, where its AS is."""
-    for index, token in enumerate(tokens):
-        if token["mark"] == "(" or (is_view and token["words"] and AS.search(token[0])):
-            return index
-    return len(tokens)
+def _parts(sql: str) -> tuple[Sequence[Token], Sequence[Token]]:
+    """Return the tokens of *sql*, in a view those before its AS and those after it."""
+    if sql[: len(VIEW)].lower() != VIEW:
+        return readable(sql, PHRASE), ()
+    tokens = readable(sql)
+    as_ = next((at for at, token in enumerate(tokens) if token.word == "as"), len(tokens))
+    return tokens[:as_], tokens[as_ + 1 :]
 
 
-def _comments_after_as(sql: str, tokens: Sequence[_Token]) -> Iterator[_Token]:
-    """Return the comments between AS and SELECT, or on the line of that SELECT."""
-    rest = dropwhile(lambda token: not (token["words"] and AS.search(token[0])), tokens)
-    beginning = next(rest, None)
-    match = AS.search(beginning[0]) if beginning else None
-    if beginning is None or match is None or match["more"]:
-        return
-    for token in takewhile(lambda token: token.lastgroup in COMMENTS, rest):
-        if match["select"] and "\n" in sql[beginning.end() : token.start()]:
-            return
-        yield token
-
-
-def _parts(tokens: Sequence[_Token]) -> list[_Part]:
-    """Return the definitions in the parentheses that *tokens* begin with."""
-    if not tokens or tokens[0]["mark"] != "(":
-        return []
-    parts = [_Part(begin=tokens[0].end())]
+def _statement(sql: str, tokens: Sequence[Token]) -> _Statement:
+    comments: dict[int, Token] = {}
+    marks: list[int] = []
     depth = 0
-    for token in islice(tokens, 1, None):
-        part, kind = parts[-1], token.lastgroup
-        if kind in COMMENTS:
-            part.comments.append((len(part.code), token))
-            continue
-        if kind == "mark":
-            mark = token[0]
-            if depth == 0 and mark != "(":
-                part.end = token.start()
-                if mark == ")":
-                    break
-                parts.append(_Part(begin=token.end()))
-                continue
-            depth += STEPS[mark]
-        part.code.append(token)
-    return parts
+    for at, token in enumerate(tokens):
+        text = token.text
+        if text in STEPS:
+            level, depth = depth, depth + STEPS[text]
+            # From 0 to 1 and back the body opens and closes; at 1 a comma is between its definitions.
+            if level + depth in (1, 2):
+                marks.append(at)
+        elif text[:2] in COMMENTS:
+            comments[at] = token
+    return _Statement(sql=sql, tokens=tokens, comments=comments, marks=marks)
 
 
-def _comments(sql: str, parts: Sequence[_Part]) -> dict[str | None, list[_Token]]:
+def _comments(statement: _Statement) -> dict[str | None, list[Token]]:
     """Return the comments by the column that they belong to; by None, those of the table."""
-    comments: dict[str | None, list[_Token]] = {}
-    for owner, comment in _owned(sql, parts):
-        name = parts[owner].name if 0 <= owner < len(parts) else None
+    opening = statement.marks[0] if statement.marks else len(statement.tokens)
+    head = [comment for at, comment in statement.comments.items() if at < opening]
+    comments: dict[str | None, list[Token]] = {None: head}
+    for owner, comment in _owned(statement):
+        name = statement.name(owner) if 0 <= owner < len(statement.marks) - 1 else None
         if name is not None or owner == TABLE:
             comments.setdefault(name, []).append(comment)
     return comments
 
 
-def _owned(sql: str, parts: Sequence[_Part]) -> Iterator[tuple[int, _Token]]:
-    """Return each comment with the number of the definition that it belongs to, or TABLE, or NOBODY."""
-    above: _Token | None = None
+def _comments_of_query(sql: str, tokens: Sequence[Token]) -> Iterable[Token]:
+    """Return the comments between the AS of a view and its SELECT, or on the line of that SELECT."""
+    if not tokens or tokens[0].word not in QUERIES:
+        return takewhile(lambda token: token.kind is Kind.COMMENT, tokens)
+    select, *rest = tokens
+    comments = takewhile(lambda token: token.kind is Kind.COMMENT, rest)
+    return takewhile(lambda comment: "\n" not in sql[select.end : comment.offset], comments)
+
+
+def _owned(statement: _Statement) -> Iterator[tuple[int, Token]]:
+    """Yield each comment with the number of the definition that it belongs to, or TABLE, or NOBODY."""
+    above: Token | None = None
     owner = NOBODY
-    for number, part in enumerate(parts):
-        for place, comment in part.comments:
-            before = part.code[place - 1].end() if place else part.begin
-            if "\n" not in sql[before : comment.start()]:
-                owner = _owner_of_trailing(sql, parts, number, place, comment)
-                above = comment
-            elif above is not None and _goes_on(sql, above, comment):
-                above = comment
-            else:
-                owner = _owner_of_own_line(sql, part, number, place, comment)
-                above = None
-            yield owner, comment
+    for at, comment in statement.comments.items():
+        number = bisect(statement.marks, at) - 1
+        if not 0 <= number < len(statement.marks) - 1:
+            continue
+        if not statement.is_broken(statement.preceding(at), at):
+            owner = _owner_of_trailing(statement, number, at)
+            above = comment
+        elif above is not None and _goes_on(statement.sql, above, comment):
+            above = comment
+        else:
+            owner = _owner_of_own_line(statement, number, at)
+            above = None
+        yield owner, comment
 
 
-def _goes_on(sql: str, above: _Token, comment: _Token) -> bool:
+def _goes_on(sql: str, above: Token, comment: Token) -> bool:
     """Return whether *comment* stands in the line below the comment *above*, and in its column."""
-    if not above.lastgroup == comment.lastgroup == "line":
+    if not (above.text.startswith("--") and comment.text.startswith("--")):
         return False
-    is_below = sql.count("\n", above.end(), comment.start()) == 1
+    is_below = sql.count("\n", above.end, comment.offset) == 1
     return is_below and _indent(sql, above) == _indent(sql, comment)
 
 
-def _indent(sql: str, token: _Token) -> int:
-    return token.start() - sql.rfind("\n", 0, token.start())
+def _indent(sql: str, token: Token) -> int:
+    return token.offset - sql.rfind("\n", 0, token.offset)
 
 
-def _owner_of_trailing(sql: str, parts: Sequence[_Part], number: int, place: int, comment: _Token) -> int:
-    """Return whose a *comment* is that stands after code, or after a mark, on the same line."""
-    part = parts[number]
-    after = part.code[place].start() if place < len(part.code) else part.end
-    is_last = "\n" in sql[comment.end() : after]
-    if place == 0 and not is_last:
+def _owner_of_trailing(statement: _Statement, number: int, at: int) -> int:
+    """Return whose the comment *at* is, which stands after code, or after a mark, on the same line."""
+    marks = statement.marks
+    is_first = statement.preceding(at) == marks[number]
+    is_last = statement.is_broken(at, statement.following(at))
+    if is_first and not is_last:
         return number
-    owner = number if place else number - 1
+    owner = number - 1 if is_first else number
     # A column that was added later may have come between a comment and its own column.
-    if is_last and owner > 0 and parts[owner - 1].code:
-        other = parts[owner - 1].code[-1]
-        return owner if "\n" in sql[other.end() : comment.start()] else NOBODY
+    if is_last and owner > 0 and (other := statement.preceding(marks[owner])) > marks[owner - 1]:
+        return owner if statement.is_broken(other, at) else NOBODY
     return owner
 
 
-def _owner_of_own_line(sql: str, part: _Part, number: int, place: int, comment: _Token) -> int:
-    """Return whose a *comment* is that begins its line."""
-    if place and place < len(part.code):
+def _owner_of_own_line(statement: _Statement, number: int, at: int) -> int:
+    """Return whose the comment *at* is, which begins its line."""
+    marks, following = statement.marks, statement.following(at)
+    if statement.preceding(at) == marks[number]:
+        comment, code = statement.tokens[at], statement.tokens[following]
+        is_heading = BLANK_LINE.search(statement.sql, comment.end, code.offset)
+        return number if not is_heading else NOBODY if number else TABLE
+    if following < marks[number + 1]:
         return number
-    if place:
-        return number + 1 if sql.startswith(",", part.end) else NOBODY
-    after = part.code[0].start() if part.code else part.end
-    if BLANK_LINE.search(sql, comment.end(), after):
-        return NOBODY if number else TABLE
-    return number
+    return number + 1 if statement.tokens[following].text == "," else NOBODY
 
 
-def _unquoted(text: str) -> str:
-    quote = text[-1]
-    return text[1:-1] if quote == "]" else text[1:-1].replace(quote * 2, quote)
+def _checks(statement: _Statement) -> Iterator[str]:
+    for number in range(len(statement.marks) - 1):
+        text = statement.text(number)
+        if "check" in text.lower():
+            yield from _checks_in(text)
 
 
-def _checks(sql: str, part: _Part) -> Iterator[str]:
-    depth = opening = 0
-    for index, token in enumerate(part.code):
-        if token.lastgroup != "mark":
-            continue
-        if depth == 0:
-            opening = index
-        depth += STEPS[token[0]]
-        if depth == 0 and opening and CHECK.search(part.code[opening - 1][0]):
-            yield sql[part.code[opening].start() : token.end()]
+@lru_cache(maxsize=1024)  # many tables have the same
+def _checks_in(text: str) -> Sequence[str]:
+    return [
+        text[group.offset : group.end]
+        for word, group in _pairs(text)
+        if word.word == "check" and isinstance(group, Group)
+    ]
 
 
-def _collations(parts: Iterable[_Part]) -> dict[str, str]:
-    """Return the collations of columns by their names: that which a definition names last."""
-    return {
-        part.name: collation
-        for part in parts
-        if part.name is not None
-        for collation in [second for first, second in pairwise(_words(part)) if first == "collate"]
-    }
+def _collations(statement: _Statement) -> Iterator[tuple[str, str]]:
+    """Yield the folded names of columns with their collations: of several the last counts."""
+    for name, text in statement.columns():
+        for word, collation in _pairs(text) if "collate" in text.lower() else ():
+            if word.word == "collate" and isinstance(collation, Token):
+                yield name, fold(collation.value)
 
 
-def _words(part: _Part) -> Iterator[str]:
-    """Yield the folded words of *part* outside of parentheses."""
-    depth = 0
-    for token in part.code:
-        if token.lastgroup == "mark":
-            depth += STEPS[token[0]]
-        elif depth == 0 and token.lastgroup == "quoted":
-            yield fold(_unquoted(token[0]))
-        elif depth == 0:
-            yield from fold(token[0]).split()
+def _pairs(sql: str) -> Iterator[tuple[Part, Part]]:
+    """Return each part of *sql* with the next one."""
+    return pairwise(in_groups(sql).parts)
 
 
-def _cleaned(comments: Iterable[_Token]) -> str:
+def _cleaned(comments: Iterable[Token]) -> str:
     """Return the text of *comments* in one line, without frames and rules made of signs."""
-    lines = (line for comment in comments for line in _lines(comment))
-    return " ".join(" ".join(line for line in lines if not DECORATION.fullmatch(line)).split())
+    lines = [line for comment in comments for line in _lines(comment.text)]
+    return " ".join([word for line in lines if not DECORATION.fullmatch(line) for word in line.split()])
 
 
-def _lines(comment: _Token) -> list[str]:
-    if comment.lastgroup == "line":
-        return [comment["line"].lstrip("-")]
-    return [re.sub(r"^\s*[*!]+(?=\s|$)", "", line) for line in comment["block"].splitlines()]
+def _lines(comment: str) -> list[str]:
+    if comment.startswith("--"):
+        return [comment.lstrip("-")]
+    return [re.sub(r"^\s*[*!]+(?=\s|$)", "", line) for line in comment[2:-2].splitlines()]

@@ -8,15 +8,13 @@ explained by itself, however deeply views are nested, and no row is read.
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import dropwhile
 
 from dbtools.backends.identifiers import identifier
-from dbtools.backends.sqlite.ddl import fold, module_of
+from dbtools.backends.sqlite.ddl import module_of
 from dbtools.backends.sqlite.structure import HIDDEN, ColumnRow, Structure
-from dbtools.backends.sqlite.syntax import bare, lexis
-from dbtools.backends.sqlite.written_queries import SILENT_JOINS, code_in, names_in, words_in
+from dbtools.backends.sqlite.syntax import SILENT_JOINS, fold, in_groups, lexis, names_in, words_in
 from dbtools.catalog import UNTOLD, Reads, TableKind
-from dbtools.sql import Kind, SqlError, tokenize
+from dbtools.sql import Group, SqlError, code_of, grouped, split, tokenize
 from dbtools.types import quoted
 
 #: Modules of virtual tables that keep their own rows, unless an argument names another table.
@@ -98,11 +96,9 @@ def _of_view(
 
 def _select_of(sql: str) -> str:
     """Return the SELECT of the CREATE VIEW statement *sql*, or raise SqlError."""
-    depth = 0
-    for token in tokenize(sql, lexis):
-        depth += {Kind.OPENING: 1, Kind.CLOSING: -1}.get(token.kind, 0)
-        if depth == 0 and token.kind is Kind.CODE and fold(token.text) == "as":
-            return sql[token.offset + len(token.text) :]
+    for part in in_groups(sql).parts:
+        if part.word == "as":
+            return sql[part.end :]
     raise SqlError("a view has no AS", sql=sql, offset=0)
 
 
@@ -143,7 +139,7 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
     """Return what a virtual *table* reads: nothing but its own rows, if its module keeps them."""
     sql = table.relation.sql
     try:
-        arguments, module = list(_arguments(sql)), module_of(sql)
+        arguments, module = _arguments(sql), module_of(sql)
     except SqlError:
         return UNKNOWN
     if module in INDEX_READERS:
@@ -162,17 +158,12 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
     return Reads(columns=frozenset(place for place in places if fold(place[2]) in shown))
 
 
-def _arguments(sql: str) -> Iterator[list[str]]:
-    """Yield the arguments of the module in *sql*, each as its words without quotes."""
-    code = list(dropwhile(lambda token: token.kind is not Kind.OPENING, code_in(sql)))
-    words: list[str] = []
-    for token in code[1:-1]:
-        if token.text == ",":
-            yield words
-            words = []
-        else:
-            words.append(bare(token))
-    yield words
+def _arguments(sql: str) -> list[list[str]]:
+    """Return the arguments of the module in *sql*, each as its words without quotes."""
+    parts = grouped(tokenize(sql, lexis), sql).parts
+    arguments = next((part.parts for part in parts if isinstance(part, Group)), [])
+    texts = (sql[each[0].offset : each[-1].end] if each else "" for each in split(arguments, ","))
+    return [[token.value for token in code_of(text, lexis)] for text in texts]
 
 
 def _all_of(name: str, columns: Columns) -> Iterator[tuple[str, str, str]]:

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 
 from dbtools.backends.identifiers import identifier
-from dbtools.backends.lists import ListForms, with_lists
 from dbtools.backends.port import (
     NOT_READING,
     Declared,
@@ -26,23 +25,25 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.sqlite.ddl import fold
+from dbtools.backends.queries import ListForms, with_lists
 from dbtools.backends.sqlite.guard import authorize, read_quotes_as_names, resolve_views, secure
 from dbtools.backends.sqlite.location import NO_SESSION, Location, connect, wants_recovery
-from dbtools.backends.sqlite.syntax import explained, lexis, with_names
-from dbtools.backends.sqlite.types import column_type
-from dbtools.backends.sqlite.written_queries import (
+from dbtools.backends.sqlite.syntax import (
     NULL,
     SILENT_JOINS,
     Piece,
     WrittenQuery,
-    code_in,
+    explained,
+    fold,
+    lexis,
     names_in,
+    with_names,
     words_in,
 )
+from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
-from dbtools.sql import Fragment, Kind, Parameter
+from dbtools.sql import Fragment, Parameter
 from dbtools.types import ColumnType, Family, quoted
 
 LIST_FORMS = ListForms(
@@ -110,21 +111,17 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
 
 def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
     """Raise Refused where a list is compared in no form of lists: as a text it equals nothing."""
-    tokens = code_in(query.text)
-    words = ["", *(token.text.lower() for token in tokens), ""]
-    opened: list[str] = []  #: what stands before each bracket that is open
-    for at, token in enumerate(tokens, 1):
-        if token.kind is Kind.OPENING:
-            opened.append(words[at - 1])
-        elif token.kind is Kind.CLOSING and opened:
-            opened.pop()
-        elif token.kind is Kind.PARAMETER and token.text[1:] in arrays:
-            around, before = (opened or [""])[-1], words[at - 1]
-            alone = before == "(" and words[at + 1] == ")"
-            if before in COMPARING or (alone and around in COMPARING) or (around in AMONG and not alone):
-                forms = f"in ({token.text}), not in ({token.text}) or = any({token.text})"
-                message = f"{token.text} is a list, and stands alone: write {forms}."
-                raise refusal(message, offset=token.offset)
+    for group, at, token in query.whole.parameters():
+        if token.parameter.name not in arrays:
+            continue
+        bracket = group.bracket
+        around = bracket.outer.before(bracket.place) if bracket.outer else ""
+        alone = group is bracket and len(group.parts) == 1
+        compared = around if alone else group.before(at)
+        if compared[-1:] in COMPARING or (around in AMONG and not alone):
+            forms = f"in ({token.text}), not in ({token.text}) or = any({token.text})"
+            message = f"{token.text} is a list, and stands alone: write {forms}."
+            raise refusal(message, offset=token.offset)
 
 
 class Description:

@@ -13,14 +13,23 @@ from dataclasses import replace
 from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
-from dbtools.backends.sqlite.ddl import Definition, fold, generation, module_of, read_definition
+from dbtools.backends.sqlite.ddl import Definition, generation, module_of, read_definition
 from dbtools.backends.sqlite.dependencies import read_dependencies
 from dbtools.backends.sqlite.estimates import row_estimates
-from dbtools.backends.sqlite.foreign_keys import read_foreign_keys
 from dbtools.backends.sqlite.guard import resolve_views
 from dbtools.backends.sqlite.limits import Limits, column_limits
 from dbtools.backends.sqlite.stamps import stamp_of
-from dbtools.backends.sqlite.structure import HIDDEN, STORED, VIRTUAL, ColumnRow, Index, Relation, Structure
+from dbtools.backends.sqlite.structure import (
+    HIDDEN,
+    STORED,
+    VIRTUAL,
+    ColumnRow,
+    Index,
+    Relation,
+    Structure,
+    read_foreign_keys,
+)
+from dbtools.backends.sqlite.syntax import fold, lexis
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind
 from dbtools.types import quoted
@@ -286,7 +295,7 @@ def _checks(definition: Definition) -> dict[str, list[Check]]:
     """Return the checks of each column by its folded name."""
     checks: dict[str, list[Check]] = defaultdict(list)
     for expression in definition.checks:
-        for check in read_checks(expression):
+        for check in read_checks(expression, lexis):
             checks[fold(check.column)].append(check)
     return checks
 

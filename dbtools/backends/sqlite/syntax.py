@@ -1,13 +1,31 @@
-"""How SQLite tells the words of SQL from what is quoted and what is commented out."""
+"""How SQLite reads SQL, and a query that an operator wrote. Pieces in; names, statements and places out."""
 
-from dbtools.sql import Kind, Lexis, Token, tokenize, unquoted, words
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from dbtools.sql import (
+    WORD,
+    Group,
+    Kind,
+    Lexis,
+    Parameter,
+    SqlError,
+    Token,
+    code_of,
+    grouped,
+    tokenize,
+    words,
+)
 
 lexis = Lexis(
+    name_quotes='"`[',
     nested_comments=False,
     dollar_quotes=False,
     escape_strings=False,
-    brackets=True,
-    backticks=True,
     line_ends="\n",
     native_marks="?@$#:",
     lenient=True,
@@ -18,6 +36,54 @@ lexis = Lexis(
     ),
     total_operators=words("= == <> != < <= > >= + - * / % & | << >> ~"),
 )
+ASCII_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+NULL = re.compile(r"\(null/\*:([^*]+)\*/\)")  #: what stands for a parameter in the view
+#: What SQLite says of a name that means nothing, or too much.
+NAMED = re.compile(
+    r"(?:no such (?:table|column|function|window|collation sequence)|ambiguous column name): "
+    r"(?:.*\.)?(?P<name>[^.]+)"
+    r'|near "(?P<word>.+)": syntax error'
+    r"|(?:wrong number of arguments to|misuse of aggregate) function (?P<function>.+)\(\)"
+)
+INCOMPLETE = "incomplete input"
+#: Tables that are joined so are read without a word to the authorizer (3.40).
+SILENT_JOINS = frozenset({"using", "natural"})
+
+Piece = str | Parameter
+
+
+def fold(name: str) -> str:
+    """Return *name* in lower case as SQLite compares names: only the letters of ASCII."""
+    return name.lower() if name.isascii() else name.translate(ASCII_LOWER)
+
+
+def readable(sql: str, word: str = WORD) -> list[Token]:
+    """Return the tokens of *sql* up to where it cannot be read: SQLite keeps a comment that is not closed."""
+    tokens: list[Token] = []
+    with suppress(SqlError):
+        tokens.extend(tokenize(sql, lexis, word))
+    return tokens
+
+
+def in_groups(sql: str) -> Group:
+    """Return *sql* as groups, up to where it cannot be read; as none where brackets do not pair.
+
+    SQLite itself refuses such SQL.
+    """
+    try:
+        return grouped(readable(sql), sql)
+    except SqlError:
+        return Group("", 0)
+
+
+def words_in(sql: str) -> frozenset[str]:
+    """Return the words and signs of *sql* outside of quotes, folded."""
+    return frozenset(fold(token.word) for token in code_of(sql, lexis))
+
+
+def names_in(sql: str) -> frozenset[str]:
+    """Return the words of *sql* and whatever is in quotes, all folded."""
+    return frozenset(fold(token.value) for token in code_of(sql, lexis))
 
 
 def with_names(sql: str) -> str:
@@ -26,33 +92,126 @@ def with_names(sql: str) -> str:
     SQLite takes a name in double quotes that means nothing for a text (sqlite.org/quirks.html, 8), so that a
     condition on a column that is gone would be true of every row. In backticks it is a name or an error.
     """
-    written = ""
+    written, end = "", 0
     for token in tokenize(sql, lexis):
-        text = f"`{bare(token).replace('`', '``')}`" if _is_name(token) else token.text
+        text = f"`{token.value.replace('`', '``')}`" if _is_double_quoted(token) else token.text
         # Two names without a blank between them would be one.
-        written += f" {text}" if written.endswith("`") and text.startswith("`") else text
-    return written
+        joint = " " if written.endswith("`") and text.startswith("`") else ""
+        written += (sql[end : token.offset] or joint) + text
+        end = token.end
+    return written + sql[end:]
 
 
 def explained(message: str, sql: str) -> str:
     """Return what SQLite says of an operator's *sql*, and what to write where a text was meant."""
-    name = misnamed(message, sql)
+    name = _misnamed(message, sql)
     if name is None:
         return f"{message}."
-    text = bare(name).replace("'", "''")
+    text = name.value.replace("'", "''")
     return f"{message}. A name stands in double quotes; text stands in single quotes: '{text}'."
 
 
-def misnamed(message: str, sql: str) -> Token | None:
+def _misnamed(message: str, sql: str) -> Token | None:
     """Return the name in double quotes in *sql* of which SQLite's *message* says that it means nothing."""
-    names = (token for token in tokenize(sql, lexis) if _is_name(token))
-    return next((name for name in names if message == f"no such column: {bare(name)}"), None)
+    names = (token for token in tokenize(sql, lexis) if _is_double_quoted(token))
+    return next((name for name in names if message == f"no such column: {name.value}"), None)
 
 
-def bare(token: Token) -> str:
-    """Return the text of *token* without its quotes, if it has any."""
-    return unquoted(token.text) if token.kind is Kind.QUOTED else token.text
+def _is_double_quoted(token: Token) -> bool:
+    return token.kind is Kind.NAME and token.text.startswith('"')
 
 
-def _is_name(token: Token) -> bool:
-    return token.kind is Kind.QUOTED and token.text.startswith('"')
+@dataclass(frozen=True, kw_only=True)
+class WrittenQuery:
+    """A query in the pieces that the operator wrote, and as many as SQLite reads them."""
+
+    source: Sequence[Piece]
+    pieces: Sequence[Piece]
+
+    @cached_property
+    def text(self) -> str:
+        """The SQL as the operator wrote it."""
+        return "".join(map(str, self.source))
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The parameters by name, numbered from 1."""
+        names = dict.fromkeys(piece.name for piece in self.pieces if isinstance(piece, Parameter))
+        return {name: number for number, name in enumerate(names, 1)}
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words outside of quotes."""
+        return words_in(self.text)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The words, and whatever is in quotes, all folded: what the query names is among them."""
+        return names_in(self.text)
+
+    @cached_property
+    def whole(self) -> Group:
+        """The tokens in groups."""
+        return in_groups(self.text)
+
+    @cached_property
+    def own(self) -> frozenset[str]:
+        """The names that it gives to its own subqueries before them, folded."""
+        return frozenset(fold(name) for name in self._own())
+
+    def _own(self) -> Iterator[str]:
+        for group in self.whole.groups():
+            name = ""  #: before the place, or before the columns that are listed there
+            for part, following in pairwise(group.parts):
+                if part.word == "as" and following.word in ("(", "not", "materialized"):
+                    yield name
+                elif isinstance(part, Token):
+                    name = part.value
+
+    def offset_of(self, message: str) -> int | None:
+        """Return where what *message* names first stands, None where that does not show.
+
+        SQLite knows the place (3.38), and the standard library's module does not tell it (Python 3.14).
+        """
+        if message == INCOMPLETE:
+            return len(self.text)
+        if name := _misnamed(message, self.text):
+            return name.offset
+        named = NAMED.fullmatch(message)
+        if named is None:
+            return None
+        places = self.places_of(named["name"] or named["word"] or named["function"])
+        # A word may be right in one place and wrong in the next.
+        return places[0] if len(places) == 1 or (places and named["name"]) else None
+
+    def places_of(self, word: str) -> list[int]:
+        """Return where *word* stands, in quotes or not."""
+        return [place for token in tokenize(self.text, lexis) for place in _places_in(token, fold(word))]
+
+    def place_of(self, name: str) -> int | None:
+        """Return where the parameter *name* stands, None where it stands in several places."""
+        places = [token.offset for token in tokenize(self.text, lexis) if token.text == f":{name}"]
+        return places[0] if len(places) == 1 else None
+
+    def alone(self) -> str:
+        """Return the query with numbered parameters, as a call runs it."""
+        return self._written(lambda name: f"?{self.numbers[name]}", with_names)
+
+    def shown(self) -> str:
+        """Return a statement that can only be a SELECT, with numbered parameters."""
+        return f"select * from ({self.alone()}\n)"
+
+    def with_nulls(self) -> str:
+        """Return the statement with nulls for parameters, as written: a column may be called by its text."""
+        return f"select * from ({self._written(lambda name: f'(null/*:{name}*/)', str)}\n)"
+
+    def _written(self, place: Callable[[str], str], text: Callable[[str], str]) -> str:
+        return "".join(text(each) if isinstance(each, str) else place(each.name) for each in self.pieces)
+
+
+def _places_in(token: Token, word: str) -> Iterator[int]:
+    """Yield where in *token* the folded *word* is: all of it, or one of the signs of an operator."""
+    if fold(token.value) == word:
+        yield token.offset
+    elif token.kind is Kind.SIGN:
+        yield from (token.offset + found.start() for found in re.finditer(re.escape(word), token.text))
