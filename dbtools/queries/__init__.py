@@ -3,12 +3,13 @@
 from dbtools.queries.bodies import Body, Clause, Fixed
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import Returns
-from dbtools.queries.reading import Query, read_queries, sources_of, texts_of
+from dbtools.queries.reading import Permitted, Query, read_queries, sources_of, texts_of
 
 __all__ = [
     "Body",
     "Clause",
     "Fixed",
+    "Permitted",
     "Query",
     "QueryParameter",
     "Returns",

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from pathlib import PurePath
 
+from dbtools.catalog import Column
 from dbtools.errors import nearest
 from dbtools.policy import Finding, Source
 from dbtools.queries.bodies import CLOSING, OPENING, Body, Fixed, all_tokens, idle_terms, is_clause, read_body
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
 from dbtools.sql import CLAIMS, QUOTED, UNWRITABLE, Kind, Lexis, Parameter, SqlError, Token, tokenize
-from dbtools.types import quoted
+from dbtools.types import ColumnType, quoted
 
 MOST_ATTEMPTS = 1000  #: to go on after an error, before what is left of a query is taken for SQL
 BEGINNING = re.compile(r"-- name:[ \t]*(?P<name>[^\r\n]*)")
@@ -51,6 +52,30 @@ class Query:
         """The names of the caller's claims that its SQL uses."""
         claims = (parameter.claim for parameter in self.body.parameters)
         return tuple(claim for claim in claims if claim is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permitted:
+    """A query that the database understands."""
+
+    query: Query
+    columns: tuple[Column, ...]
+    #: Of parameters, and of claims as :claims.x.
+    types: Mapping[str, ColumnType] = field(default_factory=dict)
+    casts: Mapping[str, str] = field(default_factory=dict)  #: their SQL names, where the database wants them
+    reads: Collection[tuple[str, str, str]] | None = None  #: schema, table and column; None: not known
+    versions: tuple[str, ...] = ()  #: of the tables that it reads, where they are known
+    functions: tuple[str, ...] = ()  #: not the system's: what they read is not among that
+
+    @property
+    def name(self) -> str:
+        """The name by which it is called."""
+        return self.query.name
+
+    @property
+    def parameters(self) -> tuple[QueryParameter, ...]:
+        """What callers give it."""
+        return self.query.parameters
 
 
 @dataclass(frozen=True, kw_only=True)

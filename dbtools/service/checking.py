@@ -9,7 +9,7 @@ from dbtools.backends.port import Backend
 from dbtools.catalog import UNTOLD, Catalog, Reads, Table
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, Role, label_of, series, uncovered
-from dbtools.queries.permitted import Permitted
+from dbtools.queries import Permitted
 from dbtools.service.catalogs import read_catalog
 from dbtools.service.permitted import read_by_functions
 from dbtools.service.queries import registry_url

@@ -10,9 +10,8 @@ from dbtools.backends.port import NO_SESSION, Backend, Declared, Describe, Facts
 from dbtools.catalog import UNTOLD, Catalog, Column, Selection
 from dbtools.errors import listing
 from dbtools.policy import Finding, Source, label_of
-from dbtools.queries import Query, texts_of
+from dbtools.queries import Permitted, Query, texts_of
 from dbtools.queries.declarations import values_in
-from dbtools.queries.permitted import Permitted
 from dbtools.service.queries import Written, queries_in, read_files, registered_in
 from dbtools.settings.claims import declared_casts, untyped
 from dbtools.settings.sections import Settings

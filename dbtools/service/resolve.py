@@ -14,7 +14,7 @@ from dbtools import errors
 from dbtools.backends.port import Backend, Describe, Facts
 from dbtools.catalog import Catalog, RowFilter
 from dbtools.policy import Finding, QueryGrant, Role, Rule, restrict
-from dbtools.queries.permitted import Permitted
+from dbtools.queries import Permitted
 from dbtools.results import Manner
 from dbtools.service.catalogs import described, description_findings, posture_findings
 from dbtools.service.permitted import WITHDRAWN, Asked, Library, Withdrawn, inspected, library_of

@@ -10,7 +10,7 @@ from dbtools.cells import dump
 from dbtools.paging import digest
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
-from dbtools.queries.permitted import Permitted
+from dbtools.queries import Permitted
 from dbtools.results import Answer, ResultSet, Style
 from dbtools.statement import Statement
 from dbtools.tools.naming import table_names

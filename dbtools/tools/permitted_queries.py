@@ -10,8 +10,7 @@ from pydantic import Field
 from dbtools import errors
 from dbtools.cells import size
 from dbtools.errors import listing, nearest
-from dbtools.queries import Returns
-from dbtools.queries.permitted import Permitted
+from dbtools.queries import Permitted, Returns
 from dbtools.results import (
     Answer,
     ResultSet,

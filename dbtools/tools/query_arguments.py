@@ -6,9 +6,8 @@ from contextlib import suppress
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.queries import QueryParameter
+from dbtools.queries import Permitted, QueryParameter
 from dbtools.queries.declarations import check_value, defaults_of
-from dbtools.queries.permitted import Permitted
 from dbtools.tools.arguments import as_text, check
 from dbtools.types import ColumnType, Family, quoted
 

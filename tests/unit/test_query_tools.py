@@ -16,8 +16,7 @@ from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Catalog, Column
 from dbtools.policy import Limits
-from dbtools.queries import read_queries
-from dbtools.queries.permitted import Permitted
+from dbtools.queries import Permitted, read_queries
 from dbtools.results import Answer, Listing, ResultSet, Style, Surface
 from dbtools.statement import QueryShape, argument
 from dbtools.tools import Setting, choose, define
