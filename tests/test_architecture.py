@@ -26,7 +26,7 @@ FLOORS = (
     {"__init__"},
     {"errors", "dates"},
     {"types", "sql"},
-    {"catalog", "cells", "masks", "totality"},
+    {"catalog", "cells", "masks", "conditions"},
     {"policy", "vetting", "queries", "links", "paths"},
     {"aggregates"},
     {"results", "statement", "paging", "telemetry"},

@@ -10,37 +10,30 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from dbtools.sql import Group, Kind, Lexis, Part, SqlError, Token, code_of, grouped, split
+from dbtools.sql import Group, Kind, Lexis, Part, SqlError, Token, code_of, grouped, split, words
 
 LONGEST = 20_000  #: characters of a constraint that is read
 DEEPEST = 30  #: nested brackets
 
 #: Words that stand for a value or begin an expression, and so name no column.
-NO_COLUMNS = frozenset(
-    {
-        *("any", "array", "between", "case", "cast", "check", "current_date", "current_time"),
-        *("current_timestamp", "current_user", "else", "end", "exists", "false", "in", "is", "localtime"),
-        *("localtimestamp", "not", "null", "or", "and", "raise", "row", "select", "session_user", "then"),
-        *("true", "user", "when"),
-    }
+NO_COLUMNS = words(
+    "any array between case cast check current_date current_time current_timestamp current_user else end "
+    "exists false in is localtime localtimestamp not null or and raise row select session_user then true "
+    "user when"
 )
 FLIPPED = {"=": "=", "==": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 COMPARING = frozenset({*FLIPPED, "in", "between"})
 TEXTS = frozenset({"text", "character varying", "varchar"})
 INTEGERS = frozenset({"smallint", "integer", "bigint"})
 NUMBERS = frozenset({"numeric", "real", "double precision"})
-TEMPORAL = frozenset(
-    {
-        *("date", "timestamp without time zone", "timestamp with time zone"),
-        *("time without time zone", "time with time zone"),
-    }
-)
+TIMES = ("with time zone", "without time zone")
+TEMPORAL = frozenset({"date", *(f"{name} {each}" for name in ("time", "timestamp") for each in TIMES)})
 PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?![A-Za-z0-9_.$])")
 INTEGER = re.compile(r"-?\d+", re.ASCII)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
-#: A choice is shown as the database writes the value: 1.50 and 1e2 may be written otherwise.
 #: A string with escapes of which each stands for the character after it.
 ESCAPED = re.compile(r"[eE]'(?:[^'\\]|''|\\[\\'])*+'")
+#: A choice is shown as the database writes the value: 1.50 and 1e2 may be written otherwise.
 CHOSEN_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0|-?(?:0|[1-9]\d{0,9})\.\d{0,3}[1-9]", re.ASCII)
 
 
@@ -237,8 +230,8 @@ def _uncast(parts: _Parts) -> tuple[_Parts, str | None]:
     """Return what stands before an outer `::`, and the name of the type after it."""
     plain, *casts = split(parts, "::")
     # Two casts, or one with a length: an unknown type.
-    words = [_type_word(part) for cast in casts for part in cast]
-    return plain, " ".join(words).replace(" []", "[]") if casts else None
+    names = [_type_word(part) for cast in casts for part in cast]
+    return plain, " ".join(names).replace(" []", "[]") if casts else None
 
 
 def _type_word(part: Part) -> str:

@@ -13,6 +13,7 @@ import anyio
 from dbtools import errors
 from dbtools.backends.port import Backend, Describe, Facts
 from dbtools.catalog import Catalog, RowFilter
+from dbtools.conditions import Names, is_total
 from dbtools.policy import Finding, QueryGrant, Role, Rule, restrict
 from dbtools.queries import Permitted
 from dbtools.results import Manner
@@ -23,7 +24,6 @@ from dbtools.settings.claims import declared_casts, untyped
 from dbtools.settings.roles import roles_of, token_findings
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment
-from dbtools.totality import Names, is_total
 from dbtools.types import Family
 from dbtools.vetting import vetted, withheld_findings
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from dbtools.settings.comparisons import uncertain_claims
+from dbtools.conditions import uncertain_claims
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment, Lexis
 from dbtools.types import PARAMETERS, ColumnType, Family

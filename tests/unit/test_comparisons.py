@@ -3,7 +3,7 @@
 import pytest
 
 from dbtools.backends.sqlite.syntax import lexis
-from dbtools.settings.comparisons import uncertain_claims
+from dbtools.conditions import uncertain_claims
 from dbtools.sql import scan
 
 SELECT = "select id from t where "

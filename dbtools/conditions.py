@@ -1,14 +1,19 @@
-"""Whether a row filter can raise an error. An operator's condition in, yes or no out.
+"""What an operator's SQL can betray or let through. A Fragment in; whether it may fail, and its claims, out.
 
 A database evaluates a filter and a caller's conditions in any order. Where the filter can raise an error of a
 row, the error would tell whether the caller's conditions hold for it. What is not known to be total here is
 read behind an optimisation barrier, which costs the indexes of the caller's conditions.
+
+Where values alone have types, one of another type than the author meant equals nothing, is less or greater
+than everything, and makes true whatever is denied. So a claim needs a type, unless another value can only
+find fewer rows: where it is one side of an equality that is a whole condition of WHERE or of an inner join,
+as in `tenant = :claims.tenant`, also in a subquery of EXISTS or IN that is such a condition itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dbtools.sql import QUOTED, Fragment, Kind, Lexis, Token, code_of, words
+from dbtools.sql import QUOTED, Fragment, Group, Kind, Lexis, Token, code_of, grouped, tokenize, words
 
 #: Words that raise nothing by themselves; those that may stand before a parenthesis are no functions.
 KEYWORDS = words(
@@ -23,6 +28,16 @@ QUERIES = words("select values table with")  #: beginnings of subqueries
 SUBQUERIES = words("in exists any all some")  #: what may stand before any subquery
 RELATIONS = ("from", "join")  #: a table has to follow
 END = Token(Kind.SEMICOLON, "", -1, -1)
+
+CONDITIONS = words("where on")  #: clauses of a SELECT that are conditions
+CLAUSES = CONDITIONS | words(
+    "select from group having window order limit offset union intersect except values join using with"
+)
+ENDS = CLAUSES | words("and or")  #: of a condition
+TURNING = words("not except left right full outer between")  #: what makes of fewer rows more
+#: What compares, so that a whole condition is more than one equality.
+COMPARING = words("is in like glob match regexp isnull notnull exists not")
+ARROWS = ("->", "->>")  #: that lead into JSON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +141,97 @@ class _Place:
 
     def _word(self, at: int) -> str:
         return self._at(at).word
+
+
+def uncertain_claims(fragment: Fragment, lexis: Lexis) -> Iterator[str]:
+    """Yield the claims of *fragment* of which a value of another type may let rows in, each once."""
+    claims: dict[str, None] = {}
+    for group, at, token in grouped(tokenize(fragment.text, lexis), fragment.text).parameters():
+        claim = token.parameter.claim
+        if claim is not None and not _only_narrows(group, at):
+            claims[claim] = None
+    yield from claims
+
+
+def _only_narrows(group: Group, at: int) -> bool:
+    """Return whether another value at the place *at* of *group* can only find fewer rows."""
+    if group.outer and _is_list(group):
+        # One of several that are looked for.
+        group, at = group.outer, group.place
+        is_whole = _is_looked_up(group, at)
+    else:
+        is_whole = _is_equality(group, at)
+    while is_whole and _is_condition(group, at):
+        if group.outer is None:
+            return True
+        inner, group, at = group, group.outer, group.place
+        is_whole = _is_bracketed(inner, group, at)
+    return False
+
+
+def _is_list(group: Group) -> bool:
+    """Return whether *group* is a list of values, each of one token."""
+    words = group.words
+    is_flat = all(isinstance(part, Token) for part in group.parts)
+    return is_flat and words[1::2] == [","] * (len(words) // 2) and "," not in words[::2]
+
+
+def _compares(words: Iterable[str]) -> bool:
+    return any(word in COMPARING or (word not in ARROWS and set(word) & set("=<>!")) for word in words)
+
+
+def _condition(group: Group, at: int) -> tuple[int, int]:
+    """Return where in *group* the condition around the place *at* begins and ends."""
+    words = group.words
+    start = next((number + 1 for number in range(at - 1, -1, -1) if words[number] in ENDS), 0)
+    end = next((number for number in range(at + 1, len(words)) if words[number] in ENDS), len(words))
+    return start, end
+
+
+def _is_equality(group: Group, at: int) -> bool:
+    """Return whether the condition is `x = :claim` or `:claim = x`, or with == or IS."""
+    start, end = _condition(group, at)
+    before, after = group.words[start:at], group.words[at + 1 : end]
+    if before and after:
+        return False
+    sign, *operand = before[::-1] or after or [""]
+    return sign in ("=", "==", "is") and bool(operand) and not _compares(operand)
+
+
+def _is_looked_up(group: Group, at: int) -> bool:
+    """Return whether the condition is `x in (…)`, and the brackets are at the place *at*."""
+    start, end = _condition(group, at)
+    words = group.words[start:end]
+    return at == end - 1 and _looks_up(words)
+
+
+def _looks_up(words: list[str]) -> bool:
+    """Return whether *words* are `x in (`, and nothing more is compared."""
+    return len(words) > 2 and words[-2] == "in" and not _compares(words[:-2])
+
+
+def _is_condition(group: Group, at: int) -> bool:
+    """Return whether what is at the place *at* of *group* is among the conditions of WHERE or ON.
+
+    Or of a condition that stands alone, as that of a row filter; and nothing there makes of fewer rows more.
+    """
+    words = group.words
+    if group.word == "case" or TURNING.intersection(words):
+        return False
+    clause = next((words[number] for number in range(at - 1, -1, -1) if words[number] in CLAUSES), None)
+    return clause in CONDITIONS if clause is not None else not CLAUSES.intersection(words)
+
+
+def _is_bracketed(inner: Group, group: Group, at: int) -> bool:
+    """Return whether *inner*, at the place *at* of *group*, is a whole condition: `(…)`, EXISTS or IN."""
+    start, end = _condition(group, at)
+    words = group.words[start:end]
+    if at != end - 1 or inner.word == "case":
+        return False
+    if inner.words[:1] != ["select"]:
+        return at == start and "," not in inner.words
+    if words[:-1] != ["exists"] and not _looks_up(words):
+        return False
+    # A function, such as count(*), makes a row of no rows.
+    shown = inner.parts[: inner.words.index("from")] if "from" in inner.words else inner.parts
+    return not any(isinstance(part, Group) for part in shown)
