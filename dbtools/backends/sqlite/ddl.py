@@ -26,7 +26,7 @@ BINARY = "binary"  #: the collation of a column that names none
 VIEW = "create view "  #: what the statement of a view begins with: SQLite itself writes so
 QUERIES = ("select", "with", "values")  #: what a view's own query begins with
 BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
-DECORATION = re.compile(r"[-=*#_~+/\s]*")
+DECORATION = "-=*#_~+/"  #: signs of which frames and rules are made
 
 TABLE = -1  #: the table, where the definitions of its columns are counted from 0
 NOBODY = -2
@@ -259,8 +259,8 @@ def _pairs(sql: str) -> Iterator[tuple[Part, Part]]:
 
 def _cleaned(comments: Iterable[Token]) -> str:
     """Return the text of *comments* in one line, without frames and rules made of signs."""
-    lines = [line for comment in comments for line in _lines(comment.text)]
-    return " ".join([word for line in lines if not DECORATION.fullmatch(line) for word in line.split()])
+    lines = (line.split() for comment in comments for line in _lines(comment.text))
+    return " ".join([word for words in lines if "".join(words).strip(DECORATION) for word in words])
 
 
 def _lines(comment: str) -> list[str]:
