@@ -183,8 +183,7 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
         query=query,
         columns=_columns(found),
         types=types,
-        # Of a database whose values alone have types, as of all others that have nothing to cast.
-        casts=casts if facts.claim_casts is None else _declared(settings, query, facts),
+        casts={**casts, **_declared(settings, query, facts)},
         reads=None if None in reads else frozenset(read for each in reads for read in each or ()),
         versions=tuple(dict.fromkeys(version for each in found for version in each.versions)),
         functions=tuple(dict.fromkeys(name for each in found for name in each.functions)),
@@ -223,8 +222,11 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
 def _declared(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
     """Return the casts of the claims of *query*, by parameter, that the configuration gives a type.
 
-    Raise Withdrawn where one without a type is compared so that another value may let rows in.
+    None where the database itself gives them types. Raise Withdrawn where one without a type is compared so
+    that another value may let rows in.
     """
+    if facts.claim_casts is None:
+        return {}
     fixed = query.body.written(())  # no clause has a claim
     for claim in untyped(settings, fixed, facts.lexis):
         problem = (
@@ -234,10 +236,8 @@ def _declared(settings: Settings, query: Query, facts: Facts) -> Mapping[str, st
         place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
         raise Withdrawn(problem, place)
     claims = [each for each in fixed.parameters if each.claim is not None]
-    casts = (
-        declared_casts(settings, replace(fixed, pieces=(claim,)), facts.claim_casts or {})[0]
-        for claim in claims
-    )
+    known = facts.claim_casts
+    casts = (declared_casts(settings, replace(fixed, pieces=(claim,)), known)[0] for claim in claims)
     return {claim.name: cast for claim, cast in zip(claims, casts, strict=True) if cast}
 
 

@@ -1,0 +1,392 @@
+"""DuckDB as a third database, for tests alone: what a folder of `backends/` has at the least.
+
+It proves that nothing outside of such a folder has to change: introspection, lists, paths, aggregates,
+policies and permitted queries work through the port. It keeps no registry, and knows tables, not views.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import date
+from decimal import Decimal
+from itertools import count
+from typing import Any
+
+import duckdb
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.asyncpg import dialect as numbered_dialect
+from sqlalchemy.types import UserDefinedType
+
+from dbtools import errors
+from dbtools.aggregates import Bucket, Function
+from dbtools.backends import port
+from dbtools.backends.identifiers import identifier
+from dbtools.backends.plans import ESCAPE, Plan
+from dbtools.backends.port import NO_SESSION, Declared, Facts, Fetched, Heard, Inspected, Look, Run, refusal
+from dbtools.backends.queries import ListForms, compile_query
+from dbtools.backends.records import RecordStore, Registry
+from dbtools.backends.selects import Truth, compile_select
+from dbtools.backends.sources import Element, veiling
+from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
+from dbtools.cells import Cut
+from dbtools.sql import Fragment, Lexis, Parameter, words
+from dbtools.statement import Output, QueryShape, Shape
+from dbtools.types import ColumnType, Family, Operator
+
+LEXIS = Lexis(
+    name_quotes='"',
+    nested_comments=False,
+    dollar_quotes=True,
+    escape_strings=True,
+    line_ends="\n\r",
+    native_marks="$?",
+    lenient=False,
+    total_functions=words("coalesce lower upper length trim nullif"),
+    total_operators=words("= <> != < <= > >="),
+)
+FORMS = ListForms(among="= any(", not_among="<> all(", closing=")")
+TABLES = "select table_name, comment, sql from duckdb_tables() where not internal order by table_name"
+COLUMNS = """
+select column_name, data_type, is_nullable, comment
+from duckdb_columns()
+where table_name = $1
+and not internal
+order by column_index
+"""
+CONSTRAINTS = """
+select constraint_type, constraint_column_names, referenced_table, referenced_column_names
+from duckdb_constraints()
+where table_name = $1
+"""
+FAMILIES: Mapping[str, Family] = {
+    "INTEGER": Family.INTEGER,
+    "BIGINT": Family.INTEGER,
+    "DOUBLE": Family.NUMBER,
+    "DECIMAL": Family.DECIMAL,
+    "VARCHAR": Family.TEXT,
+    "BOOLEAN": Family.BOOLEAN,
+    "DATE": Family.DATE,
+    "TIMESTAMP": Family.TIMESTAMP,
+}
+BITS = {"INTEGER": 31, "BIGINT": 63}
+FORMATS: Mapping[Bucket, str] = {
+    Bucket.YEAR: "%Y",
+    Bucket.MONTH: "%Y-%m",
+    Bucket.WEEK: "%G-W%V",
+    Bucket.DAY: "%Y-%m-%d",
+    Bucket.WEEKDAY: "%u",
+    Bucket.HOUR: "%H",
+}
+#: The types of parameters of permitted queries, as their files declare them.
+DECLARED: Mapping[str, str] = {
+    "integer": "BIGINT",
+    "number": "DOUBLE",
+    "decimal": "DECIMAL(38,9)",
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+}
+
+
+def type_of(declared: str) -> ColumnType:
+    """Return the type that a column is *declared* as."""
+    name = declared.partition("(")[0]
+    family = FAMILIES.get(name, Family.OTHER)
+    most = 2 ** BITS[name] - 1 if name in BITS else None
+    return ColumnType(
+        family=family,
+        name=declared.lower(),
+        cast=declared,
+        minimum=None if most is None else -most - 1,
+        maximum=most,
+        large=family is Family.TEXT,
+    )
+
+
+class Named(UserDefinedType[Any]):
+    """A type by its name."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: object) -> str:
+        """Return the name."""
+        return self.name
+
+
+class Grammar:
+    """The Grammar of DuckDB."""
+
+    barrier = False
+    dialect: sa.Dialect = veiling(numbered_dialect())  # type: ignore[no-untyped-call]
+
+    def bound(self, value: object, type: ColumnType) -> object:
+        """Return *value* as a text, which the database casts."""
+        return value if value is None else str(value)
+
+    def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
+        """Return *values* as texts."""
+        return [self.bound(value, type) for value in values]
+
+    def value(self, name: str, type: ColumnType) -> Element:
+        """Return the parameter, cast to *type*."""
+        return sa.cast(sa.bindparam(name, type_=sa.Text), Named(type.cast or "DOUBLE"))
+
+    def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
+        """Compare with a list, which is one parameter."""
+        listed = sa.cast(sa.bindparam(name, type_=sa.ARRAY(sa.Text)), Named(f"{type.cast}[]"))
+        found = column.op("=", is_comparison=True)(sa.func.any(listed))
+        return sa.not_(found) if negated else found
+
+    def like(self, column: Element, name: str, operator: Operator) -> Truth:
+        """Compare by ILIKE."""
+        return sa.cast(column, sa.Text).ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE)
+
+    def comparable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* itself."""
+        return column
+
+    def is_text(self, column: Element) -> Truth:
+        """Refuse: every column has a type."""
+        raise AssertionError(column)
+
+    def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
+        """Compare with each item."""
+        return self.value(name, type).op("=", is_comparison=True)(sa.func.any(column))
+
+    def written(self, sql: str) -> str:
+        """Return *sql* as it is."""
+        return sql
+
+    def array(self, name: str, cast: str) -> Element:
+        """Return the parameter as a list of what *cast* names."""
+        return sa.cast(sa.bindparam(name, type_=sa.ARRAY(sa.Text)), Named(cast or "VARCHAR[]"))
+
+    def claim(self, name: str, cast: str) -> Element:
+        """Return the parameter as what *cast* names."""
+        return sa.cast(sa.bindparam(name, type_=sa.Text), Named(cast or "VARCHAR"))
+
+    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
+        """Read the cell: the driver keeps it exactly."""
+        return (column,)
+
+    def sortable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* itself."""
+        return column
+
+    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
+        """Write dates."""
+        if bucket is Bucket.QUARTER:
+            year = sa.func.strftime(column, sa.literal_column("'%Y-Q'"))
+            return year.op("||")(sa.func.quarter(column))
+        return sa.func.strftime(column, sa.literal_column(f"'{FORMATS[bucket]}'"))
+
+    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
+        """Compute what the database has under the same name."""
+        return getattr(sa.func, function)(column)  # type: ignore[no-any-return]
+
+
+GRAMMAR = Grammar()
+
+
+class Backend(port.Backend):
+    """A DuckDB file."""
+
+    facts = Facts(
+        lexis=LEXIS,
+        interval=1.0,
+        claim_casts=DECLARED,
+        names_connections=False,
+        announcement=None,
+        watch_script=None,
+    )
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._connection = duckdb.connect(url.partition("://")[2], read_only=True)
+
+    def load_runner(self) -> "Runner":
+        """Return what runs statements."""
+        return Runner(self._connection)
+
+    def open_engine(self) -> Any:
+        """Raise ConfigurationError: there is no registry here."""
+        raise errors.ConfigurationError("This database keeps no registry.")
+
+    def open_records(self, patience: float | None) -> RecordStore:
+        """Raise ConfigurationError: there is no registry here."""
+        raise errors.ConfigurationError("This database keeps no registry.")
+
+    async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
+        """Return the tables of the file."""
+        return await asyncio.to_thread(self._introspect, selection)
+
+    def _introspect(self, selection: Selection) -> Catalog:
+        cursor = self._connection.cursor()
+        found = cursor.execute(TABLES).fetchall()
+        tables = tuple(
+            _table(cursor, name, comment) for name, comment, _ in found if selection.admits("", name)
+        )
+        return Catalog(tables=tables, stamp=stamp_of(cursor))
+
+    @asynccontextmanager
+    async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator["Description"]:
+        """Lend what asks the database of operators' SQL."""
+        yield Description(self._connection.cursor())
+
+    @asynccontextmanager
+    async def watcher(self, heard: Heard) -> AsyncIterator[Look]:
+        """Lend what tells the stamp of the schema."""
+
+        async def look() -> str:
+            return await asyncio.to_thread(stamp_of, self._connection.cursor())
+
+        yield look
+
+    async def registry(self) -> Registry | None:
+        """Return None: there is no registry."""
+        return None
+
+    def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
+        """Lend what tells the stamp of the schema, since there is no registry."""
+        return self.watcher(heard)
+
+    async def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+def stamp_of(cursor: duckdb.DuckDBPyConnection) -> str:
+    """Return what differs when the schema does."""
+    return str(hash(tuple(cursor.execute(TABLES).fetchall())))
+
+
+def _table(cursor: duckdb.DuckDBPyConnection, name: str, comment: str | None) -> Table:
+    columns = tuple(
+        Column(name=column, type=type_of(declared), nullable=nullable, comment=comment or "")
+        for column, declared, nullable, comment in cursor.execute(COLUMNS, [name]).fetchall()
+    )
+    constraints = cursor.execute(CONSTRAINTS, [name]).fetchall()
+    return Table(
+        name=name,
+        columns=columns,
+        comment=comment or "",
+        keys=tuple(
+            Key(columns=tuple(key), primary=True) for kind, key, *_ in constraints if kind == "PRIMARY KEY"
+        ),
+        foreign_keys=tuple(
+            ForeignKey(columns=tuple(key), target_schema="", target=target, target_columns=tuple(there))
+            for kind, key, target, there in constraints
+            if kind == "FOREIGN KEY"
+        ),
+    )
+
+
+class Description:
+    """Asks DuckDB what operators' SQL means to it."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._cursor = cursor
+
+    async def query(self, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]) -> Inspected:
+        """Return what the query in *pieces* is, whose parameters are what its file declares."""
+        types = {name: _parameter_type(each) for name, each in declared.items()}
+        nulls = (each if isinstance(each, str) else _null(types.get(each.name)) for each in pieces)
+        try:
+            rows = self._cursor.execute(f"describe select * from ({''.join(nulls)}\n)").fetchall()
+        except duckdb.Error as exc:
+            raise refusal(f"{exc}.") from exc
+        casts = {name: type.cast for name, type in types.items()}
+        columns = tuple(Column(name=name, type=type_of(type)) for name, type, *_ in rows)
+        return Inspected(columns=columns, parameters=types, casts=casts, reads=None, functions=())
+
+    async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
+        """Return no types, once the database has understood *condition*."""
+        numbers = count(1)
+        written = condition.written(lambda _: f"${next(numbers)}")
+        nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
+        try:
+            self._cursor.execute(f"explain select 1 from {identifier(table.name)} where ({written}\n)", nulls)
+        except duckdb.Error as exc:
+            raise refusal(f"{exc}.") from exc
+        return ()
+
+
+def _parameter_type(declared: Declared) -> ColumnType:
+    type = type_of(DECLARED.get(declared.type, "VARCHAR"))
+    if not declared.array:
+        return type
+    return ColumnType(family=Family.ARRAY, name=f"{type.name}[]", cast=f"{type.cast}[]", element=type)
+
+
+def _null(type: ColumnType | None) -> str:
+    return f"null::{type.cast if type else 'VARCHAR'}"
+
+
+class Runner:
+    """The Runner of DuckDB: each statement on a cursor and a thread of its own."""
+
+    confirms = False
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def compile(self, shape: Shape) -> Plan:
+        """Return the SQL of *shape*."""
+        if isinstance(shape, QueryShape):
+            return compile_query(shape, GRAMMAR, LEXIS, FORMS)
+        return compile_select(shape, GRAMMAR)
+
+    async def run(self, run: Run) -> Fetched:
+        """Return the rows of *run*; it is interrupted when its time is over, or when nobody waits."""
+        cursor = self._connection.cursor()
+        try:
+            async with asyncio.timeout(run.timeout):
+                rows = await asyncio.to_thread(_fetch, cursor, run)
+        except TimeoutError as exc:
+            raise errors.TimedOut from exc
+        except duckdb.Error as exc:
+            raise translated(exc) from exc
+        finally:
+            cursor.interrupt()
+        cells = tuple(tuple(map(_cell, row, run.plan.outputs)) for row in rows[: run.limit])
+        return Fetched(rows=cells, more=len(rows) > run.limit)
+
+    async def stamp(self) -> str:
+        """Return the stamp of the schema now."""
+        return await asyncio.to_thread(stamp_of, self._connection.cursor())
+
+    async def ready(self) -> None:
+        """Return: the file is open."""
+
+    async def close(self) -> None:
+        """Return: the backend closes the file."""
+
+
+def _fetch(cursor: duckdb.DuckDBPyConnection, run: Run) -> list[tuple[object, ...]]:
+    return cursor.execute(run.plan.sql, list(run.parameters)).fetchmany(run.limit + 1)
+
+
+def _cell(cell: object, output: Output) -> object:
+    """Return *cell* as the encoder takes it: decimals and dates as texts, and long texts cut."""
+    if isinstance(cell, Decimal | date):
+        return str(cell)
+    longest = output.longest
+    if isinstance(cell, str) and longest is not None and len(cell) > longest:
+        return Cut(start=cell[:longest], length=len(cell))
+    return cell
+
+
+def translated(error: duckdb.Error) -> errors.CallError:
+    """Return what *error* means to a caller."""
+    match error:
+        case duckdb.CatalogException() | duckdb.BinderException():
+            return errors.SchemaChanged()
+        case duckdb.ConversionException():
+            return errors.BadValue("The database cannot read one of the values.")
+        case duckdb.OutOfRangeException():
+            return errors.OutOfRange()
+        case _:
+            return errors.Unreadable()
