@@ -37,6 +37,20 @@ class_of = attrgetter("__class__")
 TEXTS = {str, NoneType}
 INTEGERS = {int, NoneType}
 
+MEDIA_TYPES: tuple[tuple[bytes, int, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
+    (b"\xff\xd8\xff", 0, "image/jpeg"),
+    (b"GIF87a", 0, "image/gif"),
+    (b"GIF89a", 0, "image/gif"),
+    (b"WEBP", 8, "image/webp"),
+    (b"WAVE", 8, "audio/wav"),
+    (b"ID3", 0, "audio/mpeg"),
+    (b"\xff\xfb", 0, "audio/mpeg"),
+    (b"OggS", 0, "audio/ogg"),
+    (b"fLaC", 0, "audio/flac"),
+    (b"%PDF-", 0, "application/pdf"),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
@@ -44,6 +58,26 @@ class Cut:
 
     start: str | bytes
     length: int  #: of the whole cell, in characters, or in bytes of bytes
+
+
+def media_type(content: bytes) -> str:
+    """Return the MIME type that the first bytes of *content* tell (RFC 2046 names)."""
+    for magic, offset, type in MEDIA_TYPES:
+        if content[offset : offset + len(magic)] == magic and (offset == 0 or content[:4] == b"RIFF"):
+            return type
+    return "application/octet-stream"
+
+
+def shown_cut(cut: Cut) -> str:
+    """Return how a *cut* cell is shown: its beginning and its full length, or what the bytes are."""
+    if isinstance(cut.start, bytes):
+        return f"[{cut.length:,} bytes, {media_type(cut.start)}]"
+    return f"{cut.start}… [{cut.length:,} characters]"
+
+
+def is_media(type: str) -> bool:
+    """Return whether clients show content of this MIME *type* by itself."""
+    return type.startswith(("image/", "audio/"))
 
 
 def encoder(type: ColumnType) -> Encode:
@@ -65,6 +99,8 @@ def encode_column(type: ColumnType, cells: Sequence[object]) -> Sequence[object]
     """Return the JSON values of *cells*, the cells of one column of *type*."""
     encode = encoder(type)
     kinds = set(map(class_of, cells))
+    if Cut in kinds:
+        return [shown_cut(cell) if isinstance(cell, Cut) else encode(cell) for cell in cells]
     # Most columns are texts or small integers throughout, which are JSON values already.
     if encode is plain and (kinds <= TEXTS or (kinds <= INTEGERS and _safe(cells))):
         return cells

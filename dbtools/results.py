@@ -1,17 +1,35 @@
 """What the database answered, and how it is shown: ResultSet in, Answer out, equal in both channels."""
 
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
+from itertools import accumulate, takewhile
 
 from dbtools import errors
-from dbtools.cells import Cut, Encode, class_of, dump, encode_column, encoder, size, valid, visible
+from dbtools.cells import (
+    Cut,
+    Encode,
+    dump,
+    encode_column,
+    encoder,
+    is_media,
+    media_type,
+    shown_cut,
+    size,
+    valid,
+    visible,
+)
 from dbtools.policy import Limits
 from dbtools.statement import Output
-from dbtools.types import ColumnType
 
 SHORTEST_CUT = 20  #: characters that a cell keeps even where a single row is too large
+SHORTEST_VALUE = 100  #: bytes that a cell of a single row keeps where it is cut by itself
+ROOM_FOR_LENGTH = 40  #: bytes that say how long a cut cell is
+LARGEST_MEDIA = 1_000_000  #: bytes of the pictures and sounds that go along with a row
+LARGEST_OTHER = 100_000  #: bytes of the other blobs that do
+DEAREST = 6_000  #: bytes that a picture or a sound counts as at most: a model takes some 2,000 tokens for it
 SPECIAL = re.compile('[",\r\n]')  #: what a cell of CSV is quoted for
 
 
@@ -124,105 +142,193 @@ class Table:
     rows: list[list[object]]
 
 
-MEDIA_TYPES: tuple[tuple[bytes, int, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
-    (b"\xff\xd8\xff", 0, "image/jpeg"),
-    (b"GIF87a", 0, "image/gif"),
-    (b"GIF89a", 0, "image/gif"),
-    (b"WEBP", 8, "image/webp"),
-    (b"WAVE", 8, "audio/wav"),
-    (b"ID3", 0, "audio/mpeg"),
-    (b"\xff\xfb", 0, "audio/mpeg"),
-    (b"OggS", 0, "audio/ogg"),
-    (b"fLaC", 0, "audio/flac"),
-    (b"%PDF-", 0, "application/pdf"),
-)
-
-
-def media_type(content: bytes) -> str:
-    """Return the MIME type that the first bytes of *content* tell (RFC 2046 names)."""
-    for magic, offset, type in MEDIA_TYPES:
-        if content[offset : offset + len(magic)] == magic and (offset == 0 or content[:4] == b"RIFF"):
-            return type
-    return "application/octet-stream"
-
-
-def shown_cut(cut: Cut) -> str:
-    """Return how a *cut* cell is shown: its beginning and its full length, or what the bytes are."""
-    if isinstance(cut.start, bytes):
-        return f"[{cut.length:,} bytes, {media_type(cut.start)}]"
-    return f"{cut.start}… [{cut.length:,} characters]"
-
-
 def encode_rows(found: ResultSet, names: Sequence[str]) -> Table:
     """Return the first `len(names)` outputs of *found* as JSON values."""
     cells = zip(*found.rows, strict=True)
-    columns = [_encoded(output.term.type, each) for output, each in zip(found.outputs, cells, strict=False)]
-    rows = [list(row) for row in zip(*columns[: len(names)], strict=True)]
-    return Table(columns=tuple(names), rows=rows)
+    shown = zip(names, found.outputs, cells, strict=False)
+    columns = [encode_column(output.term.type, each) for _, output, each in shown]
+    return Table(columns=tuple(names), rows=list(map(list, zip(*columns, strict=True))))
 
 
-def _encoded(type: ColumnType, cells: Sequence[object]) -> Sequence[object]:
-    if Cut not in set(map(class_of, cells)):
-        return encode_column(type, cells)
-    encode = encoder(type)
-    return [shown_cut(cell) if isinstance(cell, Cut) else encode(cell) for cell in cells]
+class Reserve(IntEnum):
+    """Bytes that an answer keeps for what stands around its rows, its entries or its cells."""
+
+    ROWS = 800  #: of a table; a cursor is counted besides
+    QUERY = 600
+    TABLES = 400  #: with a cursor
+    NOTE = 300
 
 
-def envelope(
-    table: Table, style: Style, *, truncated: bool, extra: Mapping[str, object]
-) -> dict[str, object]:
-    """Return the structured content of *table*'s rows."""
-    rows: list[object] = list(table.rows)
-    if style.rows is Rows.OBJECTS:
-        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    structured: dict[str, object] = {"row_count": len(rows), "truncated": truncated}
-    return {**structured, "columns": list(table.columns), "rows": rows, **extra}
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """The rows of an answer that fit."""
+
+    found: ResultSet  #: as they were read; of a single row that is too large the cells are cut
+    table: Table  #: as they are shown
+    capped: bool  #: whether rows were left out since they do not fit
+
+    @property
+    def truncated(self) -> bool:
+        """Whether there are further rows."""
+        return self.found.more or self.capped
 
 
-def fitting(table: Table, style: Style, limits: Limits, *, reserve: int) -> int:
-    """Return how many rows of *table* stay below the cap, with *reserve* bytes for what goes around them."""
-    room = limits.max_bytes - reserve - size(list(table.columns))
-    names = size(list(table.columns)) if style.rows is Rows.OBJECTS else 0
-    if style.text is Text.JSON and size(table.rows) + names * len(table.rows) <= room:
-        return len(table.rows)
-    for index, row in enumerate(table.rows):
-        room -= _size_of_row(row, names, style) + 1
-        if room < 0:
-            return index
-    return len(table.rows)
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How much one answer may hold, and how it is written."""
+
+    limits: Limits
+    style: Style = field(default_factory=Style)
+    reserved: int  #: bytes for all but rows, entries or cells
+
+    @property
+    def room(self) -> int:
+        """How many bytes rows, entries or cells may take."""
+        return self.limits.max_bytes - self.reserved
+
+    def fitting(self, sizes: Iterable[int]) -> int:
+        """Return how many values of *sizes* bytes fit, one after the other."""
+        return _fitting(self.room, sizes)
+
+    def page(
+        self, found: ResultSet, names: Sequence[str], *, after: Callable[[int], int] = lambda count: 0
+    ) -> Page:
+        """Return the rows of *found* that fit: at least the first, cut if need be.
+
+        *after* says how many bytes a number of rows needs besides, such as for a cursor.
+        """
+        table = encode_rows(found, names)
+        count = all_of_them = len(found.rows)
+        while count:
+            fits = self.fitting_rows(table, after(count))
+            if fits >= count:
+                break
+            count = fits
+        if count == all_of_them:
+            return Page(found=found, table=table, capped=False)
+        if count == 0:
+            found = self.narrowed(found, names, after(1))
+            return Page(found=found, table=encode_rows(found, names), capped=all_of_them > 1)
+        table = Table(columns=table.columns, rows=table.rows[:count])
+        return Page(found=replace(found, rows=found.rows[:count]), table=table, capped=True)
+
+    def fitting_rows(self, table: Table, after: int = 0) -> int:
+        """Return how many rows of *table* fit beside the names of its columns and *after* bytes."""
+        columns = size(list(table.columns))
+        names = columns if self.style.rows is Rows.OBJECTS else 0
+        room = self.room - after - columns
+        if self.style.text is Text.JSON and size(table.rows) + names * len(table.rows) <= room:
+            return len(table.rows)
+        return _fitting(room, (self._size_of_row(row, names) + 1 for row in table.rows))
+
+    def _size_of_row(self, row: list[object], names: int) -> int:
+        structured = size(row) + names
+        return structured if self.style.text is Text.JSON else max(structured, len(_csv_line(row).encode()))
+
+    def narrowed(self, found: ResultSet, names: Sequence[str], after: int = 0) -> ResultSet:
+        """Return the first row of *found* alone, the cells under *names* cut until it fits."""
+        encoders = [encoder(output.term.type) for output in found.outputs[: len(names)]]
+        row = found.rows[0]
+        longest = self.limits.max_bytes
+        while longest > SHORTEST_CUT:
+            longest //= 2
+            cells = [_shortened(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
+            smaller = replace(found, rows=((*cells, *row[len(names) :]),))
+            if self.fitting_rows(encode_rows(smaller, names), after):
+                return smaller
+        raise errors.BadArgument(
+            "One row of these columns is larger than max_tokens.", hint="Name fewer columns."
+        )
+
+    def entries(
+        self,
+        entries: Iterable[dict[str, object]],
+        shorten: Callable[[dict[str, object]], dict[str, object]] = lambda entry: entry,
+    ) -> list[object]:
+        """Return the *entries* that fit: at least the first, which *shorten* shortens if need be."""
+        room = self.room
+        shown: list[object] = []
+        for entry in entries:
+            room -= size(entry) + 1
+            if room < 0:
+                return shown or [shorten(entry)]
+            shown.append(entry)
+        return shown
+
+    def cut_longest(self, row: dict[str, object], cells: Mapping[str, object]) -> list[str]:
+        """Cut the longest values of *row*, read as *cells*, until it fits; return the names of those cut."""
+        cut = [name for name, cell in cells.items() if isinstance(cell, Cut)]
+        excess = size({"row": row}) - self.room
+        if excess <= 0:
+            return cut
+        sizes = {name: size(value) for name, value in row.items()}
+        for name in sorted(sizes, key=lambda name: -sizes[name]):
+            if excess <= 0:
+                break
+            kept = max(SHORTEST_VALUE, sizes[name] - excess - ROOM_FOR_LENGTH)
+            row[name] = _cut_to(cells[name], row[name], kept)
+            excess += size(row[name]) - sizes[name]
+            cut += [] if name in cut else [name]
+        return cut
+
+    def attached(
+        self, row: Mapping[str, object], cells: Mapping[str, object], links: Mapping[str, Link | None]
+    ) -> tuple[tuple[Media, ...], list[str]]:
+        """Return the bytes among *cells* that fit beside *row*, and the names of the pictures that do not.
+
+        Bytes without one of the *links* stand in the row itself.
+        """
+        room = self.room - size({"row": row})
+        attached: list[Media] = []
+        left: list[str] = []
+        free = LARGEST_MEDIA
+        for name, link in links.items():
+            cell = cells[name]
+            if not isinstance(cell, bytes) or not cell or link is None:
+                continue
+            media = Media(uri=link.uri, type=media_type(cell), content=cell)
+            shown = is_media(media.type)
+            cost = min(media.size, DEAREST) if shown else media.size
+            if len(cell) <= (free if shown else min(free, LARGEST_OTHER)) and cost <= room:
+                attached.append(media)
+                free -= len(cell)
+                room -= cost
+            elif shown:
+                left.append(name)
+        return tuple(attached), left
+
+    def rows_answer(self, page: Page, *, links: tuple[Link, ...] = (), **extra: object) -> Answer:
+        """Return the answer that shows *page*, with what there is of *extra*."""
+        rows: list[object] = list(page.table.rows)
+        if self.style.rows is Rows.OBJECTS:
+            rows = [dict(zip(page.table.columns, row, strict=True)) for row in page.table.rows]
+        content: dict[str, object] = {"row_count": len(rows), "truncated": page.truncated}
+        content |= {"columns": list(page.table.columns), "rows": rows}
+        content |= {name: value for name, value in extra.items() if value}
+        answer = self.answer(content, rows=len(rows), truncated=page.truncated, links=links)
+        if self.style.text is Text.CSV:
+            answer = replace(answer, text=csv_text(answer.structured, page.table))
+        return answer
+
+    def answer(
+        self,
+        content: dict[str, object],
+        *,
+        rows: int,
+        truncated: bool = False,
+        media: tuple[Media, ...] = (),
+        links: tuple[Link, ...] = (),
+    ) -> Answer:
+        """Return the answer of this *content*; in both channels, what is no valid text has been replaced."""
+        structured, text = dump(content)
+        assert isinstance(structured, dict)
+        return Answer(
+            structured=structured, text=text, media=media, links=links, rows=rows, truncated=truncated
+        )
 
 
-def _size_of_row(row: list[object], names: int, style: Style) -> int:
-    structured = size(row) + names
-    return structured if style.text is Text.JSON else max(structured, len(_csv_line(row).encode()))
-
-
-def fitted(found: ResultSet, names: Sequence[str], style: Style, limits: Limits, *, reserve: int) -> Table:
-    """Return the rows of *found* that fit beside *reserve* bytes: at least the first, cut if need be."""
-    encoded = encode_rows(found, names)
-    count = fitting(encoded, style, limits, reserve=reserve)
-    if count == 0 and found.rows:
-        return encode_rows(narrowed(found, names, style, limits, reserve=reserve), names)
-    return Table(columns=encoded.columns, rows=encoded.rows[:count])
-
-
-def narrowed(
-    found: ResultSet, names: Sequence[str], style: Style, limits: Limits, *, reserve: int
-) -> ResultSet:
-    """Return the first row of *found* alone, the cells under *names* cut until it fits."""
-    encoders = [encoder(output.term.type) for output in found.outputs[: len(names)]]
-    row = found.rows[0]
-    longest = limits.max_bytes
-    while longest > SHORTEST_CUT:
-        longest //= 2
-        cells = [_shortened(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
-        smaller = replace(found, rows=((*cells, *row[len(names) :]),))
-        if fitting(encode_rows(smaller, names), style, limits, reserve=reserve):
-            return smaller
-    raise errors.BadArgument(
-        "One row of these columns is larger than max_tokens.", hint="Name fewer columns."
-    )
+def _fitting(room: int, sizes: Iterable[int]) -> int:
+    return sum(1 for _ in takewhile(room.__ge__, accumulate(sizes)))
 
 
 def _shortened(cell: object, encode: Encode, longest: int) -> object:
@@ -235,13 +341,17 @@ def _shortened(cell: object, encode: Encode, longest: int) -> object:
     return cell if len(text) <= longest else Cut(start=text[:longest], length=len(text))
 
 
-def write(structured: dict[str, object], table: Table | None, style: Style) -> tuple[dict[str, object], str]:
-    """Return *structured* and its text; in both, what is no valid text has been replaced."""
-    value, text = dump(structured)
-    assert isinstance(value, dict)
-    if style.text is Text.CSV and table is not None:
-        text = csv_text(value, table)
-    return value, text
+def _cut_to(cell: object, shown: object, most: int) -> str:
+    """Return *cell*, or the JSON value *shown* that it is, cut so that it takes about *most* bytes."""
+    if isinstance(cell, bytes):
+        return shown_cut(Cut(start=cell, length=len(cell)))
+    text = shown if isinstance(shown, str) else dump(shown)[1]
+    length = len(text)
+    if isinstance(cell, Cut) and isinstance(cell.start, str):
+        text, length = cell.start, cell.length
+    # A character takes a byte at least.
+    end = bisect_right(range(min(len(text), most) + 1), most, key=lambda end: size(text[:end])) - 1
+    return shown_cut(Cut(start=text[:end], length=length))
 
 
 def csv_text(structured: Mapping[str, object], table: Table) -> str:
@@ -265,8 +375,3 @@ def _csv_cell(value: object) -> str:
         return '""'
     text = visible(valid(value)) if isinstance(value, str) else dump(value)[1]
     return '"' + text.replace('"', '""') + '"' if SPECIAL.search(text) else text
-
-
-def is_media(type: str) -> bool:
-    """Return whether clients show content of this MIME *type* by itself."""
-    return type.startswith(("image/", "audio/"))

@@ -11,7 +11,7 @@ from dbtools.service.execution import session_of, values_of
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Select, Shape, Statement
-from dbtools.tools.naming import normalised
+from dbtools.tools.wording import normalised
 
 
 @dataclass(frozen=True, kw_only=True)

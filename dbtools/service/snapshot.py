@@ -20,11 +20,11 @@ from dbtools.tools import (
     choose,
     define,
     listed,
+    pinned_tables,
     tool_content,
 )
 from dbtools.tools.definition import tokens_of
-from dbtools.tools.schema_resources import Resource, define_resources, updated_resources
-from dbtools.tools.surface import pinned_tables
+from dbtools.tools.resources import Resource, define_resources, updated_resources
 
 DATABASE = "database"  #: the name of the stamp of the schema
 

@@ -21,7 +21,7 @@ from dbtools.tools import (
     ToolDefinition,
 )
 from dbtools.tools.completion import Completed, bind_completion
-from dbtools.tools.read_resource import bind_resource
+from dbtools.tools.resources import bind_resource
 from dbtools.types import quoted
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained

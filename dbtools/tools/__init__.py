@@ -1,7 +1,10 @@
-"""The tools that a catalog makes: one file a kind, and KINDS."""
+"""The tools that a catalog makes, one file a kind, and KINDS; and which of them are listed."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+from dbtools.catalog import Catalog, Table
+from dbtools.results import Listing, Surface
 from dbtools.tools import (
     aggregate_rows,
     describe_tables,
@@ -10,9 +13,17 @@ from dbtools.tools import (
     list_tables,
     permitted_queries,
 )
-from dbtools.tools.changes import Change, change_of
-from dbtools.tools.definition import Call, Setting, Tool, ToolDefinition, Toolset, tool_content
-from dbtools.tools.surface import Chosen, choose, listed
+from dbtools.tools.definition import (
+    Call,
+    Change,
+    Setting,
+    Tool,
+    ToolDefinition,
+    Toolset,
+    change_of,
+    tokens_of,
+    tool_content,
+)
 
 __all__ = [
     "KINDS",
@@ -27,6 +38,8 @@ __all__ = [
     "choose",
     "define",
     "listed",
+    "pinned_tables",
+    "tokens_of",
     "tool_content",
 ]
 
@@ -41,6 +54,8 @@ KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
     list_rows.define,
     get_row.define,
 )
+#: Which tools for any table are listed where each table has its own.
+BESIDE_TYPED = {"describe_tables", "aggregate_rows"}
 
 
 def define(setting: Setting) -> Toolset:
@@ -49,3 +64,55 @@ def define(setting: Setting) -> Toolset:
     kinds = KINDS if setting.catalog.tables or not setting.queries else (permitted_queries.define,)
     tools = [tool for kind in kinds for tool in kind(setting)]
     return {tool.name: tool for tool in tools}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What has tools of its own on the surface of a role. All can be called either way."""
+
+    tables: Surface  #: typed or generic
+    queries: Surface = Surface.TYPED
+
+
+def choose(listing: Listing, tools: Toolset) -> Chosen:
+    """Return what *listing* wants of *tools*; tables and queries may each cost the whole budget."""
+    tables = listing.surface
+    if tables is Surface.AUTO:
+        tables = _surface_of(listing.budget, filter(_is_typed, tools.values()))
+    return Chosen(tables=tables, queries=_surface_of(listing.budget, filter(_is_query, tools.values())))
+
+
+def _surface_of(tokens: int, tools: Iterator[Tool]) -> Surface:
+    for tool in tools:
+        tokens -= tokens_of(tool_content(tool.definition))
+        if tokens < 0:
+            return Surface.GENERIC
+    return Surface.TYPED
+
+
+def listed(chosen: Chosen, tools: Toolset, pinned: frozenset[Table]) -> Iterator[Tool]:
+    """Yield the *tools* that are listed on the *chosen* surface, with those of *pinned* tables."""
+    for tool in tools.values():
+        if _is_query(tool):
+            shown = chosen.queries is Surface.TYPED
+        elif tool.name in permitted_queries.NAMES:
+            shown = chosen.queries is Surface.GENERIC
+        elif chosen.tables is Surface.TYPED:
+            shown = _is_typed(tool)
+        else:
+            shown = tool.table is None or tool.table in pinned
+        if shown:
+            yield tool
+
+
+def _is_query(tool: Tool) -> bool:
+    return isinstance(tool, permitted_queries.QueryTool)
+
+
+def _is_typed(tool: Tool) -> bool:
+    return tool.table is not None or tool.name in BESIDE_TYPED
+
+
+def pinned_tables(listing: Listing, catalog: Catalog) -> frozenset[Table]:
+    """Return the tables that *listing* pins and that *catalog* has."""
+    return frozenset(table for name in listing.pin for table in catalog.named(name))

@@ -10,13 +10,7 @@ from pydantic import Field
 from dbtools.aggregates import Computed, Function, Group, Having, Measure, find_group, find_measure
 from dbtools.errors import BadArgument, Denied
 from dbtools.paths import Names
-from dbtools.results import (
-    Answer,
-    ResultSet,
-    envelope,
-    fitted,
-    write,
-)
+from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import (
     MOST_CONDITIONS,
     Match,
@@ -37,16 +31,13 @@ from dbtools.tools.arguments import (
     Where,
     comparisons,
     read,
-    schema_of,
 )
 from dbtools.tools.definition import ROWS_SCHEMA, Setting, ToolDefinition
-from dbtools.tools.nearest_values import Doubts, doubts, explain
-from dbtools.tools.tables import limited_schema, table_of, table_schema
+from dbtools.tools.nearest_values import Doubts, doubts
 
 MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
-ENVELOPE = 800  #: bytes for all but rows and columns
 
 
 class MeasureArguments(Arguments):
@@ -88,7 +79,6 @@ class AggregateRows:
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        schema = table_schema(self.setting, schema_of(AggregateArguments))
         return ToolDefinition(
             name=self.name,
             title="Aggregate rows",
@@ -99,15 +89,15 @@ class AggregateRows:
                 '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
                 "count without a column counts rows."
             ),
-            input_schema=limited_schema(self.setting, schema),
+            input_schema=self.setting.schema(AggregateArguments),
             output_schema=ROWS_SCHEMA,
         )
 
     def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":
         """Return the call that computes what *arguments* ask for."""
-        most = self.setting.limits.max_rows
-        asked = read(AggregateArguments, arguments, bounds={"limit": most})
-        table = table_of(self.setting.catalog, asked.table, "table")
+        limits = self.setting.limits
+        asked = read(AggregateArguments, arguments, max_rows=limits.max_rows)
+        table = self.setting.table(asked.table)
         if not table.aggregated:
             raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
         names = replace(self.setting.names(table), aggregating=True)
@@ -118,26 +108,24 @@ class AggregateRows:
         having, bounds = bind_conditions(
             Having(measures=measures), comparisons(asked.having, "having"), prefix="h"
         )
-        computed = Computed(names=names, groups=groups, measures=measures)
+        order = bind_order(Computed(names=names, groups=groups, measures=measures), asked.order_by)
         terms = {**groups, **measures}
         shape = Select(
-            table=names.table,
+            table=table,
             outputs=tuple(
-                Output(term=term, cut=self.setting.limits.max_cell if term.type.large else None)
-                for term in terms.values()
+                Output(term=term, cut=limits.max_cell if term.type.large else None) for term in terms.values()
             ),
             conditions=conditions,
             match=asked.match,
             groups=tuple(groups.values()),
             having=having,
-            order=_total(bind_order(computed, asked.order_by), groups),
+            order=_total(order, groups),
         )
-        statement = Statement(shape=shape, values={**values, **bounds}, limit=min(asked.limit, most))
         return AggregateCall(
             setting=self.setting,
-            statement=statement,
+            statement=Statement(shape=shape, values={**values, **bounds}, limit=asked.limit),
             columns=tuple(terms),
-            doubts=doubts(names.table, where, conditions, asked.match),
+            doubts=doubts(table, where, conditions, asked.match),
         )
 
 
@@ -190,27 +178,21 @@ class AggregateCall:
         assert isinstance(shape, Select)
         # Without groups there is always a row, of nothing but nulls and counts of 0 where it stands for none.
         empty = not found.rows or not (shape.groups or any(map(_tells, shape.outputs, found.rows[0])))
-        return [doubt.statement for doubt in self.doubts.each] if empty and not shape.having else ()
+        return self.doubts.statements if empty and not shape.having else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the groups that *found* holds, as many as fit."""
-        style, limits = self.setting.style, self.setting.limits
-        page = fitted(found, self.columns, style, limits, reserve=ENVELOPE)
-        count = len(page.rows)
-        truncated = found.more or count < len(found.rows)
+        budget = self.setting.budget(Reserve.ROWS)
+        page = budget.page(found, self.columns)
         counted = any(output.term == Measure(function=Function.COUNT) for output in found.outputs)
-        proved = counted or not found.rows
-        note = explain(self.doubts, further, proved=proved)
-        if truncated:
-            note = self._note(capped=count < len(found.rows))
-        note = " ".join(filter(None, [note, self.doubts.days]))
-        extra: dict[str, object] = {"note": note} if note else {}
-        structured, text = write(envelope(page, style, truncated=truncated, extra=extra), page, style)
-        return Answer(structured=structured, text=text, rows=count, truncated=truncated)
+        note = self.doubts.note(further, instead=self._note(page), proved=counted or not found.rows)
+        return budget.rows_answer(page, note=note)
 
-    def _note(self, *, capped: bool) -> str:
-        if capped:
+    def _note(self, page: Page) -> str:
+        if page.capped:
             return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
+        if not page.truncated:
+            return ""
         if self.statement.limit < self.setting.limits.max_rows:
             return "More groups: raise limit, or narrow where or having."
         return "More groups: group more coarsely, or narrow where or having."

@@ -163,10 +163,6 @@ class ListArguments(Arguments):
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     cursor: str = Field(default="", description="next_cursor of the page before")
 
-    def comparisons(self) -> tuple[Comparison, ...]:
-        """Return the conditions of `where`."""
-        return comparisons(self.where, "where")
-
 
 class RowsArguments(ListArguments):
     """Arguments of `list_rows`."""
@@ -193,24 +189,23 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 def read(
-    model: type[ArgumentsT],
-    arguments: Mapping[str, object],
-    *,
-    bounds: Mapping[str, int] | None = None,
+    model: type[ArgumentsT], arguments: Mapping[str, object], *, max_rows: int | None = None
 ) -> ArgumentsT:
-    """Return *arguments* as *model*; "" and null mean absent, *bounds* are the greatest integers."""
+    """Return *arguments* as *model*; "" and null mean absent, and `limit` is *max_rows* at the most."""
     check(arguments)
     given = {name: value for name, value in arguments.items() if value is not None and value != ""}
     try:
-        read = model.model_validate(given)
+        asked = model.model_validate(given)
     except ValidationError as exc:
         raise _complaint(exc, model) from exc
-    for name, most in (bounds or {}).items():
-        if name in given and getattr(read, name) > most:
-            refused = errors.BadArgument(f"{name}: at most {most}, not {getattr(read, name)}.")
-            refused.limit = LIMITS[name]
-            raise refused
-    return read
+    limit: int = getattr(asked, "limit", 0)
+    if max_rows is None or limit <= max_rows:
+        return asked
+    if "limit" in given:
+        refused = errors.BadArgument(f"limit: at most {max_rows}, not {limit}.")
+        refused.limit = "max_rows"
+        raise refused
+    return asked.model_copy(update={"limit": max_rows})
 
 
 def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:
@@ -222,22 +217,16 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     )
 
 
-#: The limits of a role, by the argument that they bound.
-LIMITS: Mapping[str, str] = {"limit": "max_rows"}
 #: What callers write who think of SQL.
 MEANT: Mapping[str, str] = {
     "equals": "eq",
     "neq": "ne",
     "le": "lte",
     "ge": "gte",
-    "like": "contains, starts_with or ends_with, without %",
-    "ilike": "contains, starts_with or ends_with, without %",
+    **dict.fromkeys(("like", "ilike"), "contains, starts_with or ends_with, without %"),
     "nin": "not_in",
-    "null": 'is_null with value "true"',
-    "is null": 'is_null with value "true"',
-    "not_null": 'is_null with value "false"',
-    "is not null": 'is_null with value "false"',
-    "is_not_null": 'is_null with value "false"',
+    **dict.fromkeys(("null", "is null"), 'is_null with value "true"'),
+    **dict.fromkeys(("not_null", "is not null", "is_not_null"), 'is_null with value "false"'),
     "and": "all",
     "or": "any",
     "average": "avg",
@@ -249,10 +238,7 @@ MEANT: Mapping[str, str] = {
 }
 WANTED: Mapping[str, str] = {
     "string_type": "wants a string, not {got}",
-    "int_type": "wants an integer",
-    "int_parsing": "wants an integer",
-    "int_from_float": "wants an integer",
-    "value_error": "wants an integer",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "value_error"), "wants an integer"),
     "tuple_type": "wants a JSON array, not {got}",
     "model_type": "wants an object such as {example}, not {got}",
     "dict_type": "wants an object, not {got}",
@@ -321,16 +307,12 @@ def _place(location: Sequence[int | str]) -> str:
 
 
 @cache
-def _model_schema(model: type[Arguments]) -> Mapping[str, object]:
+def schema_of(model: type[Arguments]) -> Mapping[str, object]:
+    """Return the JSON Schema of *model*, without references, titles and null defaults."""
     schema = model.model_json_schema()
     inlined = _inlined(schema, schema.pop("$defs", {}))
     assert isinstance(inlined, dict)
     return inlined
-
-
-def schema_of(model: type[Arguments]) -> Mapping[str, object]:
-    """Return the JSON Schema of *model*, without references, titles and null defaults."""
-    return _model_schema(model)
 
 
 def narrowed_schema(schema: Mapping[str, object], path: Sequence[str], part: object) -> dict[str, object]:

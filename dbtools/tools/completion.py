@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
@@ -10,7 +9,7 @@ from dbtools.cells import size
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, key_text
 from dbtools.policy import Limits
-from dbtools.results import ResultSet
+from dbtools.results import Budget, ResultSet
 from dbtools.statement import Comparison, Condition, Order, Output, Select, Statement, bind_conditions
 from dbtools.tools.definition import Setting
 from dbtools.tools.get_row import key_arguments
@@ -45,8 +44,8 @@ class Completion:
         """Return the values that the catalog, or the rows *found*, have."""
         keys = (key for row in found.rows if (key := _key(row)) is not None)
         values = self.known or tuple(keys)
-        sizes = accumulate(size(value) for value in values[: _most(self.limits)])
-        shown = values[: sum(each <= self.limits.max_bytes for each in sizes)]
+        budget = Budget(limits=self.limits, reserved=0)
+        shown = values[: budget.fitting(map(size, values[: _most(self.limits)]))]
         return Completed(values=shown, more=found.more or len(shown) < len(values))
 
 

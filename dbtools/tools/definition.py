@@ -1,21 +1,28 @@
-"""What a tool is: its definition, which callers list, and the two steps of a call to it."""
+"""What a tool is: its definition, what every tool of a role is made from, and the two steps of a call."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Protocol
 
-from dbtools.catalog import Catalog, Table
+from dbtools import errors
+from dbtools.catalog import Catalog, Column, Table
 from dbtools.cells import dump
+from dbtools.errors import listing, nearest
+from dbtools.links import cell_uri
 from dbtools.paging import digest
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
 from dbtools.queries import Permitted
-from dbtools.results import Answer, ResultSet, Style
-from dbtools.statement import Statement
-from dbtools.tools.naming import table_names
+from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style
+from dbtools.statement import Output, Statement
+from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, narrowed_schema, schema_of
+from dbtools.tools.wording import table_names
+from dbtools.types import Family, quoted
 
 BYTES_PER_TOKEN = 4  #: of definitions
+MOST_NAMES = 100  #: tables that a schema names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +55,38 @@ def tokens_of(content: object) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Change:
+    """How the tools of a role differ from before: names, in the order in which they are listed."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    resources: bool = False  #: whether the list of resources differs as well
+    updated: tuple[str, ...] = ()  #: the addresses of resources that say something else
+
+    @property
+    def tools(self) -> bool:
+        """Whether the list of tools differs."""
+        return bool(self.added or self.changed or self.removed)
+
+    def __bool__(self) -> bool:
+        """Return whether there is any difference."""
+        return self.tools or self.resources or bool(self.updated)
+
+
+def change_of(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition]) -> Change:
+    """Return which tools *after* adds to those *before*, which it changes, and which it removes."""
+    if before == after:
+        return Change()
+    old, new = ({each.name: each for each in definitions} for definitions in (before, after))
+    return Change(
+        added=tuple(name for name in new if name not in old),
+        changed=tuple(name for name in new if name in old and new[name] != old[name]),
+        removed=tuple(name for name in old if name not in new),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """What every tool of one role is made from."""
 
@@ -56,6 +95,10 @@ class Setting:
     style: Style = field(default_factory=Style)
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
 
+    def budget(self, reserve: Reserve) -> Budget:
+        """Return how much an answer may hold that keeps *reserve* for what stands around its content."""
+        return Budget(limits=self.limits, style=self.style, reserved=reserve)
+
     def name(self, table: Table) -> str:
         """Return the part T of the names of *table*'s tools."""
         return self._names[(table.schema, table.name)]
@@ -63,6 +106,62 @@ class Setting:
     def names(self, table: Table, *, near: bool = False) -> Names:
         """Return what may be named of *table*; *near* is for tools that take only what they list."""
         return Names(table=table, paths=self.paths, near=near)
+
+    def table(self, name: str, argument: str = "table") -> Table:
+        """Return the one table that *name* means, or raise UnknownTable with the candidates."""
+        catalog = self.catalog
+        tables = catalog.named(name)
+        if len(tables) == 1:
+            return tables[0]
+        if tables:
+            message = f"{quoted(name)} is the name of {len(tables)} tables."
+            hint = f"Name one of: {listing(map(catalog.label, tables))}."
+        else:
+            message = f"there is no table {quoted(name)}."
+            hint = self._known_tables(name)
+        raise errors.UnknownTable(f"{argument}: {message}", hint=hint)
+
+    def _known_tables(self, name: str) -> str:
+        """Return which tables there are, the one most like *name* first."""
+        catalog, labels = self.catalog, self.labels
+        bare = {table.name.lower() for table in catalog.tables}
+        likest = get_close_matches(name.lower(), bare, n=1, cutoff=0.8)
+        near = catalog.named(likest[0]) if likest else ()
+        if len(near) > 1:
+            return f"Did you mean one of: {listing(map(catalog.label, near))}?"
+        known = f"Tables: {listing(labels) or 'none'}."
+        if len(labels) > MOST_NAMES:
+            known = f"There are {len(labels):,} tables: list_tables finds them."
+        return f"{nearest(name, labels)}{known}"
+
+    def link(
+        self, table: Table, outputs: Sequence[Output], row: Sequence[object], column: Column
+    ) -> Link | None:
+        """Return where the cell of *column* in *row*, read as *outputs* of *table*, stands whole."""
+        at = {output.term: at for at, output in enumerate(outputs)}
+        key = [row[at[each]] for each in table.key_columns()]
+        uri = cell_uri(self.catalog.label(table), key, column.name)
+        return None if uri is None else Link(uri=uri, name=column.name, type=_link_type(column))
+
+    def schema(self, model: type[Arguments]) -> Mapping[str, object]:
+        """Return the JSON Schema of *model*, with what this setting says of its `table` and its `limit`."""
+        schema = schema_of(model)
+        if "table" in model.model_fields:
+            schema = narrowed_schema(schema, ("properties", "table"), self.table_schema)
+        if "limit" in model.model_fields:
+            most = self.limits.max_rows
+            limit = {"type": "integer", "minimum": 1, "maximum": most, "default": min(DEFAULT_LIMIT, most)}
+            schema = narrowed_schema(schema, ("properties", "limit"), limit)
+        return schema
+
+    @property
+    def table_schema(self) -> Mapping[str, object]:
+        """The schema of a table's name: which there are, or how many and a digest of what they are."""
+        labels = self.labels
+        if len(labels) <= MOST_NAMES:
+            return {"type": "string", "enum": list(labels)} if labels else {"type": "string"}
+        told = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
+        return {"type": "string", "description": told}
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -84,6 +183,17 @@ class Setting:
         return table_names(self.catalog)
 
 
+def _link_type(column: Column) -> str:
+    """Return the MIME type that the whole of a cell of *column* has, before its bytes are known."""
+    match column.type.family:
+        case Family.BYTES:
+            return "application/octet-stream"
+        case Family.JSON | Family.ARRAY | Family.OBJECT:
+            return "application/json"
+        case _:
+            return "text/plain"
+
+
 def _told(table: Table) -> object:
     columns = [
         (each.name, each.type.name, each.nullable, each.default, each.generated, each.comment)
@@ -91,16 +201,8 @@ def _told(table: Table) -> object:
     ]
     values = [(each.choices, each.type.labels, each.minimum, each.maximum) for each in table.columns]
     # A dataclass is written with all of its fields.
-    return (
-        table.schema,
-        table.name,
-        table.kind,
-        table.comment,
-        columns,
-        values,
-        table.keys,
-        table.foreign_keys,
-    )
+    keys = (table.keys, table.foreign_keys)
+    return (table.schema, table.name, table.kind, table.comment, columns, values, *keys)
 
 
 class Call(Protocol):
@@ -147,19 +249,18 @@ class Tool(Protocol):
 Toolset = Mapping[str, Tool]
 
 
-ROWS_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {
-        "row_count": {"type": "integer"},
-        "truncated": {"type": "boolean"},
-        "columns": {"type": "array"},
-        "rows": {"type": "array"},
-        "next_cursor": {"type": "string"},
-    },
-    "required": ["row_count", "truncated", "columns", "rows"],
-}
-ROW_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {"row": {"type": "object"}, "note": {"type": "string"}},
-    "required": ["row"],
-}
+def content_schema(required: Mapping[str, object], **optional: object) -> Mapping[str, object]:
+    """Return the schema of structured content that has the *required* properties, and may have others."""
+    return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
+
+
+INTEGER = {"type": "integer"}
+BOOLEAN = {"type": "boolean"}
+STRING = {"type": "string"}
+ARRAY = {"type": "array"}
+OBJECT = {"type": "object"}
+ENTRIES = {"type": "array", "items": OBJECT}
+TABLES = {"table_count": INTEGER, "truncated": BOOLEAN, "tables": ENTRIES}
+ROWS = {"row_count": INTEGER, "truncated": BOOLEAN, "columns": ARRAY, "rows": ARRAY}
+ROWS_SCHEMA = content_schema(ROWS, next_cursor=STRING)
+ROW_SCHEMA = content_schema({"row": OBJECT}, note=STRING)

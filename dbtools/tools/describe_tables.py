@@ -12,15 +12,21 @@ from pydantic import Field
 from dbtools.catalog import Column, Table
 from dbtools.cells import size
 from dbtools.paths import spelled
-from dbtools.results import Answer, ResultSet, write
+from dbtools.results import Answer, Reserve, ResultSet
 from dbtools.tools.arguments import Arguments, Array, narrowed_schema, read, schema_of
-from dbtools.tools.definition import Setting, Settled, ToolDefinition
-from dbtools.tools.tables import MOST_NAMES, name_schema, table_of
-from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default
+from dbtools.tools.definition import (
+    MOST_NAMES,
+    STRING,
+    TABLES,
+    Setting,
+    Settled,
+    ToolDefinition,
+    content_schema,
+)
+from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, told
 
 LONGEST_COMMENT = 500
 MOST_TABLES = 200  #: that are named in one call
-ROOM_FOR_NOTE = 300  #: bytes
 
 
 class Detail(StrEnum):
@@ -40,16 +46,7 @@ class DescribeArguments(Arguments):
     detail: Detail = Detail.SUMMARY
 
 
-DESCRIPTION_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {
-        "table_count": {"type": "integer"},
-        "truncated": {"type": "boolean"},
-        "tables": {"type": "array", "items": {"type": "object"}},
-        "note": {"type": "string"},
-    },
-    "required": ["table_count", "truncated", "tables"],
-}
+DESCRIPTION_SCHEMA = content_schema(TABLES, note=STRING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +60,7 @@ class DescribeTables:
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        schema = schema_of(DescribeArguments)
+        tables = ("properties", "tables", "items")
         return ToolDefinition(
             name=self.name,
             title="Describe tables",
@@ -72,9 +69,7 @@ class DescribeTables:
                 "the steps of paths such as customer.country. detail: names, summary, or full with "
                 f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
             ),
-            input_schema=narrowed_schema(
-                schema, ("properties", "tables", "items"), name_schema(self.setting)
-            ),
+            input_schema=narrowed_schema(schema_of(DescribeArguments), tables, self.setting.table_schema),
             output_schema=DESCRIPTION_SCHEMA,
         )
 
@@ -82,7 +77,7 @@ class DescribeTables:
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
         catalog = self.setting.catalog
-        tables = [table_of(catalog, name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
+        tables = [self.setting.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
         # Of very many tables names are enough, unless somebody asks for all of their columns.
         many = not tables and "detail" not in asked.model_fields_set and len(catalog.tables) > MOST_NAMES
         return DescribeCall(
@@ -105,29 +100,19 @@ class DescribeCall(Settled):
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the descriptions, as many as fit."""
-        described: list[object] = []
-        room = self.setting.limits.max_bytes - ROOM_FOR_NOTE
-        for table in self.tables:
-            description = _described(self.setting, table, self.detail)
-            if size(description) > room and not described:
-                described.append(_shortened(description, room))
-                break
-            room -= size(description) + 1
-            if room < 0:
-                break
-            described.append(description)
+        budget = self.setting.budget(Reserve.NOTE)
+        described = budget.entries(
+            (_described(self.setting, table, self.detail) for table in self.tables),
+            lambda description: _shortened(description, budget.room),
+        )
         count = max(len(self.tables), self.table_count)
-        truncated = len(described) < count or room < 0
-        structured: dict[str, object] = {"table_count": count, "truncated": truncated, "tables": described}
+        truncated = len(described) < count
+        content: dict[str, object] = {"table_count": count, "truncated": truncated, "tables": described}
         if truncated:
-            how = (
-                "find tables with list_tables and name them"
-                if self.table_count
-                else "name tables, or ask for less detail"
-            )
-            structured["note"] = f"{len(described):,} of {count:,} tables: {how}."
-        value, text = write(structured, None, self.setting.style)
-        return Answer(structured=value, text=text, rows=len(described), truncated=truncated)
+            how = "name tables, or ask for less detail"
+            how = "find tables with list_tables and name them" if self.table_count else how
+            content["note"] = f"{len(described):,} of {count:,} tables: {how}."
+        return budget.answer(content, rows=len(described), truncated=truncated)
 
 
 def _shortened(description: dict[str, object], room: int) -> dict[str, object]:
@@ -135,80 +120,48 @@ def _shortened(description: dict[str, object], room: int) -> dict[str, object]:
     columns = description.get("columns")
     if not isinstance(columns, list):
         return description
-    head = {name: value for name, value in description.items() if name in ("name", "kind", "columns")}
-    most = bisect_right(
-        range(len(columns)), room, key=lambda count: size({**head, "columns": columns[:count]})
-    )
+    head = {name: description[name] for name in ("name", "kind")}
+    sizes = range(len(columns))
+    most = bisect_right(sizes, room, key=lambda count: size({**head, "columns": columns[:count]}))
     return {**head, "columns": columns[: max(most - 1, 0)], "column_count": len(columns)}
 
 
 def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, object]:
     catalog = setting.catalog
     label = catalog.label(table)
-    match detail:
-        case Detail.NAMES:
-            return {"name": label}
-        case Detail.SUMMARY:
-            return (
-                _head(table, label) | {"columns": column_parts(catalog, table)} | _relations(setting, table)
-            )
-        case Detail.FULL:
-            columns = {"columns": [_full(column) for column in table.columns]}
-            references = relation_targets(catalog, table)
-            related = {"references": references} if references else {}
-            return (
-                _head(table, label)
-                | columns
-                | (_keys(table) | related | _relations(setting, table) | _incoming(setting, table))
-            )
-
-
-def _head(table: Table, label: str) -> dict[str, object]:
-    optional = {
-        "comment": cleaned(table.comment, LONGEST_COMMENT),
-        "row_estimate": table.row_estimate,
+    if detail is Detail.NAMES:
+        return {"name": label}
+    head = {"name": label, "kind": str(table.kind)} | told(
+        comment=cleaned(table.comment, LONGEST_COMMENT), row_estimate=table.row_estimate
+    )
+    relations = {
+        spelled(each.name): catalog.label(each.target) for each in setting.paths.relations(table).values()
     }
-    return {"name": label, "kind": str(table.kind)} | {
-        name: value for name, value in optional.items() if value not in ("", None)
-    }
+    if detail is Detail.SUMMARY:
+        return head | {"columns": column_parts(catalog, table)} | told(relations=relations)
+    references = catalog.references(table)
+    return (
+        head
+        | {"columns": [_full(column) for column in table.columns]}
+        | told(
+            key=[name for key in table.keys[:1] if key.primary for name in key.columns],
+            unique=[list(key.columns) for key in table.keys if not key.primary],
+            references=relation_targets(catalog, table),
+            relations=relations,
+            referenced_by=[f"{catalog.label(source)}.{', '.join(key.columns)}" for source, key in references],
+        )
+    )
 
 
 def _full(column: Column) -> dict[str, object]:
-    optional: dict[str, object] = {
-        "values": list(column.choices or column.type.labels),
-        "minimum": column.minimum,
-        "maximum": column.maximum,
-        "default": shown_default(column.default),
-        "generated": column.generated,
-        "comment": cleaned(column.comment, LONGEST_COMMENT),
-    }
-    return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | {
-        name: value for name, value in optional.items() if value not in ([], None, "", False)
-    }
-
-
-def _keys(table: Table) -> dict[str, object]:
-    if not table.keys:
-        return {}
-    keys: dict[str, object] = {"unique": [list(key.columns) for key in table.keys if not key.primary]}
-    primary = table.keys[0]
-    return ({"key": list(primary.columns)} if primary.primary else {}) | (keys if keys["unique"] else {})
-
-
-def _relations(setting: Setting, table: Table) -> dict[str, object]:
-    """Return the steps of paths that begin at *table*, with the tables that they lead to."""
-    relations = setting.paths.relations(table)
-    targets = {spelled(each.name): setting.catalog.label(each.target) for each in relations.values()}
-    return {"relations": targets} if targets else {}
-
-
-def _incoming(setting: Setting, table: Table) -> dict[str, object]:
-    """Return the columns of other tables that refer to *table*."""
-    found = [
-        f"{setting.catalog.label(source)}.{', '.join(key.columns)}"
-        for source, key in setting.catalog.references(table)
-    ]
-    return {"referenced_by": found} if found else {}
+    return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | told(
+        values=list(column.choices or column.type.labels),
+        minimum=column.minimum,
+        maximum=column.maximum,
+        default=shown_default(column.default),
+        generated=column.generated,
+        comment=cleaned(column.comment, LONGEST_COMMENT),
+    )
 
 
 def define(setting: Setting) -> Iterator[DescribeTables]:

@@ -1,6 +1,5 @@
 """The tools `get_T` and `get_row`: one row by its key, with whole cells, and pictures and sound as such."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,19 +9,11 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, Encode, dump, encoder, size
+from dbtools.cells import Cut, Encode, encoder, is_media, media_type, shown_cut
 from dbtools.errors import listing
-from dbtools.links import CELL_TEMPLATE, cell_uri
+from dbtools.links import CELL_TEMPLATE
 from dbtools.paths import Names, Place, folded
-from dbtools.results import (
-    Answer,
-    Link,
-    ResultSet,
-    is_media,
-    media_type,
-    shown_cut,
-    write,
-)
+from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Comparison, Condition, Output, Select, Statement, bind_conditions, decode
 from dbtools.tools.arguments import (
     MOST_COLUMNS,
@@ -33,23 +24,15 @@ from dbtools.tools.arguments import (
     as_text,
     check,
     read,
-    schema_of,
     unknown_argument,
 )
-from dbtools.tools.attachments import LARGEST_MEDIA, attached
 from dbtools.tools.definition import ROW_SCHEMA, Setting, Settled, ToolDefinition
-from dbtools.tools.list_rows import find_columns, link_type
-from dbtools.tools.naming import argument_names
-from dbtools.tools.tables import table_of, table_schema
-from dbtools.tools.wording import LONGEST_LABEL, cleaned, quotation, table_name
+from dbtools.tools.list_rows import MOST_LINKS, find_columns
+from dbtools.tools.wording import LONGEST_LABEL, argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
 
-MOST_LINKS = 10
 LONGEST_CHARACTER = 4  #: bytes
-ROOM_FOR_NOTE = 300  #: bytes
 MOST_NAMED = 3  #: of the columns that are cut
-ROOM_FOR_LENGTH = 40  #: bytes that say how long a cut cell is
-SHORTEST = 100  #: bytes that a cut cell keeps
 
 
 class RowArguments(Arguments):
@@ -78,12 +61,27 @@ class GetRow:
     @property
     def name(self) -> str:
         """The name of the tool."""
-        return f"get_{self.setting.name(self.names.table)}"
+        return f"get_{self.setting.name(self.table)}"
 
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        return _definition(self.setting, self.names.table, self.keys, self.name)
+        catalog, table = self.setting.catalog, self.table
+        label = table_name(catalog, table)
+        bytes = any(column.type.family is Family.BYTES for column in table.columns)
+        pictures = " Pictures and sound come as such." if bytes else ""
+        return ToolDefinition(
+            name=self.name,
+            title=f"Get one of {cleaned(catalog.label(table), LONGEST_LABEL)}",
+            description=f"Get one row of {label} by its key, long texts whole.{pictures}",
+            input_schema={
+                "type": "object",
+                "properties": {name: _argument(name, column) for name, column in self.keys.items()},
+                "required": list(self.keys),
+                "additionalProperties": False,
+            },
+            output_schema=ROW_SCHEMA,
+        )
 
     @cached_property
     def reading(self) -> "Reading":
@@ -96,7 +94,16 @@ class GetRow:
         for name in arguments:
             if name not in self.keys:
                 raise unknown_argument(name, list(self.keys))
-        return bind_get(self.reading, key_texts(self.keys, arguments))
+        return self.reading.bind(key_texts(self.keys, arguments))
+
+
+def _argument(name: str, column: Column) -> dict[str, object]:
+    schema = column.type.schema() or {"type": "string"}
+    if column.choices and "enum" not in schema:
+        schema["enum"] = list(column.choices)
+    renamed = f"Column {cleaned(column.name, 63)}." if name != column.name else ""
+    description = f"{renamed} {quotation(column.comment, 80)}".strip()
+    return schema | ({"description": description} if description else {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,14 +124,14 @@ class GetRowOfAny:
                 "Get one row of a table by its key, all columns, long texts whole; "
                 "pictures and sound come as such. Columns may be paths along foreign keys."
             ),
-            input_schema=table_schema(self.setting, schema_of(RowArguments)),
+            input_schema=self.setting.schema(RowArguments),
             output_schema=ROW_SCHEMA,
         )
 
     def bind(self, arguments: Mapping[str, object]) -> "GetCall":
         """Return the call that gets the row that *arguments* name."""
         asked = read(RowArguments, arguments)
-        table = table_of(self.setting.catalog, asked.table, "table")
+        table = self.setting.table(asked.table)
         keys = key_arguments(table)
         if not keys:
             raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
@@ -138,8 +145,7 @@ class GetRowOfAny:
                 raise errors.BadArgument(f"key: {column.name} is named twice.")
             given[column.name] = value
         texts = key_texts(known, given, "key.")
-        reading = reading_of(self.setting, self.setting.names(table), known, asked.columns)
-        return bind_get(reading, texts)
+        return reading_of(self.setting, self.setting.names(table), known, asked.columns).bind(texts)
 
 
 def key_arguments(table: Table) -> Mapping[str, Column]:
@@ -183,10 +189,14 @@ class Reading:
         """What is asked of the database in each call; None where that depends on what kind a value is of."""
         if any(column.type.family is Family.ANY for column in self.keys.values()):
             return None
-        conditions = tuple(
-            Condition(term=column, operator=Operator.EQ, parameters=(name,))
-            for name, column in zip(self.parameters, self.keys.values(), strict=True)
+        return self._shape(
+            tuple(
+                Condition(term=column, operator=Operator.EQ, parameters=(name,))
+                for name, column in zip(self.parameters, self.keys.values(), strict=True)
+            )
         )
+
+    def _shape(self, conditions: tuple[Condition, ...]) -> Select:
         return Select(table=self.names.table, outputs=self.outputs, conditions=conditions)
 
     @cached_property
@@ -194,45 +204,41 @@ class Reading:
         """The parameters of the values of the key."""
         return tuple(f"c{at}_0" for at in range(len(self.keys)))
 
+    def bind(self, texts: Sequence[str]) -> "GetCall":
+        """Return the call that reads the row whose key is written as *texts*."""
+        return GetCall(reading=self, texts=texts, statement=self.statement(texts))
+
+    def statement(self, texts: Sequence[str]) -> Statement:
+        """Return what reads the row whose key is written as *texts*."""
+        keys = zip(self.keys.items(), texts, strict=True)
+        if self.shape is not None:
+            decoded = [decode(column, Operator.EQ, text, name) for (name, column), text in keys]
+            values = dict(zip(self.parameters, decoded, strict=True))
+            return Statement(shape=self.shape, values=values, limit=1)
+        comparisons = [
+            Comparison(column=column.name, value=text, argument=name, value_argument=name)
+            for (name, column), text in keys
+        ]
+        conditions, bound = bind_conditions(self.names, comparisons)
+        return Statement(shape=self._shape(conditions), values=bound, limit=1)
+
 
 def reading_of(
     setting: Setting, names: Names, keys: Mapping[str, Column], columns: Sequence[str] = ()
 ) -> Reading:
     """Return what it takes to show *columns*, by default all, of a row by its *keys*."""
     places = find_columns(names, columns)
-    most = setting.limits.max_bytes
-    cuts = [
-        LARGEST_MEDIA if place.type.family is Family.BYTES and isinstance(place, Column) else most
+    shown = [
+        Output(
+            term=place,
+            cut=LARGEST_MEDIA
+            if place.type.family is Family.BYTES and isinstance(place, Column)
+            else setting.limits.max_bytes,
+        )
         for place in places.values()
     ]
-    shown = [Output(term=place, cut=cut) for place, cut in zip(places.values(), cuts, strict=True)]
     hidden = [Output(term=column) for column in keys.values() if column not in places.values()]
     return Reading(setting=setting, names=names, keys=keys, places=places, outputs=(*shown, *hidden))
-
-
-def bind_get(reading: Reading, texts: Sequence[str]) -> "GetCall":
-    """Return the call that reads the row whose key is written as *texts*."""
-    if reading.shape is None:
-        statement = key_statement(reading.names, reading.keys, texts, reading.outputs)
-    else:
-        keys = zip(reading.keys.items(), texts, strict=True)
-        decoded = [decode(column, Operator.EQ, text, name) for (name, column), text in keys]
-        values = dict(zip(reading.parameters, decoded, strict=True))
-        statement = Statement(shape=reading.shape, values=values, limit=1)
-    return GetCall(reading=reading, texts=texts, statement=statement)
-
-
-def key_statement(
-    names: Names, keys: Mapping[str, Column], texts: Sequence[str], outputs: tuple[Output, ...]
-) -> Statement:
-    """Return the statement that reads *outputs* of the row whose *keys* are *texts*."""
-    comparisons = [
-        Comparison(column=column.name, value=text, argument=name, value_argument=name)
-        for (name, column), text in zip(keys.items(), texts, strict=True)
-    ]
-    conditions, values = bind_conditions(names, comparisons)
-    shape = Select(table=names.table, outputs=outputs, conditions=conditions)
-    return Statement(shape=shape, values=values, limit=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,100 +254,54 @@ class GetCall(Settled):
         if not found.rows:
             raise errors.NoRow(f"{self.reading.names.table.name} has no row with {self._key()}.")
         cells = dict(zip(self.reading.places, found.rows[0], strict=False))
-        if any(isinstance(cell, Cut | bytes) for cell in cells.values()):
-            return self._large(found, cells)
-        encoded = zip(cells.items(), self.reading.encoders, strict=True)
-        row = {name: encode(cell) for (name, cell), encode in encoded}
-        structured, text = write({"row": row}, None, self.reading.setting.style)
-        if len(text) > self._room() // LONGEST_CHARACTER:
-            return self._large(found, cells)
-        return Answer(structured=structured, text=text, rows=1)
+        budget = self.reading.setting.budget(Reserve.NOTE)
+        if not any(isinstance(cell, Cut | bytes) for cell in cells.values()):
+            encoded = zip(cells.items(), self.reading.encoders, strict=True)
+            row = {name: encode(cell) for (name, cell), encode in encoded}
+            answer = budget.answer({"row": row}, rows=1)
+            if len(answer.text) <= budget.room // LONGEST_CHARACTER:
+                return answer
+        return self._large(budget, found, cells)
 
-    def _large(self, found: ResultSet, cells: Mapping[str, object]) -> Answer:
+    def _large(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
         """Return a row in which something may have to be cut, or is shown as what it is."""
-        table = self.reading.names.table
-        uris = {
-            name: self._uri(found.rows[0], name)
-            for name, cell in cells.items()
-            if isinstance(cell, Cut | bytes)
+        links = {
+            name: self._link(found, name) for name, cell in cells.items() if isinstance(cell, Cut | bytes)
         }
         row = {
-            name: _shown(cell, uris[name], encode) if name in uris else encode(cell)
+            name: _shown(cell, links[name], encode) if name in links else encode(cell)
             for (name, cell), encode in zip(cells.items(), self.reading.encoders, strict=True)
         }
-        cut = self._fit(row, cells)
-        media, left = attached(cells, uris, self._room() - size({"row": row}))
+        cut = budget.cut_longest(row, cells)
+        media, left = budget.attached(row, cells, links)
         cut += left
-        structured: dict[str, object] = {"row": row}
+        content: dict[str, object] = {"row": row}
         if cut:
             more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
-            names = ", ".join(cut[:MOST_NAMED]) + more
-            structured["note"] = f"Cut: {names}. Read {CELL_TEMPLATE} for the whole."
-        links = tuple(
-            Link(uri=uri, name=name, type=link_type(table.column_by_name[name]))
-            for name in cut[:MOST_LINKS]
-            if (uri := self._uri(found.rows[0], name)) is not None
-        )
-        structured, text = write(structured, None, self.reading.setting.style)
-        return Answer(structured=structured, text=text, media=media, links=links, rows=1)
+            content["note"] = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole."
+        whole = tuple(filter(None, (self._link(found, name) for name in cut[:MOST_LINKS])))
+        return budget.answer(content, rows=1, media=media, links=whole)
 
     def _key(self) -> str:
         pairs = zip(self.reading.keys, self.texts, strict=True)
         return ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
 
-    def _uri(self, cells: Sequence[object], name: str) -> str | None:
-        """Return the address of what is shown as *name*, which a cell at the end of a path does not have."""
+    def _link(self, found: ResultSet, name: str) -> Link | None:
+        """Return where the cell shown as *name* is whole; None where it is at the end of a path."""
         place = self.reading.places[name]
         if not isinstance(place, Column):
             return None
-        at = {output.term: at for at, output in enumerate(self.statement.shape.outputs)}
-        table = self.reading.names.table
-        key = [cells[at[column]] for column in table.key_columns()]
-        return cell_uri(self.reading.setting.catalog.label(table), key, place.name)
-
-    def _room(self) -> int:
-        return self.reading.setting.limits.max_bytes - ROOM_FOR_NOTE
-
-    def _fit(self, row: dict[str, object], cells: Mapping[str, object]) -> list[str]:
-        """Cut the longest cells of *row* until it fits; return the names of all that are cut."""
-        cut = [name for name, cell in cells.items() if isinstance(cell, Cut)]
-        room = self._room()
-        total = size({"row": row})
-        if total <= room:
-            return cut
-        sizes = {name: size(value) for name, value in row.items()}
-        for name in sorted(sizes, key=lambda name: -sizes[name]):
-            if total <= room:
-                break
-            kept = max(SHORTEST, sizes[name] - (total - room) - ROOM_FOR_LENGTH)
-            row[name] = _shortened(cells[name], row[name], kept)
-            total += size(row[name]) - sizes[name]
-            if name not in cut:
-                cut.append(name)
-        return cut
+        return self.reading.setting.link(self.reading.names.table, found.outputs, found.rows[0], place)
 
 
-def _shown(cell: object, uri: str | None, encode: Encode) -> object:
-    """Return what stands for the bytes or the cut *cell* at *uri*."""
+def _shown(cell: object, link: Link | None, encode: Encode) -> object:
+    """Return what stands for the bytes or the cut *cell* that is whole at *link*."""
     if isinstance(cell, Cut):
-        return shown_cut(cell) + (f" {uri}" if uri else "")
-    if isinstance(cell, bytes) and uri is not None and is_media(type := media_type(cell)):
+        return shown_cut(cell) + (f" {link.uri}" if link else "")
+    if isinstance(cell, bytes) and link is not None and is_media(type := media_type(cell)):
         # The picture itself goes along; in base64 it would only cost tokens.
-        return f"[{len(cell):,} bytes, {type}] {uri}"
+        return f"[{len(cell):,} bytes, {type}] {link.uri}"
     return encode(cell)
-
-
-def _shortened(cell: object, shown: object, most: int) -> str:
-    """Return *cell*, or the JSON value *shown* that it is, cut so that it takes about *most* bytes."""
-    if isinstance(cell, bytes):
-        return shown_cut(Cut(start=cell, length=len(cell)))
-    text = shown if isinstance(shown, str) else dump(shown)[1]
-    length = len(text)
-    if isinstance(cell, Cut) and isinstance(cell.start, str):
-        text, length = cell.start, cell.length
-    # A character takes a byte at least.
-    end = bisect_right(range(min(len(text), most) + 1), most, key=lambda end: size(text[:end])) - 1
-    return shown_cut(Cut(start=text[:end], length=length))
 
 
 def define(setting: Setting) -> Iterator[GetRow]:
@@ -354,34 +314,3 @@ def define(setting: Setting) -> Iterator[GetRow]:
 def define_for_any(setting: Setting) -> Iterator[GetRowOfAny]:
     """Yield the one `get_row`."""
     yield GetRowOfAny(setting=setting)
-
-
-def _definition(setting: Setting, table: Table, keys: Mapping[str, Column], name: str) -> ToolDefinition:
-    label = cleaned(setting.catalog.label(table), LONGEST_LABEL)
-    pictures = any(column.type.family is Family.BYTES for column in table.columns)
-    parts = [
-        f"Get one row of {table_name(setting.catalog, table)} by its key, long texts whole.",
-        "Pictures and sound come as such." if pictures else "",
-    ]
-    return ToolDefinition(
-        name=name,
-        title=f"Get one of {label}",
-        description=" ".join(filter(None, parts)),
-        input_schema={
-            "type": "object",
-            "properties": {argument: _argument(argument, column) for argument, column in keys.items()},
-            "required": list(keys),
-            "additionalProperties": False,
-        },
-        output_schema=ROW_SCHEMA,
-    )
-
-
-def _argument(name: str, column: Column) -> dict[str, object]:
-    schema = column.type.schema() or {"type": "string"}
-    if column.choices and "enum" not in schema:
-        schema["enum"] = list(column.choices)
-    comment = quotation(column.comment, 80)
-    if name != column.name:
-        comment = " ".join(filter(None, [f"Column {cleaned(column.name, 63)}.", comment]))
-    return schema | ({"description": comment} if comment else {})

@@ -4,25 +4,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.catalog import Table, TableKind
-from dbtools.cells import size
+from dbtools.catalog import Catalog, Table, TableKind
 from dbtools.errors import listing
 from dbtools.paging import Position, Total, digest, read_cursor, write_cursor
-from dbtools.results import Answer, ResultSet, write
-from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count, read, schema_of
-from dbtools.tools.definition import Setting, Settled, ToolDefinition
-from dbtools.tools.search import MOST_WORDS, fit, words_of
-from dbtools.tools.tables import limited_schema
-from dbtools.tools.wording import cleaned
+from dbtools.results import Answer, Reserve, ResultSet
+from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count, read
+from dbtools.tools.definition import (
+    STRING,
+    TABLES,
+    Setting,
+    Settled,
+    ToolDefinition,
+    content_schema,
+)
+from dbtools.tools.search import MOST_WORDS, fit, found_by, words_of
+from dbtools.tools.wording import cleaned, told
 
 LONGEST_COMMENT = 120
 LONGEST_SEARCH = 200  #: characters
-ROOM_FOR_REST = 400  #: bytes for all but the tables
 MOST_NEAR = 10  #: tables that are shown where none matches
 
 
@@ -36,17 +40,7 @@ class TablesArguments(Arguments):
     cursor: str = Field(default="", description="next_cursor of the page before")
 
 
-TABLES_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {
-        "table_count": {"type": "integer"},
-        "truncated": {"type": "boolean"},
-        "tables": {"type": "array", "items": {"type": "object"}},
-        "next_cursor": {"type": "string"},
-        "note": {"type": "string"},
-    },
-    "required": ["table_count", "truncated", "tables"],
-}
+TABLES_SCHEMA = content_schema(TABLES, next_cursor=STRING, note=STRING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +61,17 @@ class ListTables:
                 f"List the {len(self.setting.labels):,} tables and views with comments and estimates of "
                 "rows, those that match search first. Then describe_tables for columns and paths."
             ),
-            input_schema=limited_schema(self.setting, schema_of(TablesArguments)),
+            input_schema=self.setting.schema(TablesArguments),
             output_schema=TABLES_SCHEMA,
         )
 
     def bind(self, arguments: Mapping[str, object]) -> "TablesCall":
         """Return the call that lists the tables that *arguments* search for."""
-        asked = read(TablesArguments, arguments, bounds={"limit": self.setting.limits.max_rows})
+        asked = read(TablesArguments, arguments, max_rows=self.setting.limits.max_rows)
         search = asked.search.strip()
         mark = digest("list_tables", search, self.setting.labels)
         start = read_cursor(asked.cursor, mark, Total(order=(), keyset=False)) if asked.cursor else Position()
-        limit = min(asked.limit, self.setting.limits.max_rows)
-        return TablesCall(setting=self.setting, search=search, start=start.skip, limit=limit, mark=mark)
+        return TablesCall(setting=self.setting, search=search, start=start.skip, limit=asked.limit, mark=mark)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,27 +87,30 @@ class TablesCall(Settled):
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page of tables, as many as fit."""
-        matching = found_tables(self.setting, self.search) if self.search else self.setting.catalog.tables
-        note = ""
-        if not matching and self.search:
-            near = listing(self._nearest())
-            note = "No table matches" + (f"; the nearest names: {near}." if near else ".")
-        elif self.search and not _has_all_words(self.setting, matching[0], self.search):
-            note = "No table has all of these words."
-        shown = self._page(matching)
+        catalog = self.setting.catalog
+        matching = found_tables(self.setting, self.search) if self.search else catalog.tables
+        budget = self.setting.budget(Reserve.TABLES)
+        page = matching[self.start : self.start + self.limit]
+        shown = budget.entries(_entry(catalog.label(table), table) for table in page)
         end = self.start + len(shown)
-        structured: dict[str, object] = {
-            "table_count": len(matching),
-            "truncated": end < len(matching),
-            "tables": shown,
-        }
-        if end < len(matching):
-            structured["next_cursor"] = write_cursor(Position(skip=end), self.mark)
-        if note:
-            structured["note"] = note
-        structured, text = write(structured, None, self.setting.style)
-        return Answer(
-            structured=structured, text=text, rows=len(shown), truncated=bool(structured["truncated"])
+        truncated = end < len(matching)
+        content: dict[str, object] = {"table_count": len(matching), "truncated": truncated, "tables": shown}
+        if truncated:
+            content["next_cursor"] = write_cursor(Position(skip=end), self.mark)
+        if note := self._note(matching):
+            content["note"] = note
+        return budget.answer(content, rows=len(shown), truncated=truncated)
+
+    def _note(self, matching: Sequence[Table]) -> str:
+        if not self.search:
+            return ""
+        if not matching:
+            near = listing(self._nearest())
+            return "No table matches" + (f"; the nearest names: {near}." if near else ".")
+        return (
+            ""
+            if _has_all_words(self.setting, matching[0], self.search)
+            else "No table has all of these words."
         )
 
     def _nearest(self) -> Iterator[str]:
@@ -122,25 +118,13 @@ class TablesCall(Settled):
         wanted = self.search.strip("*?").lower()
         return (folded[each] for each in get_close_matches(wanted, folded, n=MOST_NEAR, cutoff=0.5))
 
-    def _page(self, tables: Sequence[Table]) -> list[object]:
-        room = self.setting.limits.max_bytes - ROOM_FOR_REST
-        shown: list[object] = []
-        for table in tables[self.start : self.start + self.limit]:
-            entry = _entry(self.setting.catalog.label(table), table)
-            room -= size(entry) + 1
-            if room < 0 and shown:
-                break
-            shown.append(entry)
-        return shown
-
 
 def _entry(label: str, table: Table) -> dict[str, object]:
-    optional = {
-        "kind": "" if table.kind is TableKind.TABLE else str(table.kind),
-        "comment": cleaned(table.comment, LONGEST_COMMENT),
-        "row_estimate": table.row_estimate,
-    }
-    return {"name": label} | {name: value for name, value in optional.items() if value not in ("", None)}
+    return {"name": label} | told(
+        kind="" if table.kind is TableKind.TABLE else str(table.kind),
+        comment=cleaned(table.comment, LONGEST_COMMENT),
+        row_estimate=table.row_estimate,
+    )
 
 
 def found_tables(setting: Setting, search: str) -> tuple[Table, ...]:
@@ -153,21 +137,17 @@ def found_tables(setting: Setting, search: str) -> tuple[Table, ...]:
         if found:
             # What has the least beside the pattern matches best.
             return tuple(sorted(found, key=lambda table: len(table.name)))
-    words = words_of(search)
-    ranked = []
-    for at, table in enumerate(catalog.tables):
-        fits = [fit for word in words if (fit := _fit(table, catalog.qualified(table), word))]
-        if fits:
-            ranked.append((-len(fits), -sum(fits), len(table.name), at, table))
-    return tuple(table for *_, table in sorted(ranked, key=lambda each: each[:-1]))
+    fits = partial(_fit, catalog)
+    return tuple(found_by(words_of(search), catalog.tables, fits, lambda table: len(table.name)))
 
 
 def _has_all_words(setting: Setting, table: Table, search: str) -> bool:
-    qualified = setting.catalog.qualified(table)
-    return bool(set(search) & set("*?")) or all(_fit(table, qualified, word) for word in words_of(search))
+    fits = (_fit(setting.catalog, table, word) for word in words_of(search))
+    return bool(set(search) & set("*?")) or all(fits)
 
 
-def _fit(table: Table, qualified: str, word: str) -> int:
+def _fit(catalog: Catalog, table: Table, word: str) -> int:
+    qualified = catalog.qualified(table)
     return fit(word, table.name, table.comment, qualified=qualified, group=table.schema)
 
 

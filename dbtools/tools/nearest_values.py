@@ -49,7 +49,17 @@ class Doubts:
 
     each: tuple[Doubt, ...]
     complete: bool  #: whether there are no other conditions, and all must hold
-    days: str  #: what is to be known of days that moments are compared with, whatever is found
+    days: str  #: what is to be known of days that moments are compared with
+
+    @property
+    def statements(self) -> Sequence[Statement]:
+        """What reads the values that are stored."""
+        return [doubt.statement for doubt in self.each]
+
+    def note(self, stored: Sequence[ResultSet], *, instead: str, proved: bool = True) -> str:
+        """Return what callers should know: what is said *instead*, or what the *stored* values explain."""
+        said = instead or explain(self, stored, proved=proved)
+        return " ".join(filter(None, [said, self.days]))
 
 
 def doubts(

@@ -8,30 +8,43 @@ from typing import Annotated
 from pydantic import Field
 
 from dbtools import errors
-from dbtools.cells import size
+from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, Returns
-from dbtools.results import (
-    Answer,
-    ResultSet,
-    envelope,
-    fitted,
-    write,
-)
+from dbtools.results import Answer, Page, Reserve, ResultSet, Rows
 from dbtools.statement import Output, QueryShape, Statement, argument
-from dbtools.tools.arguments import Arguments, Object, read, schema_of
-from dbtools.tools.definition import Setting, Settled, Tool, ToolDefinition
+from dbtools.tools.arguments import Arguments, Object, narrowed_schema, read, schema_of
+from dbtools.tools.definition import (
+    BOOLEAN,
+    ENTRIES,
+    INTEGER,
+    OBJECT,
+    ROW_SCHEMA,
+    ROWS,
+    STRING,
+    Setting,
+    Settled,
+    Tool,
+    ToolDefinition,
+    content_schema,
+)
 from dbtools.tools.query_arguments import arguments_schema, properties_of, read_arguments, required_of
-from dbtools.tools.query_columns import row_schema, rows_schema
-from dbtools.tools.search import fit, words_of
-from dbtools.tools.wording import cleaned
-from dbtools.types import quoted
+from dbtools.tools.search import fit, found_by, words_of
+from dbtools.tools.wording import cleaned, told
+from dbtools.types import SAFE_INTEGER, ColumnType, Family, quoted
 
-ENVELOPE = 600  #: bytes around the rows of an answer
 NAMES = ("find_queries", "run_query")  #: of the tools for any query
 #: Characters that are read of a cell for each byte that its row may take: the blanks in JSON are not shown.
 READ_FOR_ONE = 4
 LONGEST_TEXT = 200  #: characters of a description in a list
+#: How cells are shown; those that are not here are texts.
+SHOWN: Mapping[Family, tuple[str, ...]] = {
+    Family.INTEGER: ("integer",),
+    Family.NUMBER: ("number", "string"),  # NaN and infinities
+    Family.BOOLEAN: ("boolean",),
+    Family.ARRAY: ("array", "string"),  # cut where it is too long
+    Family.OBJECT: ("object", "string"),
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,49 +65,43 @@ class QueryTool:
         """How the tool is listed."""
         query, columns = self.permitted.query, self.permitted.columns
         one = query.returns is Returns.ONE
-        kind = "One row" if one else "Rows"
         described = query.description.rstrip()
-        parts = [
-            described if described.endswith((".", "!", "?")) or not described else f"{described}.",
-            f"{kind} of: {listing(column.name for column in columns)}.",
-        ]
-        rows = self.setting.style.rows
+        stop = "" if described.endswith((".", "!", "?")) or not described else "."
+        shown = f"{'One row' if one else 'Rows'} of: {listing(column.name for column in columns)}."
         return ToolDefinition(
             name=query.name,
             title=query.title or query.name.replace("_", " ").capitalize(),
-            description=" ".join(filter(None, parts)),
+            description=f"{described}{stop} {shown}".lstrip(),
             input_schema=arguments_schema(self.permitted),
-            output_schema=row_schema(columns) if one else rows_schema(columns, rows),
+            output_schema=_row_schema(columns) if one else _rows_schema(columns, self.setting.style.rows),
         )
 
     def bind(self, arguments: Mapping[str, object]) -> "QueryCall":
         """Return the call that runs the query with *arguments*."""
         query, limits = self.permitted.query, self.setting.limits
         given = read_arguments(self.permitted, arguments)
-        absent = (each.name for each in self.permitted.parameters if each.name not in given)
-        shape = self._shape(frozenset(given))
-        limit = min(query.max_rows or limits.max_rows, limits.max_rows)
+        absent = [each.name for each in self.permitted.parameters if each.name not in given]
+        most = 1 if query.returns is Returns.ONE else query.max_rows or limits.max_rows
         statement = Statement(
-            shape=shape,
+            shape=self._shape(frozenset(given)),
             values={argument(name): value for name, value in (given | dict.fromkeys(absent)).items()},
-            limit=1 if query.returns is Returns.ONE else limit,
+            limit=min(most, limits.max_rows),
             timeout=query.timeout,
         )
         return QueryCall(setting=self.setting, permitted=self.permitted, statement=statement)
 
     def _shape(self, present: frozenset[str]) -> QueryShape:
-        permitted, body = self.permitted, self.permitted.query.body
+        permitted, limits = self.permitted, self.setting.limits
+        body = permitted.query.body
         wanted = frozenset(at for at, clause in enumerate(body.clauses) if present.issuperset(clause.needs))
         if wanted not in self._shapes:
-            limits = self.setting.limits
             one = permitted.query.returns is Returns.ONE
             cut = limits.max_bytes * READ_FOR_ONE if one else limits.max_cell
             self._shapes[wanted] = QueryShape(
                 name=permitted.name,
                 pieces=body.written(present).pieces,
                 outputs=tuple(
-                    Output(term=column, cut=cut if column.type.large else None)
-                    for column in permitted.columns
+                    Output(term=each, cut=cut if each.type.large else None) for each in permitted.columns
                 ),
                 types=permitted.types,
                 casts=permitted.casts,
@@ -118,32 +125,54 @@ class QueryCall(Settled):
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the rows that *found* holds, as many as fit."""
-        if self.permitted.query.returns is Returns.ONE:
-            return self._row(found)
-        style, limits = self.setting.style, self.setting.limits
-        names = [column.name for column in self.permitted.columns]
-        page = fitted(found, names, style, limits, reserve=ENVELOPE)
-        count = len(page.rows)
-        truncated = found.more or count < len(found.rows)
-        extra: dict[str, object] = {"note": self._note(capped=count < len(found.rows))} if truncated else {}
-        structured, text = write(envelope(page, style, truncated=truncated, extra=extra), page, style)
-        return Answer(structured=structured, text=text, rows=count, truncated=truncated)
-
-    def _note(self, *, capped: bool) -> str:
-        cap = "max_tokens" if capped else f"{self.statement.limit} rows"
-        return f"Cut at {cap}: other arguments may find fewer."
-
-    def _row(self, found: ResultSet) -> Answer:
-        if not found.rows:
+        one = self.permitted.query.returns is Returns.ONE
+        if one and not found.rows:
             raise errors.NoRow(f"{self.permitted.name} found no row.")
-        names = [column.name for column in self.permitted.columns]
-        style, limits = self.setting.style, self.setting.limits
-        page = fitted(found, names, style, limits, reserve=ENVELOPE)
-        content: dict[str, object] = {"row": dict(zip(names, page.rows[0], strict=True))}
+        budget = self.setting.budget(Reserve.QUERY)
+        page = budget.page(found, [column.name for column in self.permitted.columns])
+        if not one:
+            return budget.rows_answer(page, note=self._note(page))
+        content: dict[str, object] = {"row": dict(zip(page.table.columns, page.table.rows[0], strict=True))}
         if found.more:
             content["note"] = "There is more than one row: this is the first."
-        structured, text = write(content, None, style)
-        return Answer(structured=structured, text=text, rows=1, truncated=found.more)
+        return budget.answer(content, rows=1, truncated=found.more)
+
+    def _note(self, page: Page) -> str:
+        cap = "max_tokens" if page.capped else f"{self.statement.limit} rows"
+        return f"Cut at {cap}: other arguments may find fewer." if page.truncated else ""
+
+
+def _rows_schema(columns: Sequence[Column], rows: Rows) -> Mapping[str, object]:
+    # A query has no pages: where rows are cut off, a note says what helps.
+    row: dict[str, object] = {"type": "array", "prefixItems": [_cell_schema(each) for each in columns]}
+    if rows is Rows.OBJECTS:
+        row = _object_schema(columns)
+    schema = narrowed_schema(content_schema(ROWS, note=STRING), ("properties", "rows", "items"), row)
+    return narrowed_schema(schema, ("properties", "columns", "items"), STRING)
+
+
+def _row_schema(columns: Sequence[Column]) -> Mapping[str, object]:
+    return narrowed_schema(ROW_SCHEMA, ("properties", "row"), _object_schema(columns))
+
+
+def _object_schema(columns: Sequence[Column]) -> dict[str, object]:
+    return {"type": "object", "properties": {each.name: _cell_schema(each) for each in columns}}
+
+
+def _cell_schema(column: Column) -> dict[str, object]:
+    """Return the schema of the cells of *column*: exact where its database keeps its types."""
+    if column.type.lenient or column.type.family in (Family.ANY, Family.JSON):
+        return {}
+    types = [*_shown_types(column.type), *(["null"] if column.nullable else [])]
+    return {"type": types[0] if len(types) == 1 else types}
+
+
+def _shown_types(type: ColumnType) -> tuple[str, ...]:
+    # Not all readers of JSON read greater integers.
+    safe = type.maximum is not None and type.maximum <= SAFE_INTEGER
+    if type.family is Family.INTEGER and not safe:
+        return ("integer", "string")
+    return SHOWN.get(type.family, ("string",))
 
 
 class FindArguments(Arguments):
@@ -160,19 +189,7 @@ class RunArguments(Arguments):
     arguments: Annotated[dict[str, object], Object] = Field(default={})
 
 
-QUERIES_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {
-        "query_count": {"type": "integer"},
-        "truncated": {"type": "boolean"},
-        "queries": {"type": "array", "items": {"type": "object"}},
-    },
-    "required": ["query_count", "truncated", "queries"],
-}
-
-
-#: Of many rows or of one, as the query has it.
-ANSWER_SCHEMA: Mapping[str, object] = {"type": "object"}
+QUERIES_SCHEMA = content_schema({"query_count": INTEGER, "truncated": BOOLEAN, "queries": ENTRIES})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,15 +230,9 @@ class FindCall(Settled):
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the queries that match, as many as fit."""
-        style, room = self.setting.style, self.setting.limits.max_bytes - ENVELOPE
+        budget = self.setting.budget(Reserve.QUERY)
         matching = _found(self.setting.queries, self.search)
-        shown: list[object] = []
-        for permitted in matching:
-            entry = _entry(permitted)
-            room -= size(entry) + 1
-            if room < 0 and shown:
-                break
-            shown.append(entry)
+        shown = budget.entries(map(_entry, matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
         if not matching:
@@ -229,34 +240,31 @@ class FindCall(Settled):
             content["note"] = f"No query matches. {nearest(self.search, names)}Without search all are shown."
         elif truncated:
             content["note"] = "More queries: search for words of what you want."
-        structured, text = write(content, None, style)
-        return Answer(structured=structured, text=text, rows=len(shown), truncated=truncated)
+        return budget.answer(content, rows=len(shown), truncated=truncated)
 
 
 def _found(queries: Sequence[Permitted], search: str) -> Sequence[Permitted]:
     """Return the *queries* that *search* finds, the best first: by all of its words before some."""
     words = words_of(search)
-    if not words:
-        return queries
-    ranked = []
-    for at, each in enumerate(queries):
-        told = f"{each.query.title} {each.query.description}"
-        fits = [found for word in words if (found := fit(word, each.name, told))]
-        if fits:
-            ranked.append((-len(fits), -sum(fits), at, each))
-    return [each for *_, each in sorted(ranked, key=lambda each: each[:-1])]
+    return found_by(words, queries, _fit) if words else queries
+
+
+def _fit(permitted: Permitted, word: str) -> int:
+    return fit(word, permitted.name, f"{permitted.query.title} {permitted.query.description}")
 
 
 def _entry(permitted: Permitted) -> dict[str, object]:
     query = permitted.query
-    entry: dict[str, object] = {"query": query.name}
-    if query.description:
-        entry["description"] = cleaned(query.description, LONGEST_TEXT)
-    if permitted.parameters:
-        entry["arguments"] = {name: _shortened(each) for name, each in properties_of(permitted).items()}
-    if required := required_of(permitted):
-        entry["required"] = required
-    return entry | {"columns": [column.name for column in permitted.columns]}
+    arguments = {name: _shortened(schema) for name, schema in properties_of(permitted).items()}
+    return (
+        {"query": query.name}
+        | told(
+            description=cleaned(query.description, LONGEST_TEXT),
+            arguments=arguments,
+            required=required_of(permitted),
+        )
+        | {"columns": [column.name for column in permitted.columns]}
+    )
 
 
 def _shortened(schema: dict[str, object]) -> dict[str, object]:
@@ -283,7 +291,7 @@ class RunQuery:
             title="Run query",
             description="Run a prepared query by its name; find_queries tells names and arguments.",
             input_schema=schema_of(RunArguments),
-            output_schema=ANSWER_SCHEMA,
+            output_schema=OBJECT,  # of many rows or of one, as the query has it,
         )
 
     def bind(self, arguments: Mapping[str, object]) -> QueryCall:

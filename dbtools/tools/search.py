@@ -1,7 +1,10 @@
 """How well names and comments fit the words that somebody searches for."""
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from operator import itemgetter
+from typing import TypeVar
 
 MOST_WORDS = 10
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
@@ -9,9 +12,30 @@ WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
 SAME, SAME_STEM, PART, START, INSIDE, GROUP, COMMENT_WORD, COMMENT = 100, 90, 70, 60, 50, 40, 20, 10
 
 
+CandidateT = TypeVar("CandidateT")
+
+
 def words_of(search: str) -> list[str]:
     """Return the words of *search*, the first ten."""
     return [word for word in re.split(r"[^\w.]+", search.lower()) if word][:MOST_WORDS]
+
+
+def found_by(
+    words: Sequence[str],
+    candidates: Iterable[CandidateT],
+    fits: Callable[[CandidateT, str], int],
+    length: Callable[[CandidateT], int] = lambda candidate: 0,
+) -> list[CandidateT]:
+    """Return the *candidates* that any of *words* fits, the best first.
+
+    Those of most words come first, then those of the best fit, then those of the least *length*.
+    """
+    ranked: list[tuple[tuple[int, int, int], CandidateT]] = []
+    for candidate in candidates:
+        found = [fit for word in words if (fit := fits(candidate, word))]
+        if found:
+            ranked.append(((-len(found), -sum(found), length(candidate)), candidate))
+    return [candidate for _, candidate in sorted(ranked, key=itemgetter(0))]
 
 
 def fit(word: str, name: str, comment: str, *, qualified: str = "", group: str = "") -> int:

@@ -19,6 +19,7 @@ from dbtools.tools.arguments import (
     ListArguments,
     as_text,
     check,
+    comparisons,
     read,
     unknown_argument,
 )
@@ -38,7 +39,7 @@ def _deep(levels: int) -> object:
 
 def _refusal(arguments: dict[str, Any], model: type[Arguments] = ListArguments) -> CallError:
     with pytest.raises(CallError) as raised:
-        read(model, arguments, bounds={"limit": 200} if model is ListArguments else None)
+        read(model, arguments, max_rows=200)
     return raised.value
 
 
@@ -127,7 +128,7 @@ def test_conditions_keep_what_was_written() -> None:
         },
     )
 
-    assert asked.comparisons() == (
+    assert comparisons(asked.where, "where") == (
         Comparison(column="id", value="5", argument="where[0]", value_argument="where[0].value"),
         Comparison(
             column="name",
@@ -243,11 +244,12 @@ def test_argument_that_cannot_be_read_is_named(arguments: dict[str, Any], code: 
 
 @pytest.mark.parametrize("limit", [1, 200, 200.0, "200"])
 def test_limit_is_taken_up_to_its_bound(limit: object) -> None:
-    assert read(ListArguments, {"limit": limit}, bounds={"limit": 200}).limit == int(limit)  # type: ignore[call-overload]
+    assert read(ListArguments, {"limit": limit}, max_rows=200).limit == int(limit)  # type: ignore[call-overload]
 
 
-def test_bound_does_not_hold_for_what_was_not_given() -> None:
-    assert read(ListArguments, {}, bounds={"limit": 5}).limit == 50
+def test_bound_lowers_the_limit_that_was_not_given() -> None:
+    assert read(ListArguments, {}, max_rows=5) == read(ListArguments, {"limit": 5})
+    assert read(ListArguments, {}, max_rows=60).limit == 50
 
 
 def test_most_conditions_are_taken() -> None:

@@ -238,7 +238,7 @@ def test_arguments_that_the_schema_lets_pass_are_read(data: st.DataObject) -> No
     arguments = data.draw(_arguments(definition.input_schema))
     Draft202012Validator(definition.input_schema).validate(arguments)
     if definition.name.startswith("list_") and definition.name not in ("list_rows", "list_tables"):
-        read(ListArguments, arguments, bounds={"limit": 200})
+        read(ListArguments, arguments, max_rows=200)
     if definition.name == "describe_tables":
         read(DescribeArguments, arguments)
 

@@ -13,7 +13,6 @@ from dbtools.policy import Limits
 from dbtools.results import Answer
 from dbtools.tools import Setting, Toolset, define
 from dbtools.tools.describe_tables import DESCRIPTION_SCHEMA
-from dbtools.tools.tables import table_of
 from dbtools.types import Family
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, answer, column, table, tools
 
@@ -118,14 +117,14 @@ def test_table_that_is_unknown_or_ambiguous_is_answered_with_candidates(name: st
     catalog = Catalog(tables=(*SHOP.tables, *twins))
 
     with pytest.raises(UnknownTable) as raised:
-        table_of(catalog, name, "tables[0]")
+        Setting(catalog=catalog).table(name, "tables[0]")
     assert [said for said in ("tables[0]", *says) if said not in str(raised.value)] == []
 
 
 def test_table_is_found_by_its_label() -> None:
     twins = tuple(table(ID, schema=schema, name="twin") for schema in ("x", "y"))
 
-    assert table_of(Catalog(tables=twins), "y.twin", "tables[0]") is twins[1]
+    assert Setting(catalog=Catalog(tables=twins)).table("y.twin") is twins[1]
 
 
 def test_nothing_is_known_of_an_empty_database() -> None:

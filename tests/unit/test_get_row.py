@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
-from dbtools.cells import Cut
+from dbtools.cells import Cut, is_media, media_type
 from dbtools.errors import CallError, NoRow
 from dbtools.policy import Limits
-from dbtools.results import Answer, Link, Media, Style, Text, is_media, media_type
+from dbtools.results import LARGEST_MEDIA, Answer, Link, Media, Style, Text
 from dbtools.statement import Condition, Output, Select, Statement
 from dbtools.tools import Toolset
-from dbtools.tools.attachments import LARGEST_MEDIA
 from dbtools.tools.definition import ROW_SCHEMA
 from dbtools.types import Family, Operator
 from tests.unit.shop import ID, ORDER_LINE, SHOP, answer, column, table, tools

@@ -8,7 +8,7 @@ from dbtools.cells import Cut
 from dbtools.errors import NoRow, UnknownResource
 from dbtools.results import Media, ResultSet
 from dbtools.statement import Output
-from dbtools.tools.read_resource import LARGE_JSON, LARGEST_CELL, bind_resource
+from dbtools.tools.resources import LARGE_JSON, LARGEST_CELL, bind_resource
 from dbtools.types import Family
 from tests.unit.shop import ID, ORDER_LINE, column, select_of, setting, table
 

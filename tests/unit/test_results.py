@@ -7,24 +7,10 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.cells import Cut, size, visible
+from dbtools.cells import Cut, is_media, media_type, shown_cut, size, visible
 from dbtools.errors import BadArgument
 from dbtools.policy import Limits
-from dbtools.results import (
-    ResultSet,
-    Rows,
-    Style,
-    Table,
-    Text,
-    encode_rows,
-    envelope,
-    fitting,
-    is_media,
-    media_type,
-    narrowed,
-    shown_cut,
-    write,
-)
+from dbtools.results import Answer, Budget, Page, ResultSet, Rows, Style, Table, Text, encode_rows
 from dbtools.statement import Output
 from dbtools.types import Family
 from tests.unit.shop import ID, column
@@ -39,9 +25,15 @@ def _found(*rows: tuple[object, ...], more: bool = False) -> ResultSet:
     return ResultSet(outputs=OUTPUTS, rows=rows, more=more)
 
 
-def _limits(bytes: int) -> Limits:
+def _budget(bytes: int, reserved: int, style: Style = ARRAYS) -> Budget:
     assert bytes % 3 == 0
-    return Limits(max_tokens=bytes // 3)
+    return Budget(limits=Limits(max_tokens=bytes // 3), style=style, reserved=reserved)
+
+
+def _answer(table: Table, style: Style, *, truncated: bool = False, **extra: object) -> Answer:
+    """Return the answer that shows *table*."""
+    page = Page(found=_found(), table=table, capped=truncated)
+    return Budget(limits=Limits(), style=style, reserved=0).rows_answer(page, **extra)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +92,7 @@ TABLE = Table(columns=("id", "name"), rows=[[1, "a"], [2, None]])
 
 
 def test_rows_are_arrays_under_one_list_of_columns() -> None:
-    assert envelope(TABLE, ARRAYS, truncated=False, extra={}) == {
+    assert _answer(TABLE, ARRAYS).structured == {
         "row_count": 2,
         "truncated": False,
         "columns": ["id", "name"],
@@ -109,7 +101,7 @@ def test_rows_are_arrays_under_one_list_of_columns() -> None:
 
 
 def test_rows_are_objects_where_that_is_wanted() -> None:
-    assert envelope(TABLE, OBJECTS, truncated=True, extra={"next_cursor": "x", "note": "y"}) == {
+    assert _answer(TABLE, OBJECTS, truncated=True, next_cursor="x", note="y").structured == {
         "row_count": 2,
         "truncated": True,
         "columns": ["id", "name"],
@@ -122,20 +114,19 @@ def test_rows_are_objects_where_that_is_wanted() -> None:
 @pytest.mark.parametrize("style", [ARRAYS, OBJECTS], ids=["arrays", "objects"])
 def test_both_channels_say_the_same(style: Style) -> None:
     table = Table(columns=("id", "näme"), rows=[[1, "a\ud800\u202e"], [2, {"x": ["\udcff"]}]])
-    structured, text = write(envelope(table, style, truncated=False, extra={}), table, style)
+    answer = _answer(table, style)
 
-    assert json.loads(text) == structured
-    assert text.encode()
-    assert structured["rows"] == (
+    assert json.loads(answer.text) == answer.structured
+    assert answer.text.encode()
+    assert answer.structured["rows"] == (
         [[1, "a\\ud800\u202e"], [2, {"x": ["\\xff"]}]]
         if style is ARRAYS
         else [{"id": 1, "näme": "a\\ud800\u202e"}, {"id": 2, "näme": {"x": ["\\xff"]}}]
     )
 
 
-def _csv(table: Table, *, truncated: bool = False, extra: dict[str, object] | None = None) -> str:
-    _, text = write(envelope(table, CSV, truncated=truncated, extra=extra or {}), table, CSV)
-    return text
+def _csv(table: Table, *, truncated: bool = False, **extra: object) -> str:
+    return _answer(table, CSV, truncated=truncated, **extra).text
 
 
 def test_first_line_of_csv_states_rows_columns_and_completeness() -> None:
@@ -143,7 +134,7 @@ def test_first_line_of_csv_states_rows_columns_and_completeness() -> None:
     assert rest == ["id,name", "1,a", "2,"]
 
     assert first == "# 2 rows, 2 columns, complete"
-    assert _csv(TABLE, truncated=True, extra={"next_cursor": "x", "note": "y"}).split("\n")[0] == (
+    assert _csv(TABLE, truncated=True, next_cursor="x", note="y").split("\n")[0] == (
         '# 2 rows, 2 columns, more rows exist {"next_cursor":"x","note":"y"}'
     )
 
@@ -187,10 +178,7 @@ def test_csv_is_read_back(rows: list[list[str | None]]) -> None:
 def _sizes(table: Table, style: Style) -> list[int]:
     """Return how many bytes the text takes with no row, with the first, with the first two, …"""
     parts = [Table(columns=table.columns, rows=table.rows[:count]) for count in range(len(table.rows) + 1)]
-    return [
-        len(write(envelope(part, style, truncated=False, extra={}), part, style)[1].encode())
-        for part in parts
-    ]
+    return [len(_answer(part, style).text.encode()) for part in parts]
 
 
 ROWS: list[list[object]] = [[1, "x" * 30], [2, None], [3, "é" * 50], [4, '"' * 20], [5, ["\n", {}]]]
@@ -198,15 +186,15 @@ ROWS: list[list[object]] = [[1, "x" * 30], [2, None], [3, "é" * 50], [4, '"' * 
 
 def test_rows_fit_exactly_up_to_the_cap() -> None:
     table = Table(columns=("id", "name"), rows=ROWS)
-    limits = _limits(3_000)
     taken = [size(row) + 1 for row in ROWS]
-    room = limits.max_bytes - size(["id", "name"])
+    room = 3_000 - size(["id", "name"])
 
     for count in range(len(ROWS) + 1):
         exact = room - sum(taken[:count])
-        assert fitting(table, ARRAYS, limits, reserve=exact) == count
+        assert _budget(3_000, exact).fitting_rows(table) == count
         if count:
-            assert fitting(table, ARRAYS, limits, reserve=exact + 1) == count - 1
+            assert _budget(3_000, exact + 1).fitting_rows(table) == count - 1
+            assert _budget(3_000, exact).fitting_rows(table, 1) == count - 1
 
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: f"{style.rows} {style.text}")
@@ -216,22 +204,22 @@ def test_rows_fit_exactly_up_to_the_cap() -> None:
 )
 def test_rows_that_fit_stay_below_the_cap(style: Style, rows: list[list[object]], reserve: int) -> None:
     table = Table(columns=("id", "näme"), rows=rows)
-    limits = _limits(1_500)
 
-    count = fitting(table, style, limits, reserve=reserve)
+    count = _budget(1_500, reserve, style).fitting_rows(table)
 
-    assert _sizes(table, style)[count] <= limits.max_bytes - reserve + 100
+    assert _sizes(table, style)[count] <= 1_500 - reserve + 100
 
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: f"{style.rows} {style.text}")
 def test_huge_row_is_narrowed_until_it_fits(style: Style) -> None:
-    limits = _limits(1_500)
+    budget = _budget(1_500, 300, style)
     found = _found((2**60, "\x01" * 5_000, b"x" * 5_000), (2, "second", b""))
 
-    shown = narrowed(found, NAMES, style, limits, reserve=300)
-    table = encode_rows(shown, NAMES)
+    page = budget.page(found, NAMES)
+    shown = page.found
 
-    assert fitting(table, style, limits, reserve=300) == 1
+    assert (page.table, page.capped) == (encode_rows(shown, NAMES), True)
+    assert budget.fitting_rows(page.table) == 1
     assert shown.rows[0][0] == 2**60
     assert [cell.length for cell in shown.rows[0] if isinstance(cell, Cut)] == [5_000, 5_000]
     assert len(shown.rows) == 1
@@ -240,7 +228,7 @@ def test_huge_row_is_narrowed_until_it_fits(style: Style) -> None:
 def test_narrowed_cells_state_the_full_length_of_what_was_cut_before() -> None:
     found = _found((1, Cut(start="x" * 2_000, length=1_000_000), Cut(start=b"GIF89a" * 10, length=70_000)))
 
-    shown = encode_rows(narrowed(found, NAMES, ARRAYS, _limits(1_500), reserve=300), NAMES)
+    shown = _budget(1_500, 300).page(found, NAMES).table
 
     assert shown.rows == [[1, "x" * 750 + "… [1,000,000 characters]", "[70,000 bytes, image/gif]"]]
 
@@ -248,7 +236,7 @@ def test_narrowed_cells_state_the_full_length_of_what_was_cut_before() -> None:
 def test_narrowed_row_keeps_what_is_not_shown() -> None:
     found = _found((1, "x" * 5_000, b"y" * 5_000))
 
-    (row,) = narrowed(found, NAMES[:2], ARRAYS, _limits(1_500), reserve=300).rows
+    (row,) = _budget(1_500, 300).page(found, NAMES[:2]).found.rows
 
     assert row[2] == b"y" * 5_000
 
@@ -259,4 +247,37 @@ def test_row_of_too_many_columns_is_refused() -> None:
     names = [output.term.name for output in outputs]
 
     with pytest.raises(BadArgument):
-        narrowed(found, names, ARRAYS, _limits(1_500), reserve=300)
+        _budget(1_500, 300).page(found, names)
+
+
+@pytest.mark.parametrize(("length", "count"), [(0, 5), (10, 4), (100, 1)])
+def test_page_leaves_room_for_what_comes_after_its_rows(length: int, count: int) -> None:
+    found = _found(*((number, "x" * 20, b"") for number in range(5)))
+    exact = 1_500 - size(list(NAMES)) - size(encode_rows(found, NAMES).rows)
+
+    page = _budget(1_500, exact).page(found, NAMES, after=lambda rows: rows * length // 5)
+
+    assert (len(page.table.rows), page.capped, page.truncated) == (count, count < 5, count < 5)
+    assert len(page.found.rows) == count
+
+
+def test_values_fit_one_after_the_other() -> None:
+    budget = _budget(300, 100)
+
+    assert [budget.fitting(sizes) for sizes in ([], [200], [201], [100, 100, 1], [300, 1])] == [0, 1, 0, 2, 0]
+
+
+def test_entries_fit_with_the_commas_between_them() -> None:
+    entries: list[dict[str, object]] = [{"name": "x" * 30} for _ in range(5)]
+    taken = size(entries[0]) + 1
+
+    for count in range(1, 6):
+        assert _budget(3_000, 3_000 - count * taken).entries(iter(entries)) == entries[:count]
+        assert len(_budget(3_000, 3_000 - count * taken + 1).entries(iter(entries))) == max(count - 1, 1)
+
+
+def test_first_entry_is_shortened_where_it_does_not_fit() -> None:
+    entries: list[dict[str, object]] = [{"name": "x" * 300}, {"name": "y"}]
+
+    assert _budget(300, 100).entries(entries, lambda entry: {"name": "…"}) == [{"name": "…"}]
+    assert _budget(3_000, 100).entries(entries, lambda entry: {"name": "…"}) == entries

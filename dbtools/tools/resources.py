@@ -1,0 +1,176 @@
+"""Rows, cells and the schema as resources: which are listed, and what `resources/read` answers.
+
+The schema is there for hosts that let people attach what a model should know: one resource, and one a table.
+They say what `describe_tables` does, of what the role sees, and are read under the same lens.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from dbtools import errors
+from dbtools.catalog import Column
+from dbtools.cells import Cut, dump, encoder, is_json, media_type, valid, visible
+from dbtools.links import SCHEMA, address_of, schema_of_uri, schema_uri
+from dbtools.results import Media, ResultSet
+from dbtools.statement import Output, Statement
+from dbtools.tools.definition import Call, Setting
+from dbtools.tools.describe_tables import DescribeTables, Detail
+from dbtools.tools.get_row import Reading, key_arguments, reading_of
+from dbtools.tools.wording import quotation
+from dbtools.types import Family, quoted
+
+LARGEST_CELL = 10_000_000  #: characters, or bytes of bytes
+LARGE_JSON = 100_000  #: characters of JSON that is passed on as it is stored, and not parsed
+JSON = "application/json"
+LONGEST_DESCRIPTION = 200  #: characters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """A resource as `resources/list` shows it."""
+
+    uri: str
+    name: str
+    title: str
+    description: str = ""
+
+    def content(self) -> dict[str, object]:
+        """Return the resource as `resources/list` shows it (MCP 2026-07-28, server/resources)."""
+        described: dict[str, object] = {"description": self.description} if self.description else {}
+        return {
+            "uri": self.uri,
+            "name": self.name,
+            "title": self.title,
+            **described,
+            "mimeType": JSON,
+        }
+
+
+def define_resources(setting: Setting) -> Iterator[Resource]:
+    """Yield the resources of *setting*: that of the whole schema first."""
+    if not setting.catalog.tables:
+        return
+    description = "All tables: columns, types, keys and relations."
+    yield Resource(uri=SCHEMA, name="schema", title="Schema", description=description)
+    for table, label in zip(setting.catalog.tables, setting.labels, strict=True):
+        yield Resource(
+            uri=schema_uri(label),
+            name=label,
+            title=f"Schema of {label}",
+            description=quotation(table.comment, LONGEST_DESCRIPTION),
+        )
+
+
+def updated_resources(before: Setting, after: Setting) -> Iterator[str]:
+    """Yield the addresses of what is there *before* and *after*, and says something else then."""
+    old, new = _told(before), _told(after)
+    other = [label for label, told in new.items() if label in old and old[label] != told]
+    if old and new and (other or old.keys() != new.keys()):
+        yield SCHEMA
+    yield from map(schema_uri, other)
+
+
+def _told(setting: Setting) -> Mapping[str, object]:
+    """Return what the description of each table is made of; its number of rows changes all the time."""
+    catalog = setting.catalog
+    references = {
+        table: [(catalog.label(other), key) for other, key in catalog.references(table)]
+        for table in catalog.tables
+    }
+    return {
+        label: (replace(table, row_estimate=None), references[table])
+        for label, table in zip(setting.labels, catalog.tables, strict=True)
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweredCall:
+    """A row, or the schema, by its address."""
+
+    uri: str
+    call: Call
+
+    @property
+    def statement(self) -> Statement | None:
+        """What reads it."""
+        return self.call.statement
+
+    def render(self, found: ResultSet) -> Media:
+        """Return it as JSON, as its tool answers."""
+        return Media(uri=self.uri, type=JSON, content=self.call.render(found).text.encode())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellCall:
+    """A cell by its address."""
+
+    uri: str
+    column: Column
+    statement: Statement
+
+    def render(self, found: ResultSet) -> Media:
+        """Return the whole cell: bytes as what they are, JSON as JSON, anything else as text."""
+        if not found.rows:
+            raise unknown(self.uri)
+        cell = found.rows[0][0]
+        if isinstance(cell, Cut):
+            raise errors.UnknownResource(
+                f"{quoted(self.uri, 200)} has more than {LARGEST_CELL:,} characters or bytes: too large."
+            )
+        if isinstance(cell, bytes):
+            return Media(uri=self.uri, type=media_type(cell), content=cell)
+        declared = self.column.type.family is Family.JSON
+        if declared and isinstance(cell, str) and len(cell) > LARGE_JSON and self._is_valid(cell):
+            return Media(uri=self.uri, type=JSON, content=visible(valid(cell)).encode())
+        value = encoder(self.column.type)(cell)
+        if isinstance(value, str) and not declared:
+            # Not JSON's escapes here: a text resource is the text itself.
+            return Media(uri=self.uri, type="text/plain", content=valid(value).encode())
+        return Media(uri=self.uri, type=JSON, content=dump(value)[1].encode())
+
+    def _is_valid(self, text: str) -> bool:
+        """Return whether *text* is JSON, as the database has made sure of it or not."""
+        return not self.column.type.lenient or is_json(text)
+
+
+def unknown(uri: str) -> errors.UnknownResource:
+    """Return the one complaint for what is gone, hidden or never was."""
+    return errors.UnknownResource(f"There is no resource {quoted(uri, 200)}.")
+
+
+def bind_resource(setting: Setting, uri: str) -> AnsweredCall | CellCall:
+    """Return the call that reads *uri*, or raise UnknownResource."""
+    try:
+        schema = schema_of_uri(uri)
+        if schema is not None and setting.catalog.tables:
+            return _bind_schema(setting, uri, *schema)
+        return _bind_row(setting, uri)
+    except errors.CallError as exc:
+        raise unknown(uri) from exc
+
+
+def _bind_schema(setting: Setting, uri: str, table: str | None) -> AnsweredCall:
+    """Return the call that reads *uri*, the schema of *table*, or of all tables."""
+    arguments: Mapping[str, object] = {"tables": [table], "detail": Detail.FULL} if table is not None else {}
+    return AnsweredCall(uri=uri, call=DescribeTables(setting=setting).bind(arguments))
+
+
+def _bind_row(setting: Setting, uri: str) -> AnsweredCall | CellCall:
+    address = address_of(uri)
+    tables = setting.catalog.named(address.table) if address else ()
+    if address is None or len(tables) != 1:
+        raise unknown(uri)
+    keys = key_arguments(tables[0])
+    # A client that fills in the template by RFC 6570 encodes the commas of a composite key.
+    key = tuple(address.key[0].split(",")) if len(address.key) == 1 < len(keys) else address.key
+    if not keys or len(key) != len(keys):
+        raise unknown(uri)
+    names = setting.names(tables[0])
+    if address.column is None:
+        return AnsweredCall(uri=uri, call=reading_of(setting, names, keys).bind(key))
+    column = tables[0].column_by_name.get(address.column)
+    if column is None:
+        raise unknown(uri)
+    outputs = (Output(term=column, cut=LARGEST_CELL),)
+    reading = Reading(setting=setting, names=names, keys=keys, places={column.name: column}, outputs=outputs)
+    return CellCall(uri=uri, column=column, statement=reading.statement(key))
