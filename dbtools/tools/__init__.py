@@ -5,14 +5,8 @@ from dataclasses import dataclass
 
 from dbtools.catalog import Catalog, Table
 from dbtools.results import Listing, Surface
-from dbtools.tools import (
-    aggregate_rows,
-    describe_tables,
-    get_row,
-    list_rows,
-    list_tables,
-    permitted_queries,
-)
+from dbtools.tools import get_row, list_rows, permitted_queries
+from dbtools.tools.aggregate_rows import AggregateRows
 from dbtools.tools.definition import (
     Call,
     Change,
@@ -24,6 +18,10 @@ from dbtools.tools.definition import (
     tokens_of,
     tool_content,
 )
+from dbtools.tools.describe_tables import DescribeTables
+from dbtools.tools.get_row import GetRowOfAny
+from dbtools.tools.list_rows import ListRowsOfAny
+from dbtools.tools.list_tables import ListTables
 
 __all__ = [
     "KINDS",
@@ -46,11 +44,11 @@ __all__ = [
 #: In the order in which they are listed.
 KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
     permitted_queries.define,
-    list_tables.define,
-    describe_tables.define,
-    list_rows.define_for_any,
-    get_row.define_for_any,
-    aggregate_rows.define,
+    ListTables.define,
+    DescribeTables.define,
+    ListRowsOfAny.define,
+    GetRowOfAny.define,
+    AggregateRows.define,
     list_rows.define,
     get_row.define,
 )

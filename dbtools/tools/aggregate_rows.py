@@ -1,8 +1,7 @@
 """The tool `aggregate_rows`: counts, sums and averages of rows, by groups."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -32,7 +31,7 @@ from dbtools.tools.arguments import (
     comparisons,
     read,
 )
-from dbtools.tools.definition import ROWS_SCHEMA, Setting, ToolDefinition
+from dbtools.tools.definition import ROWS_SCHEMA, GeneralTool, Setting
 from dbtools.tools.nearest_values import Doubts, doubts
 
 MOST_GROUPS = 16
@@ -68,30 +67,20 @@ class AggregateArguments(Arguments):
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AggregateRows:
+class AggregateRows(GeneralTool):
     """`aggregate_rows` for any table."""
 
-    setting: Setting
-    name: str = "aggregate_rows"
-    table: None = None
-
-    @cached_property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-        return ToolDefinition(
-            name=self.name,
-            title="Aggregate rows",
-            description=(
-                "Count, sum, average or group rows of one table or view in the database, by columns, paths "
-                "along foreign keys (describe_tables names them) and date buckets: year quarter month week "
-                'day weekday hour. Revenue by country and month: group_by ["customer.country", '
-                '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
-                "count without a column counts rows."
-            ),
-            input_schema=self.setting.schema(AggregateArguments),
-            output_schema=ROWS_SCHEMA,
-        )
+    name = "aggregate_rows"
+    title = "Aggregate rows"
+    arguments = AggregateArguments
+    output_schema = ROWS_SCHEMA
+    description = (
+        "Count, sum, average or group rows of one table or view in the database, by columns, paths "
+        "along foreign keys (describe_tables names them) and date buckets: year quarter month week "
+        'day weekday hour. Revenue by country and month: group_by ["customer.country", '
+        '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
+        "count without a column counts rows."
+    )
 
     def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":
         """Return the call that computes what *arguments* ask for."""
@@ -202,8 +191,3 @@ def _tells(output: Output, cell: object) -> bool:
     """Return whether *cell* is that of a measure that has met a value."""
     counts = isinstance(output.term, Measure) and not output.term.nullable
     return cell != 0 if counts else cell is not None
-
-
-def define(setting: Setting) -> Iterator[AggregateRows]:
-    """Yield the one `aggregate_rows`."""
-    yield AggregateRows(setting=setting)

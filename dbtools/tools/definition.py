@@ -1,10 +1,10 @@
 """What a tool is: its definition, what every tool of a role is made from, and the two steps of a call."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol, Self
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Table
@@ -144,10 +144,12 @@ class Setting:
         return None if uri is None else Link(uri=uri, name=column.name, type=_link_type(column))
 
     def schema(self, model: type[Arguments]) -> Mapping[str, object]:
-        """Return the JSON Schema of *model*, with what this setting says of its `table` and its `limit`."""
+        """Return the JSON Schema of *model*, with what this setting says of `table`, `tables` and `limit`."""
         schema = schema_of(model)
         if "table" in model.model_fields:
             schema = narrowed_schema(schema, ("properties", "table"), self.table_schema)
+        if "tables" in model.model_fields:
+            schema = narrowed_schema(schema, ("properties", "tables", "items"), self.table_schema)
         if "limit" in model.model_fields:
             most = self.limits.max_rows
             limit = {"type": "integer", "minimum": 1, "maximum": most, "default": min(DEFAULT_LIMIT, most)}
@@ -247,6 +249,39 @@ class Tool(Protocol):
 
 
 Toolset = Mapping[str, Tool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralTool:
+    """A tool for all tables, or for all queries: a kind says how it is listed, and binds."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    arguments: ClassVar[type[Arguments]]
+    output_schema: ClassVar[Mapping[str, object]]
+    table: ClassVar[None] = None
+    setting: Setting
+
+    @property
+    def description(self) -> str:
+        """What a model reads of it."""
+        raise NotImplementedError
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        return ToolDefinition(
+            name=self.name,
+            title=self.title,
+            description=self.description,
+            input_schema=self.setting.schema(self.arguments),
+            output_schema=self.output_schema,
+        )
+
+    @classmethod
+    def define(cls, setting: Setting) -> Iterator[Self]:
+        """Yield the one tool of its kind."""
+        yield cls(setting=setting)
 
 
 def content_schema(required: Mapping[str, object], **optional: object) -> Mapping[str, object]:

@@ -1,10 +1,9 @@
 """The tool `describe_tables`: tables, columns, types, keys, relations, comments and row estimates."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -13,14 +12,14 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import size
 from dbtools.paths import spelled
 from dbtools.results import Answer, Reserve, ResultSet
-from dbtools.tools.arguments import Arguments, Array, narrowed_schema, read, schema_of
+from dbtools.tools.arguments import Arguments, Array, read
 from dbtools.tools.definition import (
     MOST_NAMES,
     STRING,
     TABLES,
+    GeneralTool,
     Setting,
     Settled,
-    ToolDefinition,
     content_schema,
 )
 from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, told
@@ -49,28 +48,21 @@ class DescribeArguments(Arguments):
 DESCRIPTION_SCHEMA = content_schema(TABLES, note=STRING)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DescribeTables:
+class DescribeTables(GeneralTool):
     """`describe_tables` for one catalog."""
 
-    setting: Setting
-    name: str = "describe_tables"
-    table: None = None
+    name = "describe_tables"
+    title = "Describe tables"
+    arguments = DescribeArguments
+    output_schema = DESCRIPTION_SCHEMA
 
-    @cached_property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-        tables = ("properties", "tables", "items")
-        return ToolDefinition(
-            name=self.name,
-            title="Describe tables",
-            description=(
-                "Describe tables and views: columns, types, keys, comments, and relations, whose names are "
-                "the steps of paths such as customer.country. detail: names, summary, or full with "
-                f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
-            ),
-            input_schema=narrowed_schema(schema_of(DescribeArguments), tables, self.setting.table_schema),
-            output_schema=DESCRIPTION_SCHEMA,
+    @property
+    def description(self) -> str:
+        """What a model reads of it."""
+        return (
+            "Describe tables and views: columns, types, keys, comments, and relations, whose names are "
+            "the steps of paths such as customer.country. detail: names, summary, or full with "
+            f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
         )
 
     def bind(self, arguments: Mapping[str, object]) -> "DescribeCall":
@@ -162,8 +154,3 @@ def _full(column: Column) -> dict[str, object]:
         generated=column.generated,
         comment=cleaned(column.comment, LONGEST_COMMENT),
     )
-
-
-def define(setting: Setting) -> Iterator[DescribeTables]:
-    """Yield the one `describe_tables`."""
-    yield DescribeTables(setting=setting)

@@ -26,7 +26,7 @@ from dbtools.tools.arguments import (
     read,
     unknown_argument,
 )
-from dbtools.tools.definition import ROW_SCHEMA, Setting, Settled, ToolDefinition
+from dbtools.tools.definition import ROW_SCHEMA, GeneralTool, Setting, Settled, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
 from dbtools.tools.wording import LONGEST_LABEL, argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
@@ -106,27 +106,17 @@ def _argument(name: str, column: Column) -> dict[str, object]:
     return schema | ({"description": description} if description else {})
 
 
-@dataclass(frozen=True, kw_only=True)
-class GetRowOfAny:
+class GetRowOfAny(GeneralTool):
     """`get_row` for any table that has a key."""
 
-    setting: Setting
-    name: str = "get_row"
-    table: None = None
-
-    @cached_property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-        return ToolDefinition(
-            name=self.name,
-            title="Get a row",
-            description=(
-                "Get one row of a table by its key, all columns, long texts whole; "
-                "pictures and sound come as such. Columns may be paths along foreign keys."
-            ),
-            input_schema=self.setting.schema(RowArguments),
-            output_schema=ROW_SCHEMA,
-        )
+    name = "get_row"
+    title = "Get a row"
+    arguments = RowArguments
+    output_schema = ROW_SCHEMA
+    description = (
+        "Get one row of a table by its key, all columns, long texts whole; "
+        "pictures and sound come as such. Columns may be paths along foreign keys."
+    )
 
     def bind(self, arguments: Mapping[str, object]) -> "GetCall":
         """Return the call that gets the row that *arguments* name."""
@@ -309,8 +299,3 @@ def define(setting: Setting) -> Iterator[GetRow]:
     for table in setting.catalog.tables:
         if keys := key_arguments(table):
             yield GetRow(setting=setting, names=setting.names(table), keys=keys)
-
-
-def define_for_any(setting: Setting) -> Iterator[GetRowOfAny]:
-    """Yield the one `get_row`."""
-    yield GetRowOfAny(setting=setting)

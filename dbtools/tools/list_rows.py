@@ -23,7 +23,7 @@ from dbtools.paths import Names, Place, label_of
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
 from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema, read
-from dbtools.tools.definition import ROWS_SCHEMA, Setting, ToolDefinition
+from dbtools.tools.definition import ROWS_SCHEMA, GeneralTool, Setting, ToolDefinition
 from dbtools.tools.nearest_values import Doubts, doubts
 from dbtools.tools.wording import (
     LONGEST_LABEL,
@@ -97,28 +97,18 @@ def _one_of(places: Mapping[str, Place]) -> dict[str, object]:
     return {"type": "string", "enum": list(places)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListRowsOfAny:
+class ListRowsOfAny(GeneralTool):
     """`list_rows` for any table."""
 
-    setting: Setting
-    name: str = "list_rows"
-    table: None = None
-
-    @cached_property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-        return ToolDefinition(
-            name=self.name,
-            title="List rows",
-            description=(
-                "List rows of one table or view that meet conditions, in an order, a page at a time. "
-                "Columns may be paths along foreign keys, such as customer.country; describe_tables "
-                "names columns and paths. For totals use aggregate_rows."
-            ),
-            input_schema=self.setting.schema(RowsArguments),
-            output_schema=ROWS_SCHEMA,
-        )
+    name = "list_rows"
+    title = "List rows"
+    arguments = RowsArguments
+    output_schema = ROWS_SCHEMA
+    description = (
+        "List rows of one table or view that meet conditions, in an order, a page at a time. "
+        "Columns may be paths along foreign keys, such as customer.country; describe_tables "
+        "names columns and paths. For totals use aggregate_rows."
+    )
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
         """Return the call that lists the rows that *arguments* ask for."""
@@ -256,8 +246,3 @@ def define(setting: Setting) -> Iterator[ListRows]:
     """Yield `list_T` for every table."""
     for table in setting.catalog.tables:
         yield ListRows(setting=setting, names=setting.names(table, near=True))
-
-
-def define_for_any(setting: Setting) -> Iterator[ListRowsOfAny]:
-    """Yield the one `list_rows`."""
-    yield ListRowsOfAny(setting=setting)

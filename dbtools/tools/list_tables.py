@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
@@ -17,9 +17,9 @@ from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count, read
 from dbtools.tools.definition import (
     STRING,
     TABLES,
+    GeneralTool,
     Setting,
     Settled,
-    ToolDefinition,
     content_schema,
 )
 from dbtools.tools.search import MOST_WORDS, fit, found_by, words_of
@@ -43,26 +43,20 @@ class TablesArguments(Arguments):
 TABLES_SCHEMA = content_schema(TABLES, next_cursor=STRING, note=STRING)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListTables:
+class ListTables(GeneralTool):
     """`list_tables` for one catalog."""
 
-    setting: Setting
-    name: str = "list_tables"
-    table: None = None
+    name = "list_tables"
+    title = "List tables"
+    arguments = TablesArguments
+    output_schema = TABLES_SCHEMA
 
-    @cached_property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-        return ToolDefinition(
-            name=self.name,
-            title="List tables",
-            description=(
-                f"List the {len(self.setting.labels):,} tables and views with comments and estimates of "
-                "rows, those that match search first. Then describe_tables for columns and paths."
-            ),
-            input_schema=self.setting.schema(TablesArguments),
-            output_schema=TABLES_SCHEMA,
+    @property
+    def description(self) -> str:
+        """What a model reads of it."""
+        return (
+            f"List the {len(self.setting.labels):,} tables and views with comments and estimates of "
+            "rows, those that match search first. Then describe_tables for columns and paths."
         )
 
     def bind(self, arguments: Mapping[str, object]) -> "TablesCall":
@@ -149,8 +143,3 @@ def _has_all_words(setting: Setting, table: Table, search: str) -> bool:
 def _fit(catalog: Catalog, table: Table, word: str) -> int:
     qualified = catalog.qualified(table)
     return fit(word, table.name, table.comment, qualified=qualified, group=table.schema)
-
-
-def define(setting: Setting) -> Iterator[ListTables]:
-    """Yield the one `list_tables`."""
-    yield ListTables(setting=setting)

@@ -1,7 +1,7 @@
 """Why nothing was found: the stored values that are nearest to those that a condition asked for."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
@@ -26,7 +26,13 @@ LIKELY = 50  #: values that are held against one letter by letter
 COMPARED = 40  #: characters of two values that are held against each other
 NEAR = 5  #: values that are told of many
 LONGEST = 200  #: characters that are read of a value
-SEARCHING = (Operator.EQ, Operator.IN, Operator.CONTAINS, Operator.STARTS_WITH, Operator.ENDS_WITH)
+PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
+    Operator.CONTAINS: str.__contains__,
+    Operator.STARTS_WITH: str.startswith,
+    Operator.ENDS_WITH: str.endswith,
+}
+SEARCHING = {Operator.EQ, Operator.IN, *PARTS}
+STORED = ""  #: all that there is to say of values that are stored
 TEXTS = {Family.TEXT, Family.ENUM, Family.ANY}
 #: What of a day a comparison leaves out, or takes in, that its writer may not have meant.
 MISTAKABLE = (Operator.EQ, Operator.LTE, Operator.GT, Operator.BETWEEN)
@@ -36,7 +42,6 @@ MISTAKABLE = (Operator.EQ, Operator.LTE, Operator.GT, Operator.BETWEEN)
 class Doubt:
     """A condition whose values may not be stored at all."""
 
-    name: str  #: of the column
     place: Place
     operator: Operator
     wanted: tuple[str, ...]
@@ -49,7 +54,7 @@ class Doubts:
 
     each: tuple[Doubt, ...]
     complete: bool  #: whether there are no other conditions, and all must hold
-    days: str  #: what is to be known of days that moments are compared with
+    days: str  #: what callers should know of days that moments are compared with
 
     @property
     def statements(self) -> Sequence[Statement]:
@@ -57,9 +62,19 @@ class Doubts:
         return [doubt.statement for doubt in self.each]
 
     def note(self, stored: Sequence[ResultSet], *, instead: str, proved: bool = True) -> str:
-        """Return what callers should know: what is said *instead*, or what the *stored* values explain."""
-        said = instead or explain(self, stored, proved=proved)
+        """Return what callers should know: what is said *instead*, or what the *stored* values explain.
+
+        *proved* is whether the answer is certainly empty.
+        """
+        said = instead or self._explained(stored, proved=proved)
         return " ".join(filter(None, [said, self.days]))
+
+    def _explained(self, stored: Sequence[ResultSet], *, proved: bool) -> str:
+        findings = [_find(doubt, found) for doubt, found in zip(self.each, stored, strict=False)]
+        complete = proved and self.complete and len(findings) == len(self.each) > 1
+        if complete and set(findings) == {STORED}:
+            return "Each of these values is stored, but no row has all of them."
+        return " ".join(dict.fromkeys(filter(None, findings)))
 
 
 def doubts(
@@ -83,27 +98,16 @@ def _doubt(of: Table, comparison: Comparison, condition: Condition) -> Doubt | N
     column, table = (place, of) if isinstance(place, Column) else (place.column, place.path[-1].target)
     if column.type.family not in TEXTS.union(NUMERIC, TEMPORAL) or not column.type.equatable:
         return None
-    is_number_of_row = column.type.family in NUMERIC and any(
-        key.columns == (column.name,) for key in table.keys
-    )
-    if is_number_of_row or (table.row_estimate or 0) >= MOST_ROWS:
+    is_key = any(key.columns == (column.name,) for key in table.keys)
+    if (is_key and column.type.family in NUMERIC) or (table.row_estimate or 0) >= MOST_ROWS:
         return None
     wanted = comparison.values if comparison.values is not None else (str(comparison.value),)
     if not wanted:
         return None
-    shape = Select(
-        table=table,
-        outputs=(Output(term=column, cut=LONGEST),),
-        groups=(column,),
-        order=(Order(term=column),),
-    )
-    return Doubt(
-        name=place.name,
-        place=place,
-        operator=comparison.operator,
-        wanted=wanted,
-        statement=Statement(shape=shape, limit=MOST_VALUES),
-    )
+    output, order = Output(term=column, cut=LONGEST), Order(term=column)
+    shape = Select(table=table, outputs=(output,), groups=(column,), order=(order,))
+    statement = Statement(shape=shape, limit=MOST_VALUES)
+    return Doubt(place=place, operator=comparison.operator, wanted=wanted, statement=statement)
 
 
 def _note_of_days(comparisons: Sequence[Comparison], conditions: Sequence[Condition]) -> str:
@@ -118,44 +122,27 @@ def _note_of_days(comparisons: Sequence[Comparison], conditions: Sequence[Condit
     return ""
 
 
-def explain(doubts: Doubts, stored: Sequence[ResultSet], *, proved: bool = True) -> str:
-    """Return what the *stored* values of each doubt say about an answer, if it is *proved* to be empty."""
-    findings = [_find(doubt, found) for doubt, found in zip(doubts.each, stored, strict=False)]
-    complete = proved and doubts.complete and len(findings) == len(doubts.each) > 1
-    if complete and all(each.stored for each in findings):
-        return "Each of these values is stored, but no row has all of them."
-    return " ".join(dict.fromkeys(each.note for each in findings if each.note))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What is known of the values of one doubt."""
-
-    stored: bool = False  #: whether all are, for certain
-    note: str = ""
-
-
-def _find(doubt: Doubt, found: ResultSet) -> Finding:
+def _find(doubt: Doubt, found: ResultSet) -> str | None:
+    """Return what the values *found* say of *doubt*: None where that is not known."""
+    name = doubt.place.name
     texts = list(_texts(doubt.place, found))
     missing = _missing(doubt, texts)
     if not missing:
-        return Finding(stored=True)
+        return STORED
     if doubt.operator in TEXTUAL and any("%" in wanted for wanted in missing):
-        return Finding(note=f"{doubt.operator} takes % as itself: leave it out.")
+        return f"{doubt.operator} takes % as itself: leave it out."
     if not texts:
-        return Finding(note=f"{doubt.name} is null in every row." if found.rows else "")
-    found_near = (value for wanted in missing for value in nearest_values(doubt, wanted, texts))
-    near = list(dict.fromkeys(found_near))[:NEAR]
+        return f"{name} is null in every row." if found.rows else None
+    likest = (value for wanted in missing for value in nearest_values(doubt, wanted, texts))
+    near = list(dict.fromkeys(likest))[:NEAR]
     if found.more or any(isinstance(cell, Cut) for (cell,) in found.rows):
         # Not all has been read: what is missing here may yet be stored.
-        return Finding(note=f"Stored values of {doubt.name}: {_listed(near)}, …" if near else "")
-    if len(texts) <= FEW:
-        return Finding(note=f"{doubt.name} has only these values: {_listed(texts)}.")
-    if not near and len(texts) <= SOME:
-        return Finding(note=f"{doubt.name} has only these values: {_listed(texts)}.")
+        return f"Stored values of {name}: {_listed(near)}, …" if near else None
+    if len(texts) <= (FEW if near else SOME):
+        return f"{name} has only these values: {_listed(texts)}."
     if not near:
-        return Finding(note=f"No {doubt.name} is like {_listed(missing)}.")
-    return Finding(note=f"{doubt.name} has no {_listed(missing)}; nearest stored values: {_listed(near)}.")
+        return f"No {name} is like {_listed(missing)}."
+    return f"{name} has no {_listed(missing)}; nearest stored values: {_listed(near)}."
 
 
 def _missing(doubt: Doubt, texts: Sequence[str]) -> Sequence[str]:
@@ -178,14 +165,8 @@ def _texts(place: Place, found: ResultSet) -> Iterator[str]:
 
 
 def _has_part(wanted: str, texts: Sequence[str], operator: Operator) -> bool:
-    low = wanted.lower()
-    match operator:
-        case Operator.STARTS_WITH:
-            return any(text.lower().startswith(low) for text in texts)
-        case Operator.ENDS_WITH:
-            return any(text.lower().endswith(low) for text in texts)
-        case _:
-            return any(low in text.lower() for text in texts)
+    has = PARTS[operator]
+    return any(has(text.lower(), wanted.lower()) for text in texts)
 
 
 def _value(text: str, family: Family) -> object:

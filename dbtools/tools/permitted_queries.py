@@ -13,7 +13,7 @@ from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, Returns
 from dbtools.results import Answer, Page, Reserve, ResultSet, Rows
 from dbtools.statement import Output, QueryShape, Statement, argument
-from dbtools.tools.arguments import Arguments, Object, narrowed_schema, read, schema_of
+from dbtools.tools.arguments import Arguments, Object, narrowed_schema, read
 from dbtools.tools.definition import (
     BOOLEAN,
     ENTRIES,
@@ -22,6 +22,7 @@ from dbtools.tools.definition import (
     ROW_SCHEMA,
     ROWS,
     STRING,
+    GeneralTool,
     Setting,
     Settled,
     Tool,
@@ -192,26 +193,20 @@ class RunArguments(Arguments):
 QUERIES_SCHEMA = content_schema({"query_count": INTEGER, "truncated": BOOLEAN, "queries": ENTRIES})
 
 
-@dataclass(frozen=True, kw_only=True)
-class FindQueries:
+class FindQueries(GeneralTool):
     """`find_queries`: the permitted queries, by words."""
 
-    setting: Setting
-    name: str = "find_queries"
-    table: None = None
+    name = "find_queries"
+    title = "Find queries"
+    arguments = FindArguments
+    output_schema = QUERIES_SCHEMA
 
-    @cached_property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-        return ToolDefinition(
-            name=self.name,
-            title="Find queries",
-            description=(
-                f"Find among the {len(self.setting.queries):,} prepared queries, with their arguments. "
-                "run_query runs one: prefer it where one answers the question."
-            ),
-            input_schema=schema_of(FindArguments),
-            output_schema=QUERIES_SCHEMA,
+    @property
+    def description(self) -> str:
+        """What a model reads of it."""
+        return (
+            f"Find among the {len(self.setting.queries):,} prepared queries, with their arguments. "
+            "run_query runs one: prefer it where one answers the question."
         )
 
     def bind(self, arguments: Mapping[str, object]) -> "FindCall":
@@ -275,24 +270,15 @@ def _shortened(schema: dict[str, object]) -> dict[str, object]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunQuery:
+class RunQuery(GeneralTool):
     """`run_query`: a permitted query by its name."""
 
-    setting: Setting
+    name = "run_query"
+    title = "Run query"
+    arguments = RunArguments
+    output_schema = OBJECT  #: of many rows or of one, as the query has it
+    description = "Run a prepared query by its name; find_queries tells names and arguments."
     tools: Mapping[str, QueryTool]
-    name: str = "run_query"
-    table: None = None
-
-    @cached_property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-        return ToolDefinition(
-            name=self.name,
-            title="Run query",
-            description="Run a prepared query by its name; find_queries tells names and arguments.",
-            input_schema=schema_of(RunArguments),
-            output_schema=OBJECT,  # of many rows or of one, as the query has it,
-        )
 
     def bind(self, arguments: Mapping[str, object]) -> QueryCall:
         """Return the call that runs the query that *arguments* name."""
