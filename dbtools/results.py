@@ -297,15 +297,23 @@ class Budget:
                 left.append(name)
         return tuple(attached), left
 
-    def rows_answer(self, page: Page, *, links: tuple[Link, ...] = (), **extra: object) -> Answer:
-        """Return the answer that shows *page*, with what there is of *extra*."""
+    def rows_answer(
+        self, page: Page, *, next_cursor: str = "", note: str = "", links: tuple[Link, ...] = ()
+    ) -> Answer:
+        """Return the answer that shows *page*."""
         rows: list[object] = list(page.table.rows)
         if self.style.rows is Rows.OBJECTS:
             rows = [dict(zip(page.table.columns, row, strict=True)) for row in page.table.rows]
         content: dict[str, object] = {"row_count": len(rows), "truncated": page.truncated}
         content |= {"columns": list(page.table.columns), "rows": rows}
-        content |= {name: value for name, value in extra.items() if value}
-        answer = self.answer(content, rows=len(rows), truncated=page.truncated, links=links)
+        answer = self.answer(
+            content,
+            rows=len(rows),
+            truncated=page.truncated,
+            next_cursor=next_cursor,
+            note=note,
+            links=links,
+        )
         if self.style.text is Text.CSV:
             answer = replace(answer, text=csv_text(answer.structured, page.table))
         return answer
@@ -316,10 +324,14 @@ class Budget:
         *,
         rows: int,
         truncated: bool = False,
+        next_cursor: str = "",
+        note: str = "",
         media: tuple[Media, ...] = (),
         links: tuple[Link, ...] = (),
     ) -> Answer:
-        """Return the answer of this *content*; in both channels, what is no valid text has been replaced."""
+        """Return the answer of *content*; in both channels, what is no valid text has been replaced."""
+        content |= {"next_cursor": next_cursor} if next_cursor else {}
+        content |= {"note": note} if note else {}
         structured, text = dump(content)
         assert isinstance(structured, dict)
         return Answer(

@@ -100,11 +100,10 @@ class DescribeCall(Settled):
         count = max(len(self.tables), self.table_count)
         truncated = len(described) < count
         content: dict[str, object] = {"table_count": count, "truncated": truncated, "tables": described}
-        if truncated:
-            how = "name tables, or ask for less detail"
-            how = "find tables with list_tables and name them" if self.table_count else how
-            content["note"] = f"{len(described):,} of {count:,} tables: {how}."
-        return budget.answer(content, rows=len(described), truncated=truncated)
+        how = "name tables, or ask for less detail"
+        how = "find tables with list_tables and name them" if self.table_count else how
+        note = f"{len(described):,} of {count:,} tables: {how}." if truncated else ""
+        return budget.answer(content, rows=len(described), truncated=truncated, note=note)
 
 
 def _shortened(description: dict[str, object], room: int) -> dict[str, object]:

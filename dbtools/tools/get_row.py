@@ -52,6 +52,7 @@ class GetRow:
     setting: Setting
     names: Names
     keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
+    columns: Sequence[str] = ()  #: what is shown, as it was named; nothing: all columns
 
     @property
     def table(self) -> Table:
@@ -83,18 +84,68 @@ class GetRow:
             output_schema=ROW_SCHEMA,
         )
 
-    @cached_property
-    def reading(self) -> "Reading":
-        """What is read in each call."""
-        return reading_of(self.setting, self.names, self.keys)
-
     def bind(self, arguments: Mapping[str, object]) -> "GetCall":
         """Return the call that gets the row whose key *arguments* are."""
         check(arguments)
         for name in arguments:
             if name not in self.keys:
                 raise unknown_argument(name, list(self.keys))
-        return self.reading.bind(key_texts(self.keys, arguments))
+        return self.bind_key(_key_texts(self.keys, arguments))
+
+    def bind_key(self, texts: Sequence[str]) -> "GetCall":
+        """Return the call that gets the row whose key is written as *texts*."""
+        keys = zip(self.keys.items(), texts, strict=True)
+        if self._shape is not None:
+            decoded = [decode(column, Operator.EQ, text, name) for (name, column), text in keys]
+            values = dict(zip(self._parameters, decoded, strict=True))
+            return GetCall(
+                tool=self, texts=texts, statement=Statement(shape=self._shape, values=values, limit=1)
+            )
+        comparisons = [
+            Comparison(column=column.name, value=text, argument=name, value_argument=name)
+            for (name, column), text in keys
+        ]
+        conditions, bound = bind_conditions(self.names, comparisons)
+        shape = Select(table=self.table, outputs=self._outputs, conditions=conditions)
+        return GetCall(tool=self, texts=texts, statement=Statement(shape=shape, values=bound, limit=1))
+
+    @cached_property
+    def places(self) -> Mapping[str, Place]:
+        """What is shown, by its name in the result."""
+        return find_columns(self.names, self.columns)
+
+    @cached_property
+    def encoders(self) -> tuple[Encode, ...]:
+        """What makes JSON values of the cells that are shown."""
+        return tuple(encoder(place.type) for place in self.places.values())
+
+    @cached_property
+    def _outputs(self) -> tuple[Output, ...]:
+        """What is shown first, then what else there is of the key."""
+        most = self.setting.limits.max_bytes
+        places = self.places.values()
+        cuts = [LARGEST_MEDIA if _may_be_media(place) else most for place in places]
+        shown = (Output(term=place, cut=cut) for place, cut in zip(places, cuts, strict=True))
+        return (*shown, *(Output(term=column) for column in self.keys.values() if column not in places))
+
+    @cached_property
+    def _shape(self) -> Select | None:
+        """What is asked of the database in each call; None where that depends on what kind a value is of."""
+        if any(column.type.family is Family.ANY for column in self.keys.values()):
+            return None
+        conditions = tuple(
+            Condition(term=column, operator=Operator.EQ, parameters=(name,))
+            for name, column in zip(self._parameters, self.keys.values(), strict=True)
+        )
+        return Select(table=self.table, outputs=self._outputs, conditions=conditions)
+
+    @cached_property
+    def _parameters(self) -> tuple[str, ...]:
+        return tuple(f"c{at}_0" for at in range(len(self.keys)))
+
+
+def _may_be_media(place: Place) -> bool:
+    return isinstance(place, Column) and place.type.family is Family.BYTES
 
 
 def _argument(name: str, column: Column) -> dict[str, object]:
@@ -134,8 +185,9 @@ class GetRowOfAny(GeneralTool):
             if column.name in given:
                 raise errors.BadArgument(f"key: {column.name} is named twice.")
             given[column.name] = value
-        texts = key_texts(known, given, "key.")
-        return reading_of(self.setting, self.setting.names(table), known, asked.columns).bind(texts)
+        texts = _key_texts(known, given, "key.")
+        names = self.setting.names(table)
+        return GetRow(setting=self.setting, names=names, keys=known, columns=asked.columns).bind_key(texts)
 
 
 def key_arguments(table: Table) -> Mapping[str, Column]:
@@ -144,7 +196,7 @@ def key_arguments(table: Table) -> Mapping[str, Column]:
     return keys if all(Operator.EQ in column.type.operators for column in keys.values()) else {}
 
 
-def key_texts(
+def _key_texts(
     keys: Mapping[str, Column], arguments: Mapping[str, object], prefix: str = ""
 ) -> tuple[str, ...]:
     """Return the values of *keys* in *arguments* as texts, or raise BadArgument."""
@@ -160,93 +212,21 @@ def key_texts(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What is read of one row of a table."""
-
-    setting: Setting
-    names: Names
-    keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
-    places: Mapping[str, Place]  #: what is shown, by its name in the result
-    outputs: tuple[Output, ...]  #: what is shown first, then what else there is of the key
-
-    @cached_property
-    def encoders(self) -> tuple[Encode, ...]:
-        """What makes JSON values of the cells that are shown."""
-        return tuple(encoder(place.type) for place in self.places.values())
-
-    @cached_property
-    def shape(self) -> Select | None:
-        """What is asked of the database in each call; None where that depends on what kind a value is of."""
-        if any(column.type.family is Family.ANY for column in self.keys.values()):
-            return None
-        return self._shape(
-            tuple(
-                Condition(term=column, operator=Operator.EQ, parameters=(name,))
-                for name, column in zip(self.parameters, self.keys.values(), strict=True)
-            )
-        )
-
-    def _shape(self, conditions: tuple[Condition, ...]) -> Select:
-        return Select(table=self.names.table, outputs=self.outputs, conditions=conditions)
-
-    @cached_property
-    def parameters(self) -> tuple[str, ...]:
-        """The parameters of the values of the key."""
-        return tuple(f"c{at}_0" for at in range(len(self.keys)))
-
-    def bind(self, texts: Sequence[str]) -> "GetCall":
-        """Return the call that reads the row whose key is written as *texts*."""
-        return GetCall(reading=self, texts=texts, statement=self.statement(texts))
-
-    def statement(self, texts: Sequence[str]) -> Statement:
-        """Return what reads the row whose key is written as *texts*."""
-        keys = zip(self.keys.items(), texts, strict=True)
-        if self.shape is not None:
-            decoded = [decode(column, Operator.EQ, text, name) for (name, column), text in keys]
-            values = dict(zip(self.parameters, decoded, strict=True))
-            return Statement(shape=self.shape, values=values, limit=1)
-        comparisons = [
-            Comparison(column=column.name, value=text, argument=name, value_argument=name)
-            for (name, column), text in keys
-        ]
-        conditions, bound = bind_conditions(self.names, comparisons)
-        return Statement(shape=self._shape(conditions), values=bound, limit=1)
-
-
-def reading_of(
-    setting: Setting, names: Names, keys: Mapping[str, Column], columns: Sequence[str] = ()
-) -> Reading:
-    """Return what it takes to show *columns*, by default all, of a row by its *keys*."""
-    places = find_columns(names, columns)
-    shown = [
-        Output(
-            term=place,
-            cut=LARGEST_MEDIA
-            if place.type.family is Family.BYTES and isinstance(place, Column)
-            else setting.limits.max_bytes,
-        )
-        for place in places.values()
-    ]
-    hidden = [Output(term=column) for column in keys.values() if column not in places.values()]
-    return Reading(setting=setting, names=names, keys=keys, places=places, outputs=(*shown, *hidden))
-
-
-@dataclass(frozen=True, kw_only=True)
 class GetCall(Settled):
     """A call of `get_T` whose key has been read."""
 
-    reading: Reading
+    tool: GetRow
     texts: Sequence[str]  #: the values of the key, as they were given
     statement: Statement
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the row, or raise NoRow."""
         if not found.rows:
-            raise errors.NoRow(f"{self.reading.names.table.name} has no row with {self._key()}.")
-        cells = dict(zip(self.reading.places, found.rows[0], strict=False))
-        budget = self.reading.setting.budget(Reserve.NOTE)
+            raise errors.NoRow(f"{self.tool.table.name} has no row with {self._key()}.")
+        cells = dict(zip(self.tool.places, found.rows[0], strict=False))
+        budget = self.tool.setting.budget(Reserve.NOTE)
         if not any(isinstance(cell, Cut | bytes) for cell in cells.values()):
-            encoded = zip(cells.items(), self.reading.encoders, strict=True)
+            encoded = zip(cells.items(), self.tool.encoders, strict=True)
             row = {name: encode(cell) for (name, cell), encode in encoded}
             answer = budget.answer({"row": row}, rows=1)
             if len(answer.text) <= budget.room // LONGEST_CHARACTER:
@@ -260,28 +240,26 @@ class GetCall(Settled):
         }
         row = {
             name: _shown(cell, links[name], encode) if name in links else encode(cell)
-            for (name, cell), encode in zip(cells.items(), self.reading.encoders, strict=True)
+            for (name, cell), encode in zip(cells.items(), self.tool.encoders, strict=True)
         }
         cut = budget.cut_longest(row, cells)
         media, left = budget.attached(row, cells, links)
         cut += left
-        content: dict[str, object] = {"row": row}
-        if cut:
-            more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
-            content["note"] = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole."
+        more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
+        note = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole." if cut else ""
         whole = tuple(filter(None, (self._link(found, name) for name in cut[:MOST_LINKS])))
-        return budget.answer(content, rows=1, media=media, links=whole)
+        return budget.answer({"row": row}, rows=1, media=media, links=whole, note=note)
 
     def _key(self) -> str:
-        pairs = zip(self.reading.keys, self.texts, strict=True)
+        pairs = zip(self.tool.keys, self.texts, strict=True)
         return ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
 
     def _link(self, found: ResultSet, name: str) -> Link | None:
         """Return where the cell shown as *name* is whole; None where it is at the end of a path."""
-        place = self.reading.places[name]
+        place = self.tool.places[name]
         if not isinstance(place, Column):
             return None
-        return self.reading.setting.link(self.reading.names.table, found.outputs, found.rows[0], place)
+        return self.tool.setting.link(self.tool.table, found.outputs, found.rows[0], place)
 
 
 def _shown(cell: object, link: Link | None, encode: Encode) -> object:

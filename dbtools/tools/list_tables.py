@@ -1,6 +1,6 @@
 """The tool `list_tables`: which tables there are, those that match a search first."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -89,28 +89,23 @@ class TablesCall(Settled):
         end = self.start + len(shown)
         truncated = end < len(matching)
         content: dict[str, object] = {"table_count": len(matching), "truncated": truncated, "tables": shown}
-        if truncated:
-            content["next_cursor"] = write_cursor(Position(skip=end), self.mark)
-        if note := self._note(matching):
-            content["note"] = note
-        return budget.answer(content, rows=len(shown), truncated=truncated)
-
-    def _note(self, matching: Sequence[Table]) -> str:
-        if not self.search:
-            return ""
-        if not matching:
-            near = listing(self._nearest())
-            return "No table matches" + (f"; the nearest names: {near}." if near else ".")
-        return (
-            ""
-            if _has_all_words(self.setting, matching[0], self.search)
-            else "No table has all of these words."
+        return budget.answer(
+            content,
+            rows=len(shown),
+            truncated=truncated,
+            next_cursor=write_cursor(Position(skip=end), self.mark) if truncated else "",
+            note=self._note(matching),
         )
 
-    def _nearest(self) -> Iterator[str]:
+    def _note(self, matching: Sequence[Table]) -> str:
+        if not self.search or (matching and _has_all_words(self.setting, matching[0], self.search)):
+            return ""
+        if matching:
+            return "No table has all of these words."
         folded = {label.lower(): label for label in self.setting.labels}
         wanted = self.search.strip("*?").lower()
-        return (folded[each] for each in get_close_matches(wanted, folded, n=MOST_NEAR, cutoff=0.5))
+        near = [folded[each] for each in get_close_matches(wanted, folded, n=MOST_NEAR, cutoff=0.5)]
+        return "No table matches" + (f"; the nearest names: {listing(near)}." if near else ".")
 
 
 def _entry(label: str, table: Table) -> dict[str, object]:

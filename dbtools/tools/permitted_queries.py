@@ -133,10 +133,9 @@ class QueryCall(Settled):
         page = budget.page(found, [column.name for column in self.permitted.columns])
         if not one:
             return budget.rows_answer(page, note=self._note(page))
-        content: dict[str, object] = {"row": dict(zip(page.table.columns, page.table.rows[0], strict=True))}
-        if found.more:
-            content["note"] = "There is more than one row: this is the first."
-        return budget.answer(content, rows=1, truncated=found.more)
+        note = "There is more than one row: this is the first." if found.more else ""
+        row = dict(zip(page.table.columns, page.table.rows[0], strict=True))
+        return budget.answer({"row": row}, rows=1, truncated=found.more, note=note)
 
     def _note(self, page: Page) -> str:
         cap = "max_tokens" if page.capped else f"{self.statement.limit} rows"
@@ -230,12 +229,11 @@ class FindCall(Settled):
         shown = budget.entries(map(_entry, matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
+        note = "More queries: search for words of what you want." if truncated else ""
         if not matching:
             names = [each.name for each in self.setting.queries]
-            content["note"] = f"No query matches. {nearest(self.search, names)}Without search all are shown."
-        elif truncated:
-            content["note"] = "More queries: search for words of what you want."
-        return budget.answer(content, rows=len(shown), truncated=truncated)
+            note = f"No query matches. {nearest(self.search, names)}Without search all are shown."
+        return budget.answer(content, rows=len(shown), truncated=truncated, note=note)
 
 
 def _found(queries: Sequence[Permitted], search: str) -> Sequence[Permitted]:
@@ -250,16 +248,12 @@ def _fit(permitted: Permitted, word: str) -> int:
 
 def _entry(permitted: Permitted) -> dict[str, object]:
     query = permitted.query
-    arguments = {name: _shortened(schema) for name, schema in properties_of(permitted).items()}
-    return (
-        {"query": query.name}
-        | told(
-            description=cleaned(query.description, LONGEST_TEXT),
-            arguments=arguments,
-            required=required_of(permitted),
-        )
-        | {"columns": [column.name for column in permitted.columns]}
-    )
+    return told(
+        query=query.name,
+        description=cleaned(query.description, LONGEST_TEXT),
+        arguments={name: _shortened(schema) for name, schema in properties_of(permitted).items()},
+        required=required_of(permitted),
+    ) | {"columns": [column.name for column in permitted.columns]}
 
 
 def _shortened(schema: dict[str, object]) -> dict[str, object]:

@@ -15,8 +15,8 @@ from dbtools.results import Media, ResultSet
 from dbtools.statement import Output, Statement
 from dbtools.tools.definition import Call, Setting
 from dbtools.tools.describe_tables import DescribeTables, Detail
-from dbtools.tools.get_row import Reading, key_arguments, reading_of
-from dbtools.tools.wording import quotation
+from dbtools.tools.get_row import GetRow, key_arguments
+from dbtools.tools.wording import quotation, told
 from dbtools.types import Family, quoted
 
 LARGEST_CELL = 10_000_000  #: characters, or bytes of bytes
@@ -36,14 +36,8 @@ class Resource:
 
     def content(self) -> dict[str, object]:
         """Return the resource as `resources/list` shows it (MCP 2026-07-28, server/resources)."""
-        described: dict[str, object] = {"description": self.description} if self.description else {}
-        return {
-            "uri": self.uri,
-            "name": self.name,
-            "title": self.title,
-            **described,
-            "mimeType": JSON,
-        }
+        head = {"uri": self.uri, "name": self.name, "title": self.title}
+        return head | told(description=self.description, mimeType=JSON)
 
 
 def define_resources(setting: Setting) -> Iterator[Resource]:
@@ -140,19 +134,14 @@ def unknown(uri: str) -> errors.UnknownResource:
 
 def bind_resource(setting: Setting, uri: str) -> AnsweredCall | CellCall:
     """Return the call that reads *uri*, or raise UnknownResource."""
+    schema = schema_of_uri(uri)
     try:
-        schema = schema_of_uri(uri)
-        if schema is not None and setting.catalog.tables:
-            return _bind_schema(setting, uri, *schema)
-        return _bind_row(setting, uri)
+        if schema is None or not setting.catalog.tables:
+            return _bind_row(setting, uri)
+        one = {} if schema == (None,) else {"tables": schema, "detail": Detail.FULL}
+        return AnsweredCall(uri=uri, call=DescribeTables(setting=setting).bind(one))
     except errors.CallError as exc:
         raise unknown(uri) from exc
-
-
-def _bind_schema(setting: Setting, uri: str, table: str | None) -> AnsweredCall:
-    """Return the call that reads *uri*, the schema of *table*, or of all tables."""
-    arguments: Mapping[str, object] = {"tables": [table], "detail": Detail.FULL} if table is not None else {}
-    return AnsweredCall(uri=uri, call=DescribeTables(setting=setting).bind(arguments))
 
 
 def _bind_row(setting: Setting, uri: str) -> AnsweredCall | CellCall:
@@ -165,12 +154,11 @@ def _bind_row(setting: Setting, uri: str) -> AnsweredCall | CellCall:
     key = tuple(address.key[0].split(",")) if len(address.key) == 1 < len(keys) else address.key
     if not keys or len(key) != len(keys):
         raise unknown(uri)
-    names = setting.names(tables[0])
+    call = GetRow(setting=setting, names=setting.names(tables[0]), keys=keys).bind_key(key)
     if address.column is None:
-        return AnsweredCall(uri=uri, call=reading_of(setting, names, keys).bind(key))
+        return AnsweredCall(uri=uri, call=call)
     column = tables[0].column_by_name.get(address.column)
     if column is None:
         raise unknown(uri)
-    outputs = (Output(term=column, cut=LARGEST_CELL),)
-    reading = Reading(setting=setting, names=names, keys=keys, places={column.name: column}, outputs=outputs)
-    return CellCall(uri=uri, column=column, statement=reading.statement(key))
+    shape = replace(call.statement.shape, outputs=(Output(term=column, cut=LARGEST_CELL),))
+    return CellCall(uri=uri, column=column, statement=replace(call.statement, shape=shape))
