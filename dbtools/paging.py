@@ -8,7 +8,7 @@ import base64
 import binascii
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -20,6 +20,13 @@ from dbtools.types import UNSENDABLE, ColumnType, Family
 
 LONGEST_KEY = 400  #: characters of one value in a cursor; rows with longer ones are counted instead
 MOST_SKIPPED = 1_000_000_000
+#: What the values of a cursor are; those of other families are texts.
+CLASSES: Mapping[Family, tuple[type, ...]] = {
+    Family.INTEGER: (int,),
+    Family.NUMBER: (int, float),
+    Family.BOOLEAN: (bool,),
+    Family.BYTES: (bytes,),
+}
 FORGED = "cursor: this is not a cursor that this tool gave. Leave it out to start again."
 FOREIGN = (
     "cursor: this cursor belongs to another table, where or order_by, or the table has changed. "
@@ -170,17 +177,10 @@ def _fits_term(term: Term, value: object) -> bool:
         return False
     if term.type.lenient:
         return True
-    match term.type.family:
-        case Family.INTEGER:
-            return isinstance(value, int) and not isinstance(value, bool) and _reads(term.type, str(value))
-        case Family.NUMBER:
-            return isinstance(value, float | int) and not isinstance(value, bool)
-        case Family.BOOLEAN:
-            return isinstance(value, bool)
-        case Family.BYTES:
-            return isinstance(value, bytes)
-        case _:
-            return isinstance(value, str) and _reads(term.type, value)
+    classes = CLASSES.get(term.type.family, (str,))
+    if not isinstance(value, classes) or (isinstance(value, bool) and bool not in classes):
+        return False
+    return isinstance(value, float | bool | bytes) or _reads(term.type, str(value))
 
 
 def _reads(type: ColumnType, text: str) -> bool:

@@ -70,17 +70,17 @@ def bind_completion(
         raise errors.UnknownArgument(
             f"{template} has no variable {quoted(name)}.", hint=f"Variables: {listing(variables) or 'none'}."
         )
+    catalog = setting.catalog
+    tables = catalog.tables if name == "table" else catalog.named(given.get("table", ""))
+    keyed = [table for table in tables if key_arguments(table)]
     if name == "table":
-        keyed = (table for table in setting.catalog.tables if key_arguments(table))
-        known = _beginning(map(setting.catalog.label, keyed), value)
-        return Completion(known=known, limits=setting.limits)
-    tables = setting.catalog.named(given.get("table", ""))
-    if len(tables) != 1 or not key_arguments(tables[0]):
+        return Completion(known=_beginning(map(catalog.label, keyed), value), limits=setting.limits)
+    if len(tables) != 1 or not keyed:
         return Completion(limits=setting.limits)
     if name == "column":
-        return Completion(known=_beginning(tables[0].column_by_name, value), limits=setting.limits)
-    composite = len(tables[0].key_columns()) > 1
-    return _keys(setting, tables[0], value.split(",") if composite else [value])
+        return Completion(known=_beginning(keyed[0].column_by_name, value), limits=setting.limits)
+    composite = len(keyed[0].key_columns()) > 1
+    return _keys(setting, keyed[0], value.split(",") if composite else [value])
 
 
 def _beginning(names: Iterable[str], value: str) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def _beginning(names: Iterable[str], value: str) -> tuple[str, ...]:
 def _keys(setting: Setting, table: Table, parts: list[str]) -> Completion:
     """Return what reads the keys of *table* that begin with *parts*, the last of which is unfinished."""
     columns = table.key_columns()
-    if len(parts) > len(columns) or any(not _completes(column) for column in columns):
+    if len(parts) > len(columns) or not all(map(_completes, columns)):
         return Completion(limits=setting.limits)
     before = [
         Comparison(column=column.name, value=part) for column, part in zip(columns, parts[:-1], strict=False)

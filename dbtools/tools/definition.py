@@ -1,6 +1,6 @@
 """What a tool is: its definition, what every tool of a role is made from, and the two steps of a call."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -227,6 +227,18 @@ class Settled:
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return nothing."""
         return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogCall(Settled):
+    """A call that the catalog answers."""
+
+    answer: Callable[[], Answer]
+    statement: None = None
+
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+        """Return the answer."""
+        return self.answer()
 
 
 class Tool(Protocol):

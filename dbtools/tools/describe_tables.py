@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -11,15 +10,15 @@ from pydantic import Field
 from dbtools.catalog import Column, Table
 from dbtools.cells import size
 from dbtools.paths import spelled
-from dbtools.results import Answer, Reserve, ResultSet
+from dbtools.results import Answer, Reserve
 from dbtools.tools.arguments import Arguments, Array, read
 from dbtools.tools.definition import (
     MOST_NAMES,
     STRING,
     TABLES,
+    CatalogCall,
     GeneralTool,
     Setting,
-    Settled,
     content_schema,
 )
 from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, told
@@ -65,44 +64,29 @@ class DescribeTables(GeneralTool):
             f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> "DescribeCall":
+    def bind(self, arguments: Mapping[str, object]) -> CatalogCall:
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
-        catalog = self.setting.catalog
+        every = self.setting.catalog.tables
         tables = [self.setting.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
         # Of very many tables names are enough, unless somebody asks for all of their columns.
-        many = not tables and "detail" not in asked.model_fields_set and len(catalog.tables) > MOST_NAMES
-        return DescribeCall(
-            setting=self.setting,
-            tables=tuple(dict.fromkeys(tables)) or catalog.tables[: MOST_NAMES if many else None],
-            detail=Detail.NAMES if many else asked.detail,
-            table_count=len(catalog.tables) if many else 0,
-        )
+        if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
+            return CatalogCall(answer=lambda: self._answer(every[:MOST_NAMES], Detail.NAMES, of=len(every)))
+        named = tuple(dict.fromkeys(tables)) or every
+        return CatalogCall(answer=lambda: self._answer(named, asked.detail, of=len(named)))
 
-
-@dataclass(frozen=True, kw_only=True)
-class DescribeCall(Settled):
-    """A call of `describe_tables` whose arguments have been read."""
-
-    setting: Setting
-    tables: tuple[Table, ...]
-    detail: Detail
-    table_count: int = 0  #: of all tables, where only some are described
-    statement: None = None
-
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the descriptions, as many as fit."""
+    def _answer(self, tables: Sequence[Table], detail: Detail, *, of: int) -> Answer:
+        """Return the descriptions of *tables*, as many as fit; there are as many as *of*."""
         budget = self.setting.budget(Reserve.NOTE)
         described = budget.entries(
-            (_described(self.setting, table, self.detail) for table in self.tables),
+            (_described(self.setting, table, detail) for table in tables),
             lambda description: _shortened(description, budget.room),
         )
-        count = max(len(self.tables), self.table_count)
-        truncated = len(described) < count
-        content: dict[str, object] = {"table_count": count, "truncated": truncated, "tables": described}
-        how = "name tables, or ask for less detail"
-        how = "find tables with list_tables and name them" if self.table_count else how
-        note = f"{len(described):,} of {count:,} tables: {how}." if truncated else ""
+        truncated = len(described) < of
+        content: dict[str, object] = {"table_count": of, "truncated": truncated, "tables": described}
+        how = "find tables with list_tables and name them"
+        how = "name tables, or ask for less detail" if len(tables) == of else how
+        note = f"{len(described):,} of {of:,} tables: {how}." if truncated else ""
         return budget.answer(content, rows=len(described), truncated=truncated, note=note)
 
 

@@ -95,19 +95,18 @@ class GetRow:
     def bind_key(self, texts: Sequence[str]) -> "GetCall":
         """Return the call that gets the row whose key is written as *texts*."""
         keys = zip(self.keys.items(), texts, strict=True)
-        if self._shape is not None:
+        shape = self._shape
+        if shape is not None:
             decoded = [decode(column, Operator.EQ, text, name) for (name, column), text in keys]
-            values = dict(zip(self._parameters, decoded, strict=True))
-            return GetCall(
-                tool=self, texts=texts, statement=Statement(shape=self._shape, values=values, limit=1)
-            )
-        comparisons = [
-            Comparison(column=column.name, value=text, argument=name, value_argument=name)
-            for (name, column), text in keys
-        ]
-        conditions, bound = bind_conditions(self.names, comparisons)
-        shape = Select(table=self.table, outputs=self._outputs, conditions=conditions)
-        return GetCall(tool=self, texts=texts, statement=Statement(shape=shape, values=bound, limit=1))
+            values = {f"c{at}_0": value for at, value in enumerate(decoded)}
+        else:
+            comparisons = [
+                Comparison(column=column.name, value=text, argument=name, value_argument=name)
+                for (name, column), text in keys
+            ]
+            conditions, values = bind_conditions(self.names, comparisons)
+            shape = Select(table=self.table, outputs=self._outputs, conditions=conditions)
+        return GetCall(tool=self, texts=texts, statement=Statement(shape=shape, values=values, limit=1))
 
     @cached_property
     def places(self) -> Mapping[str, Place]:
@@ -134,14 +133,10 @@ class GetRow:
         if any(column.type.family is Family.ANY for column in self.keys.values()):
             return None
         conditions = tuple(
-            Condition(term=column, operator=Operator.EQ, parameters=(name,))
-            for name, column in zip(self._parameters, self.keys.values(), strict=True)
+            Condition(term=column, operator=Operator.EQ, parameters=(f"c{at}_0",))
+            for at, column in enumerate(self.keys.values())
         )
         return Select(table=self.table, outputs=self._outputs, conditions=conditions)
-
-    @cached_property
-    def _parameters(self) -> tuple[str, ...]:
-        return tuple(f"c{at}_0" for at in range(len(self.keys)))
 
 
 def _may_be_media(place: Place) -> bool:

@@ -1,7 +1,6 @@
 """The tool `list_tables`: which tables there are, those that match a search first."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
@@ -12,16 +11,9 @@ from pydantic import Field
 from dbtools.catalog import Catalog, Table, TableKind
 from dbtools.errors import listing
 from dbtools.paging import Position, Total, digest, read_cursor, write_cursor
-from dbtools.results import Answer, Reserve, ResultSet
+from dbtools.results import Answer, Reserve
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count, read
-from dbtools.tools.definition import (
-    STRING,
-    TABLES,
-    GeneralTool,
-    Setting,
-    Settled,
-    content_schema,
-)
+from dbtools.tools.definition import STRING, TABLES, CatalogCall, GeneralTool, Setting, content_schema
 from dbtools.tools.search import MOST_WORDS, fit, found_by, words_of
 from dbtools.tools.wording import cleaned, told
 
@@ -59,53 +51,39 @@ class ListTables(GeneralTool):
             "rows, those that match search first. Then describe_tables for columns and paths."
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> "TablesCall":
+    def bind(self, arguments: Mapping[str, object]) -> CatalogCall:
         """Return the call that lists the tables that *arguments* search for."""
         asked = read(TablesArguments, arguments, max_rows=self.setting.limits.max_rows)
         search = asked.search.strip()
         mark = digest("list_tables", search, self.setting.labels)
         start = read_cursor(asked.cursor, mark, Total(order=(), keyset=False)) if asked.cursor else Position()
-        return TablesCall(setting=self.setting, search=search, start=start.skip, limit=asked.limit, mark=mark)
+        return CatalogCall(answer=lambda: self._answer(search, start.skip, asked.limit, mark))
 
-
-@dataclass(frozen=True, kw_only=True)
-class TablesCall(Settled):
-    """A call of `list_tables` whose arguments have been read."""
-
-    setting: Setting
-    search: str
-    start: int
-    limit: int
-    mark: str
-    statement: None = None
-
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+    def _answer(self, search: str, start: int, limit: int, mark: str) -> Answer:
         """Return the page of tables, as many as fit."""
         catalog = self.setting.catalog
-        matching = found_tables(self.setting, self.search) if self.search else catalog.tables
+        matching = found_tables(self.setting, search) if search else catalog.tables
         budget = self.setting.budget(Reserve.TABLES)
-        page = matching[self.start : self.start + self.limit]
+        page = matching[start : start + limit]
         shown = budget.entries(_entry(catalog.label(table), table) for table in page)
-        end = self.start + len(shown)
+        end = start + len(shown)
         truncated = end < len(matching)
-        content: dict[str, object] = {"table_count": len(matching), "truncated": truncated, "tables": shown}
         return budget.answer(
-            content,
+            {"table_count": len(matching), "truncated": truncated, "tables": shown},
             rows=len(shown),
             truncated=truncated,
-            next_cursor=write_cursor(Position(skip=end), self.mark) if truncated else "",
-            note=self._note(matching),
+            next_cursor=write_cursor(Position(skip=end), mark) if truncated else "",
+            note=self._note(search, matching) if search else "",
         )
 
-    def _note(self, matching: Sequence[Table]) -> str:
-        if not self.search or (matching and _has_all_words(self.setting, matching[0], self.search)):
-            return ""
+    def _note(self, search: str, matching: Sequence[Table]) -> str:
         if matching:
-            return "No table has all of these words."
+            has_all = _has_all_words(self.setting.catalog, matching[0], search)
+            return "" if has_all else "No table has all of these words."
         folded = {label.lower(): label for label in self.setting.labels}
-        wanted = self.search.strip("*?").lower()
-        near = [folded[each] for each in get_close_matches(wanted, folded, n=MOST_NEAR, cutoff=0.5)]
-        return "No table matches" + (f"; the nearest names: {listing(near)}." if near else ".")
+        near = get_close_matches(search.strip("*?").lower(), folded, n=MOST_NEAR, cutoff=0.5)
+        names = listing(folded[each] for each in near)
+        return "No table matches" + (f"; the nearest names: {names}." if near else ".")
 
 
 def _entry(label: str, table: Table) -> dict[str, object]:
@@ -130,8 +108,8 @@ def found_tables(setting: Setting, search: str) -> tuple[Table, ...]:
     return tuple(found_by(words_of(search), catalog.tables, fits, lambda table: len(table.name)))
 
 
-def _has_all_words(setting: Setting, table: Table, search: str) -> bool:
-    fits = (_fit(setting.catalog, table, word) for word in words_of(search))
+def _has_all_words(catalog: Catalog, table: Table, search: str) -> bool:
+    fits = (_fit(catalog, table, word) for word in words_of(search))
     return bool(set(search) & set("*?")) or all(fits)
 
 

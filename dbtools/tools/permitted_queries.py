@@ -22,6 +22,7 @@ from dbtools.tools.definition import (
     ROW_SCHEMA,
     ROWS,
     STRING,
+    CatalogCall,
     GeneralTool,
     Setting,
     Settled,
@@ -208,31 +209,22 @@ class FindQueries(GeneralTool):
             "run_query runs one: prefer it where one answers the question."
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> "FindCall":
+    def bind(self, arguments: Mapping[str, object]) -> CatalogCall:
         """Return the call that finds what *arguments* search for."""
         asked = read(FindArguments, arguments)
-        return FindCall(setting=self.setting, search=asked.search.strip())
+        return CatalogCall(answer=lambda: self._answer(asked.search.strip()))
 
-
-@dataclass(frozen=True, kw_only=True)
-class FindCall(Settled):
-    """A call of `find_queries` whose arguments have been read."""
-
-    setting: Setting
-    search: str
-    statement: None = None
-
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+    def _answer(self, search: str) -> Answer:
         """Return the queries that match, as many as fit."""
         budget = self.setting.budget(Reserve.QUERY)
-        matching = _found(self.setting.queries, self.search)
+        matching = _found(self.setting.queries, search)
         shown = budget.entries(map(_entry, matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
         note = "More queries: search for words of what you want." if truncated else ""
         if not matching:
             names = [each.name for each in self.setting.queries]
-            note = f"No query matches. {nearest(self.search, names)}Without search all are shown."
+            note = f"No query matches. {nearest(search, names)}Without search all are shown."
         return budget.answer(content, rows=len(shown), truncated=truncated, note=note)
 
 
