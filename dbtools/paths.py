@@ -88,7 +88,7 @@ class Paths:
     """The relations of a catalog, each table's made when they are first asked for."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._relations: dict[tuple[str, str], Mapping[str, Relation]] = {}
         self._steps: dict[tuple[str, str], Mapping[str, Relation]] = {}
 
@@ -109,10 +109,6 @@ class Paths:
             self._steps[place] = {**by_column, **relations}
         return self._steps[place]
 
-    def references(self, table: Table) -> tuple[tuple[Table, ForeignKey], ...]:
-        """Return the foreign keys that point to *table*, each with the table that has it."""
-        return self._catalog.references(table)
-
     def _named(self, table: Table) -> Iterator[Relation]:
         """Yield the relations of *table*: named after the column, else after target and columns.
 
@@ -120,7 +116,7 @@ class Paths:
         """
         taken: set[str] = set()
         for foreign_key in table.foreign_keys:
-            target = self._catalog.table(foreign_key.target_schema, foreign_key.target)
+            target = self.catalog.table(foreign_key.target_schema, foreign_key.target)
             if target is None or not foreign_key.joinable:
                 continue
             others = table.column_by_name.keys() - set(foreign_key.columns)
@@ -177,17 +173,13 @@ class Names:
                 f"{argument}: this tool does not take the path {quoted(text)}.",
                 hint="list_rows, get_row and aggregate_rows take every path, listed or not.",
             )
-        if self.aggregating and isinstance(found, Distant):
-            # Where a row has one other row at most, counting one counts the other.
-            self._check_aggregated(found, argument)
+        # Where a row has one other row at most, counting one counts the other.
+        path = found.path if self.aggregating and isinstance(found, Distant) else ()
+        if not all(step.target.aggregated for step in path):
+            raise errors.Denied(
+                f"{argument}: {found.name} may not be aggregated.", hint="list_rows reads such rows."
+            )
         return found
-
-    def _check_aggregated(self, place: Distant, argument: str) -> None:
-        for step in place.path:
-            if not step.target.aggregated:
-                raise errors.Denied(
-                    f"{argument}: {place.name} may not be aggregated.", hint="list_rows reads such rows."
-                )
 
     def _along(self, text: str, argument: str) -> Place:
         found = parts_of(text)
@@ -218,7 +210,7 @@ class Names:
         relations = self.paths.relations(table)
         columns = f"Columns: {listing(map(spelled, table.column_by_name))}. "
         hint = f"{nearest(part, relations)}{columns}{_paths(relations)}"
-        for source, _ in self.paths.references(table):
+        for source, _ in self.paths.catalog.references(table):
             if source.name.lower() == part.lower():
                 hint = f"Paths lead from {source.name} to {table.name}, not back: ask for {source.name}."
         return errors.UnknownColumn(

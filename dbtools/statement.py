@@ -51,11 +51,6 @@ class Direction(StrEnum):
     DESC = "desc"
 
 
-def place_of(term: Term) -> Column | Distant | None:
-    """Return what *term* is made of, None of a count of rows."""
-    return term.place if isinstance(term, Bucketed | Measure) else term
-
-
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """One column of the answer."""
@@ -131,7 +126,8 @@ class Select:
         terms += [condition.term for condition in self.comparisons]
         terms += [step.term for step in self.order]
         terms += self.groups
-        paths = [place.path for term in terms if isinstance(place := place_of(term), Distant)]
+        places = [term.place if isinstance(term, Bucketed | Measure) else term for term in terms]
+        paths = [place.path for place in places if isinstance(place, Distant)]
         return tuple(dict.fromkeys((self.table, *(step.target for path in paths for step in path))))
 
     @property
@@ -232,6 +228,11 @@ class Comparison:
     argument: str = "where"  #: where it stands among the arguments, for complaints
     value_argument: str = "where.value"
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The values, or the one value."""
+        return self.values if self.values is not None else (str(self.value),)
+
 
 def bind_conditions(
     names: Finds, comparisons: Sequence[Comparison], prefix: str = "c"
@@ -302,7 +303,7 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
         null = operator is not Operator.IS_NULL and values is None
         hint = 'For null use op is_null with value "true".' if null else ""
         raise errors.BadArgument(f"{argument}: {operator} takes {takes}; {given}.", hint=hint)
-    texts = values if values is not None else (str(value),)
+    texts = comparison.texts
     if operator is Operator.BETWEEN and len(texts) != 2:
         raise errors.BadArgument(f"{argument}.values: between takes two values, not {len(texts)}.")
     if len(texts) > MOST_VALUES:
@@ -322,7 +323,8 @@ def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
         raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
     if operator in TEXTUAL and term.type.family is not Family.ARRAY:
         return text
-    choices = choices_of(term)
+    column = term.column if isinstance(term, Distant) else term
+    choices = column.choices if isinstance(column, Column) else ()
     if choices and operator in EQUALITY and text not in choices:
         raise errors.BadValue(
             f"{argument}: {term.name} is never {quoted(text)}.",
@@ -332,28 +334,14 @@ def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
     return term.type.decode(text, f"{argument}: {named}")
 
 
-def choices_of(term: Term) -> tuple[str, ...]:
-    """Return the only values that *term*'s column can have, where a CHECK constraint says so."""
-    match term:
-        case Column():
-            return term.choices
-        case Distant():
-            return term.column.choices
-        case _:
-            return ()
-
-
 def _alternatives(
     term: Term, operator: Operator, decoded: list[object], comparison: Comparison
 ) -> tuple[Operator, list[object]]:
     """Let a column of no declared type equal a number and the text that looks like it."""
     if term.type.family is not Family.ANY or operator not in EQUALITY:
         return operator, decoded
-    texts = comparison.values if comparison.values is not None else (str(comparison.value),)
-    either = [
-        *decoded,
-        *(text for text, value in zip(texts, decoded, strict=True) if text != value),
-    ]
+    others = (text for text, value in zip(comparison.texts, decoded, strict=True) if text != value)
+    either = [*decoded, *others]
     negative = operator in (Operator.NE, Operator.NOT_IN)
     return (Operator.NOT_IN if negative else Operator.IN), either
 

@@ -59,13 +59,7 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
 def review_json(found: Review) -> str:
     """Return *found* as `dbtools check --json` prints it, with the changes of a migration by role."""
     shown = [
-        {
-            "level": each.level,
-            "code": each.code,
-            "file": each.source.file,
-            "line": each.source.line,
-            "message": each.message,
-        }
+        {"level": each.level, "code": each.code, **asdict(each.source), "message": each.message}
         for each in found.findings
     ]
     queries = {name: {"reads": list(reads)} for name, reads in found.reads.items()}

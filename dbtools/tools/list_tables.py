@@ -78,8 +78,8 @@ class ListTables(GeneralTool):
 
     def _note(self, search: str, matching: Sequence[Table]) -> str:
         if matching:
-            has_all = _has_all_words(self.setting.catalog, matching[0], search)
-            return "" if has_all else "No table has all of these words."
+            has_all = all(_fit(self.setting.catalog, matching[0], word) for word in words_of(search))
+            return "" if has_all or set(search) & set("*?") else "No table has all of these words."
         folded = {label.lower(): label for label in self.setting.labels}
         near = get_close_matches(search.strip("*?").lower(), folded, n=MOST_NEAR, cutoff=0.5)
         names = listing(folded[each] for each in near)
@@ -106,11 +106,6 @@ def found_tables(setting: Setting, search: str) -> tuple[Table, ...]:
             return tuple(sorted(found, key=lambda table: len(table.name)))
     fits = partial(_fit, catalog)
     return tuple(found_by(words_of(search), catalog.tables, fits, lambda table: len(table.name)))
-
-
-def _has_all_words(catalog: Catalog, table: Table, search: str) -> bool:
-    fits = (_fit(catalog, table, word) for word in words_of(search))
-    return bool(set(search) & set("*?")) or all(fits)
 
 
 def _fit(catalog: Catalog, table: Table, word: str) -> int:

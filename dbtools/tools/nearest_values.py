@@ -101,7 +101,7 @@ def _doubt(of: Table, comparison: Comparison, condition: Condition) -> Doubt | N
     is_key = any(key.columns == (column.name,) for key in table.keys)
     if (is_key and column.type.family in NUMERIC) or (table.row_estimate or 0) >= MOST_ROWS:
         return None
-    wanted = comparison.values if comparison.values is not None else (str(comparison.value),)
+    wanted = comparison.texts
     if not wanted:
         return None
     output, order = Output(term=column, cut=LONGEST), Order(term=column)

@@ -1,7 +1,7 @@
 """The tools of permitted queries: one each, and `find_queries` and `run_query` for all of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated
 
@@ -56,6 +56,8 @@ class QueryTool:
     setting: Setting
     permitted: Permitted
     table: None = None
+    #: The variants that have been called, by their clauses: they go with the tool and its catalog.
+    shapes: dict[frozenset[int], QueryShape] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -75,7 +77,9 @@ class QueryTool:
             title=query.title or query.name.replace("_", " ").capitalize(),
             description=f"{described}{stop} {shown}".lstrip(),
             input_schema=arguments_schema(self.permitted),
-            output_schema=_row_schema(columns) if one else _rows_schema(columns, self.setting.style.rows),
+            output_schema=narrowed_schema(ROW_SCHEMA, ("properties", "row"), _object_schema(columns))
+            if one
+            else _rows_schema(columns, self.setting.style.rows),
         )
 
     def bind(self, arguments: Mapping[str, object]) -> "QueryCall":
@@ -96,10 +100,10 @@ class QueryTool:
         permitted, limits = self.permitted, self.setting.limits
         body = permitted.query.body
         wanted = frozenset(at for at, clause in enumerate(body.clauses) if present.issuperset(clause.needs))
-        if wanted not in self._shapes:
+        if wanted not in self.shapes:
             one = permitted.query.returns is Returns.ONE
             cut = limits.max_bytes * READ_FOR_ONE if one else limits.max_cell
-            self._shapes[wanted] = QueryShape(
+            self.shapes[wanted] = QueryShape(
                 name=permitted.name,
                 pieces=body.written(present).pieces,
                 outputs=tuple(
@@ -109,12 +113,7 @@ class QueryTool:
                 casts=permitted.casts,
                 versions=permitted.versions,
             )
-        return self._shapes[wanted]
-
-    @cached_property
-    def _shapes(self) -> dict[frozenset[int], QueryShape]:
-        """The variants that have been called, by their clauses: they go with the tool and its catalog."""
-        return {}
+        return self.shapes[wanted]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,10 +149,6 @@ def _rows_schema(columns: Sequence[Column], rows: Rows) -> Mapping[str, object]:
         row = _object_schema(columns)
     schema = narrowed_schema(content_schema(ROWS, note=STRING), ("properties", "rows", "items"), row)
     return narrowed_schema(schema, ("properties", "columns", "items"), STRING)
-
-
-def _row_schema(columns: Sequence[Column]) -> Mapping[str, object]:
-    return narrowed_schema(ROW_SCHEMA, ("properties", "row"), _object_schema(columns))
 
 
 def _object_schema(columns: Sequence[Column]) -> dict[str, object]:
@@ -217,7 +212,8 @@ class FindQueries(GeneralTool):
     def _answer(self, search: str) -> Answer:
         """Return the queries that match, as many as fit."""
         budget = self.setting.budget(Reserve.QUERY)
-        matching = _found(self.setting.queries, search)
+        words = words_of(search)
+        matching = found_by(words, self.setting.queries, _fit) if words else self.setting.queries
         shown = budget.entries(map(_entry, matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
@@ -226,12 +222,6 @@ class FindQueries(GeneralTool):
             names = [each.name for each in self.setting.queries]
             note = f"No query matches. {nearest(search, names)}Without search all are shown."
         return budget.answer(content, rows=len(shown), truncated=truncated, note=note)
-
-
-def _found(queries: Sequence[Permitted], search: str) -> Sequence[Permitted]:
-    """Return the *queries* that *search* finds, the best first: by all of its words before some."""
-    words = words_of(search)
-    return found_by(words, queries, _fit) if words else queries
 
 
 def _fit(permitted: Permitted, word: str) -> int:
