@@ -198,17 +198,17 @@ class Budget:
         *after* says how many bytes a number of rows needs besides, such as for a cursor.
         """
         table = encode_rows(found, names)
-        count = all_of_them = len(found.rows)
+        count = total = len(found.rows)
         while count:
             fits = self.fitting_rows(table, after(count))
             if fits >= count:
                 break
             count = fits
-        if count == all_of_them:
+        if count == total:
             return Page(found=found, table=table, capped=False)
         if count == 0:
             found = self.narrowed(found, names, after(1))
-            return Page(found=found, table=encode_rows(found, names), capped=all_of_them > 1)
+            return Page(found=found, table=encode_rows(found, names), capped=total > 1)
         table = Table(columns=table.columns, rows=table.rows[:count])
         return Page(found=replace(found, rows=found.rows[:count]), table=table, capped=True)
 
@@ -255,21 +255,22 @@ class Budget:
             shown.append(entry)
         return shown
 
-    def cut_longest(self, row: dict[str, object], cells: Mapping[str, object]) -> list[str]:
-        """Cut the longest values of *row*, read as *cells*, until it fits; return the names of those cut."""
+    def cut_longest(
+        self, row: Mapping[str, object], cells: Mapping[str, object]
+    ) -> tuple[Mapping[str, object], list[str]]:
+        """Return *row*, read as *cells*, the longest values cut until it fits, and the names of those cut."""
         cut = [name for name, cell in cells.items() if isinstance(cell, Cut)]
         excess = size({"row": row}) - self.room
-        if excess <= 0:
-            return cut
-        sizes = {name: size(value) for name, value in row.items()}
+        shown = dict(row)
+        sizes = {name: size(value) for name, value in row.items()} if excess > 0 else {}
         for name in sorted(sizes, key=lambda name: -sizes[name]):
             if excess <= 0:
                 break
             kept = max(SHORTEST_VALUE, sizes[name] - excess - ROOM_FOR_LENGTH)
-            row[name] = _cut_to(cells[name], row[name], kept)
-            excess += size(row[name]) - sizes[name]
+            shown[name] = _cut_to(cells[name], row[name], kept)
+            excess += size(shown[name]) - sizes[name]
             cut += [] if name in cut else [name]
-        return cut
+        return shown, cut
 
     def attached(
         self, row: Mapping[str, object], cells: Mapping[str, object], links: Mapping[str, Link | None]
@@ -320,7 +321,7 @@ class Budget:
 
     def answer(
         self,
-        content: dict[str, object],
+        content: Mapping[str, object],
         *,
         rows: int,
         truncated: bool = False,
@@ -330,9 +331,8 @@ class Budget:
         links: tuple[Link, ...] = (),
     ) -> Answer:
         """Return the answer of *content*; in both channels, what is no valid text has been replaced."""
-        content |= {"next_cursor": next_cursor} if next_cursor else {}
-        content |= {"note": note} if note else {}
-        structured, text = dump(content)
+        told = {"next_cursor": next_cursor, "note": note}
+        structured, text = dump({**content, **{name: each for name, each in told.items() if each}})
         assert isinstance(structured, dict)
         return Answer(
             structured=structured, text=text, media=media, links=links, rows=rows, truncated=truncated

@@ -38,22 +38,19 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
     table.add_column("title")
     for heading in (*parts, "tokens"):
         table.add_column(heading, justify="right")
-    for content in contents:
-        table.add_row(*_texts([content["name"], content["title"], *_costs(content, parts)]))
-    total = sum(tokens_of(content) for content in contents)
-    sums = [sum(tokens_of(content[part]) for content in contents) for part in parts]
+    costs = [[*(tokens_of(content[part]) for part in parts), tokens_of(content)] for content in contents]
+    for content, cost in zip(contents, costs, strict=True):
+        table.add_row(*_texts([content["name"], content["title"], *cost]))
     table.add_section()
-    table.add_row(*_texts([counted(len(contents), "tool"), "", *sums, total]))
+    totals = map(sum, zip([0] * (len(parts) + 1), *costs, strict=True))
+    table.add_row(*_texts([counted(len(contents), "tool"), "", *totals]))
     _print(table)
     if view.surface is Surface.GENERIC and view.catalog.tables:
-        _print(
-            Text("list_T and get_T of each table can be called too; [tools] style, budget and pin list them.")
-        )
-    elif (cost := view.cost_of_tables) > budget:
-        told = (
-            f"The definitions of tables take {cost:,} tokens, over the budget of {budget:,} ([tools] budget)."
-        )
+        told = "list_T and get_T of each table can be called too; [tools] style, budget and pin list them."
         _print(Text(told))
+    elif (taken := view.cost_of_tables) > budget:
+        told = f"The definitions of tables take {taken:,} tokens, over the budget of {budget:,}"
+        _print(Text(f"{told} ([tools] budget)."))
 
 
 def review_json(found: Review) -> str:
@@ -126,10 +123,6 @@ def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
             bar.update(task, completed=done, total=of, description=f"{title} {visible(name)}")
 
         yield report
-
-
-def _costs(content: Mapping[str, object], parts: Sequence[str]) -> list[object]:
-    return [*(tokens_of(content[part]) for part in parts), tokens_of(content)]
 
 
 def answer_json(answer: Answer) -> str:

@@ -237,13 +237,13 @@ class GetCall(Settled):
             name: _shown(cell, links[name], encode) if name in links else encode(cell)
             for (name, cell), encode in zip(cells.items(), self.tool.encoders, strict=True)
         }
-        cut = budget.cut_longest(row, cells)
-        media, left = budget.attached(row, cells, links)
+        shown, cut = budget.cut_longest(row, cells)
+        media, left = budget.attached(shown, cells, links)
         cut += left
         more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
         note = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole." if cut else ""
         whole = tuple(filter(None, (self._link(found, name) for name in cut[:MOST_LINKS])))
-        return budget.answer({"row": row}, rows=1, media=media, links=whole, note=note)
+        return budget.answer({"row": shown}, rows=1, media=media, links=whole, note=note)
 
     def _key(self) -> str:
         pairs = zip(self.tool.keys, self.texts, strict=True)
