@@ -331,8 +331,8 @@ class Budget:
         links: tuple[Link, ...] = (),
     ) -> Answer:
         """Return the answer of *content*; in both channels, what is no valid text has been replaced."""
-        told = {"next_cursor": next_cursor, "note": note}
-        structured, text = dump({**content, **{name: each for name, each in told.items() if each}})
+        told = {**content, "next_cursor": next_cursor} if next_cursor else content
+        structured, text = dump({**told, "note": note} if note else told)
         assert isinstance(structured, dict)
         return Answer(
             structured=structured, text=text, media=media, links=links, rows=rows, truncated=truncated

@@ -97,7 +97,7 @@ class Setting:
 
     def budget(self, reserve: Reserve) -> Budget:
         """Return how much an answer may hold that keeps *reserve* for what stands around its content."""
-        return Budget(limits=self.limits, style=self.style, reserved=reserve)
+        return self._budgets[reserve]
 
     def name(self, table: Table) -> str:
         """Return the part T of the names of *table*'s tools."""
@@ -179,6 +179,10 @@ class Setting:
     def paths(self) -> Paths:
         """The paths between the tables."""
         return Paths(self.catalog)
+
+    @cached_property
+    def _budgets(self) -> Mapping[Reserve, Budget]:
+        return {each: Budget(limits=self.limits, style=self.style, reserved=each) for each in Reserve}
 
     @cached_property
     def _names(self) -> Mapping[tuple[str, str], str]:

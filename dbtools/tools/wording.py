@@ -98,9 +98,7 @@ def cleaned(comment: str, most: int) -> str:
 
 def told(**parts: object) -> dict[str, object]:
     """Return those of *parts* that say something, as 0 does and "no" does not."""
-    return {
-        name: part for name, part in parts.items() if part not in (None, "", [], {}) and part is not False
-    }
+    return {name: part for name, part in parts.items() if part or (part == 0 and part is not False)}
 
 
 def quotation(comment: str, most: int) -> str:
