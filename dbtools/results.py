@@ -151,7 +151,7 @@ def encode_rows(found: ResultSet, names: Sequence[str]) -> Table:
 
 
 class Reserve(IntEnum):
-    """Bytes that an answer keeps for what stands around its rows, its entries or its cells."""
+    """Bytes that an answer reserves for everything but its rows, entries or cells."""
 
     ROWS = 800  #: of a table; a cursor is counted besides
     QUERY = 600

@@ -96,7 +96,7 @@ class Setting:
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
 
     def budget(self, reserve: Reserve) -> Budget:
-        """Return how much an answer may hold that keeps *reserve* for what stands around its content."""
+        """Return the budget of an answer that reserves *reserve* bytes."""
         return self._budgets[reserve]
 
     def name(self, table: Table) -> str:
@@ -137,14 +137,14 @@ class Setting:
     def link(
         self, table: Table, outputs: Sequence[Output], row: Sequence[object], column: Column
     ) -> Link | None:
-        """Return where the cell of *column* in *row*, read as *outputs* of *table*, stands whole."""
+        """Return the link to the whole cell of *column* in *row*, which was read as *outputs* of *table*."""
         at = {output.term: at for at, output in enumerate(outputs)}
         key = [row[at[each]] for each in table.key_columns()]
         uri = cell_uri(self.catalog.label(table), key, column.name)
         return None if uri is None else Link(uri=uri, name=column.name, type=_link_type(column))
 
     def schema(self, model: type[Arguments]) -> Mapping[str, object]:
-        """Return the JSON Schema of *model*, with what this setting says of `table`, `tables` and `limit`."""
+        """Return the JSON Schema of *model*, with `table`, `tables` and `limit` narrowed to this setting."""
         schema = schema_of(model)
         if "table" in model.model_fields:
             schema = narrowed_schema(schema, ("properties", "table"), self.table_schema)
@@ -269,7 +269,7 @@ Toolset = Mapping[str, Tool]
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralTool:
-    """A tool for all tables, or for all queries: a kind says how it is listed, and binds."""
+    """A tool for any table or any query. Each kind says how it is listed, and binds its calls."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -280,7 +280,7 @@ class GeneralTool:
 
     @property
     def description(self) -> str:
-        """What a model reads of it."""
+        """The description that a model reads."""
         raise NotImplementedError
 
     @cached_property

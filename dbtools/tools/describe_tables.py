@@ -57,7 +57,7 @@ class DescribeTables(GeneralTool):
 
     @property
     def description(self) -> str:
-        """What a model reads of it."""
+        """The description that a model reads."""
         return (
             "Describe tables and views: columns, types, keys, comments, and relations, whose names are "
             "the steps of paths such as customer.country. detail: names, summary, or full with "

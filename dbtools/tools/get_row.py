@@ -250,7 +250,7 @@ class GetCall(Settled):
         return ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
 
     def _link(self, found: ResultSet, name: str) -> Link | None:
-        """Return where the cell shown as *name* is whole; None where it is at the end of a path."""
+        """Return the link to the whole cell shown as *name*; None for a cell at the end of a path."""
         place = self.tool.places[name]
         if not isinstance(place, Column):
             return None

@@ -45,7 +45,7 @@ class ListTables(GeneralTool):
 
     @property
     def description(self) -> str:
-        """What a model reads of it."""
+        """The description that a model reads."""
         return (
             f"List the {len(self.setting.labels):,} tables and views with comments and estimates of "
             "rows, those that match search first. Then describe_tables for columns and paths."

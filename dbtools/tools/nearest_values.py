@@ -32,7 +32,7 @@ PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
     Operator.ENDS_WITH: str.endswith,
 }
 SEARCHING = {Operator.EQ, Operator.IN, *PARTS}
-STORED = ""  #: all that there is to say of values that are stored
+STORED = ""  #: what is said of values that are all stored
 TEXTS = {Family.TEXT, Family.ENUM, Family.ANY}
 #: What of a day a comparison leaves out, or takes in, that its writer may not have meant.
 MISTAKABLE = (Operator.EQ, Operator.LTE, Operator.GT, Operator.BETWEEN)

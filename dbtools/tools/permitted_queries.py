@@ -198,7 +198,7 @@ class FindQueries(GeneralTool):
 
     @property
     def description(self) -> str:
-        """What a model reads of it."""
+        """The description that a model reads."""
         return (
             f"Find among the {len(self.setting.queries):,} prepared queries, with their arguments. "
             "run_query runs one: prefer it where one answers the question."

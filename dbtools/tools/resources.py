@@ -86,11 +86,11 @@ class AnsweredCall:
 
     @property
     def statement(self) -> Statement | None:
-        """What reads it."""
+        """The statement of its tool's call."""
         return self.call.statement
 
     def render(self, found: ResultSet) -> Media:
-        """Return it as JSON, as its tool answers."""
+        """Return the answer of its tool as JSON."""
         return Media(uri=self.uri, type=JSON, content=self.call.render(found).text.encode())
 
 

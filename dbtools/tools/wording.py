@@ -97,7 +97,7 @@ def cleaned(comment: str, most: int) -> str:
 
 
 def told(**parts: object) -> dict[str, object]:
-    """Return those of *parts* that say something, as 0 does and "no" does not."""
+    """Return *parts* without those that are null, false or empty. The number 0 stays."""
     return {name: part for name, part in parts.items() if part or (part == 0 and part is not False)}
 
 
