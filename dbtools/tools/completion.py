@@ -1,7 +1,7 @@
 """Values for the variables of resource templates: tables, keys that are stored, and columns."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
@@ -21,7 +21,6 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     CELL_TEMPLATE: ("table", "key", "column"),
 }
 LONGEST = 400  #: characters that are read of a key
-DEFAULT = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +37,7 @@ class Completion:
 
     known: tuple[str, ...] = ()  #: where the catalog has the answer
     statement: Statement | None = None  #: what reads keys
-    limits: Limits = DEFAULT
+    limits: Limits = field(default_factory=Limits)
 
     def render(self, found: ResultSet) -> Completed:
         """Return the values that the catalog, or the rows *found*, have."""

@@ -123,7 +123,10 @@ class GetRow:
         """What is shown first, then what else there is of the key."""
         most = self.setting.limits.max_bytes
         places = self.places.values()
-        cuts = [LARGEST_MEDIA if _may_be_media(place) else most for place in places]
+        cuts = [
+            LARGEST_MEDIA if isinstance(place, Column) and place.type.family is Family.BYTES else most
+            for place in places
+        ]
         shown = (Output(term=place, cut=cut) for place, cut in zip(places, cuts, strict=True))
         return (*shown, *(Output(term=column) for column in self.keys.values() if column not in places))
 
@@ -137,10 +140,6 @@ class GetRow:
             for at, column in enumerate(self.keys.values())
         )
         return Select(table=self.table, outputs=self._outputs, conditions=conditions)
-
-
-def _may_be_media(place: Place) -> bool:
-    return isinstance(place, Column) and place.type.family is Family.BYTES
 
 
 def _argument(name: str, column: Column) -> dict[str, object]:

@@ -115,7 +115,7 @@ def _note_of_days(comparisons: Sequence[Comparison], conditions: Sequence[Condit
     for comparison, condition in zip(comparisons, conditions, strict=True):
         if comparison.operator not in MISTAKABLE or condition.term.type.family not in MOMENTS:
             continue
-        last = (comparison.values[-1] if comparison.values else str(comparison.value)).strip()
+        last = comparison.texts[-1].strip()
         if DAY.fullmatch(last):
             name = condition.term.name
             return f"{name} has times: {last} is 00:00 of that day. For all of it use gte and lt."
