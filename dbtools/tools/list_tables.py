@@ -64,8 +64,7 @@ class ListTables(GeneralTool):
         catalog = self.setting.catalog
         matching = found_tables(self.setting, search) if search else catalog.tables
         budget = self.setting.budget(Reserve.TABLES)
-        page = matching[start : start + limit]
-        shown = budget.entries(_entry(catalog.label(table), table) for table in page)
+        shown = budget.entries(_entry(catalog.label(each), each) for each in matching[start : start + limit])
         end = start + len(shown)
         truncated = end < len(matching)
         return budget.answer(
