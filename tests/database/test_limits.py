@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
 import anyio
 import asyncpg
 import pytest
@@ -17,9 +16,9 @@ from dbtools.backends.pool import EnginePool
 from dbtools.backends.postgresql import runner as postgresql_runner
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.sqlite import runner as sqlite_runner
+from dbtools.backends.sqlite.guard import CONTAINS, Search
+from dbtools.backends.sqlite.jobs import Connection, open_connection
 from dbtools.backends.sqlite.location import location_of
-from dbtools.backends.sqlite.pooled import SqlitePool
-from dbtools.backends.sqlite.searching import CONTAINS, Search
 from dbtools.errors import CallError, DbtoolsError
 from dbtools.links import ROW_TEMPLATE
 from dbtools.policy import Caller
@@ -176,21 +175,20 @@ async def test_no_connection_is_opened_in_place_of_one_whose_statement_still_run
     sqlite_database: Callable[[str], Path],
 ) -> None:
     where = location_of(f"sqlite:///{sqlite_database(DDL)}")
-    given_up: dict[aiosqlite.Connection, asyncio.Future[object]] = {}
     ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     seen = []
 
-    async def connect() -> aiosqlite.Connection:
+    async def connect() -> Connection:
         seen.append("opened")
-        return await aiosqlite.connect(where.uri(), uri=True, isolation_level=None)
+        return await open_connection(where)
 
     async def borrow() -> None:
         async with pool.connection():
             seen.append("lent")
 
-    pool = SqlitePool(where, connect, size=1, given_up=given_up)
+    pool = sqlite_runner.ThreadPool(connect, size=1)
     async with pool.connection() as first:
-        given_up[first] = ended
+        first.ended = ended
     waiting = asyncio.create_task(borrow())
     for _ in range(100):
         await asyncio.sleep(0)  # one turn of the loop, in which another one would be opened

@@ -133,8 +133,8 @@ def _plan(sql: str, **constants: int) -> Plan:
 
 def _looked_up(runner: Any, run: Run) -> object:
     """Return what *runner* reads at once, None where it has nothing that reads at once."""
-    look_up = getattr(runner._pool, "look_up", None)
-    return look_up(run) if look_up is not None else None
+    lookups = getattr(runner, "_lookups", None)
+    return lookups.fetch(run) if lookups is not None else None
 
 
 def test_rows_are_looked_up_where_the_database_is_near(shop: Shop) -> None:

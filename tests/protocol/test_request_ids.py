@@ -1,17 +1,15 @@
 """The id of a request, where the database is told it: in a comment, or as the name of the connection."""
 
 import json
-import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
-import aiosqlite
 import pytest
 
 from dbtools import errors
-from dbtools.backends.sqlite.threads import on_thread
+from dbtools.backends.sqlite.jobs import Connection
 from dbtools.policy import Caller
 from dbtools.server.calls import Calls, Request
 from dbtools.server.quotas import Quotas
@@ -100,13 +98,13 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
     settings = Settings.model_validate({"database": {"url": f"sqlite:///{path}", "request_id": "comment"}})
     served, seen = open_served(settings), list[str]()
 
-    def trace(connection: sqlite3.Connection) -> None:
-        connection.set_trace_callback(seen.append)
+    def trace(connection: Connection) -> None:
+        connection.driver.set_trace_callback(seen.append)
 
     try:
         runner: Any = await served.backend.runner()
         async with runner._pool.connection() as connection:
-            await on_thread(cast(aiosqlite.Connection, connection), trace)
+            await cast(Connection, connection).run(trace)
         calls = Calls(served.toolbox, Quotas(), None)
         await calls.call(Request(caller=Caller(), tool="list_person", arguments={}, id="abc"))
     finally:

@@ -4,17 +4,18 @@ import asyncio
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner
 from dbtools.backends.records import Registry
-from dbtools.backends.sqlite import inspection, watching
+from dbtools.backends.sqlite import inspection
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import NO_SESSION as REFUSED_SESSION, connect, location_of, unavailable
+from dbtools.backends.sqlite.location import connect, location_of, unavailable
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
-from dbtools.backends.sqlite.stamps import identity_of
+from dbtools.backends.sqlite.stamps import identity_of, read_stamp, watch
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError, Refused
@@ -32,7 +33,7 @@ class Backend(port.Backend):
 
     facts = Facts(
         lexis=lexis,
-        interval=watching.INTERVAL,
+        interval=1.0,
         claim_casts={"integer": "integer", "boolean": "integer", "number": "real", "decimal": "numeric"},
         names_connections=False,
         announcement=None,
@@ -50,15 +51,14 @@ class Backend(port.Backend):
 
     def open_engine(self) -> "Engine | AsyncEngine":
         """Return an engine that may change the database."""
-        engine: Engine | AsyncEngine = import_module("dbtools.backends.sqlite.runner").open_engine(
-            self._location
-        )
+        runner = import_module("dbtools.backends.sqlite.runner")
+        engine: Engine = runner.open_engine(self._location)
         return engine
 
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return what the file holds now."""
         if session:
-            raise Refused(REFUSED_SESSION)
+            raise Refused(inspection.NO_SESSION)
         return await asyncio.to_thread(self._introspect, selection)
 
     def _introspect(self, selection: Selection) -> Catalog:
@@ -75,7 +75,7 @@ class Backend(port.Backend):
 
     def watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
         """Lend what tells the stamp of the schema; a file tells nobody of changes."""
-        return watching.watcher(self.url, heard)
+        return watch(self._location, partial(read_stamp, self._location))
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the file holds now, None where there is none."""
@@ -87,7 +87,7 @@ class Backend(port.Backend):
 
     def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
         """Lend what tells what the registry in the file holds."""
-        return watching.registry_watcher(self.url, heard)
+        return watch(self._location, self.registry)
 
     async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
         """Raise ConfigurationError: a file knows no logins."""

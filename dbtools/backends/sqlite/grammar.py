@@ -14,8 +14,7 @@ from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.selects import CLAIM, LONG, Truth
 from dbtools.backends.sources import Element, veiling
-from dbtools.backends.sqlite.guard import UNHEX
-from dbtools.backends.sqlite.searching import CONTAINS
+from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
 from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.statement import Output

@@ -1,13 +1,15 @@
-"""What a SQLite connection that serves calls may do: read, and nothing else."""
+"""What a SQLite connection that serves calls may do: read, and nothing else; and its functions."""
 
 import sqlite3
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 from dbtools.backends.identifiers import identifier
 
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
-PATIENCE = 2.0  #: seconds
+CONTAINS = "dbtools_contains"  #: the function of `Search`: a text as a blob, and what is looked for in it
+PIECE = 2**20  #: bytes that are searched at once
 COLUMNS_OF_VIEW = """
 select 1
 from main.sqlite_schema as s
@@ -41,14 +43,10 @@ def authorize(
     return sqlite3.SQLITE_DENY
 
 
-def secure(connection: sqlite3.Connection, *, patience: float = PATIENCE) -> None:
-    """Make *connection* one that can only read, and that no cell can make too large.
-
-    It waits *patience* seconds for the lock of somebody who writes.
-    """
+def secure(connection: sqlite3.Connection) -> None:
+    """Make *connection* one that can only read, and that no cell can make too large."""
     connection.execute("pragma query_only = on")
     read_quotes_as_names(connection)
-    connection.execute(f"pragma busy_timeout = {patience * 1000:.0f}")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.create_function(UNHEX, 1, bytes.fromhex, deterministic=True)
@@ -90,3 +88,29 @@ def _warm(connection: sqlite3.Connection) -> None:
         # A module that this SQLite lacks makes its own table unreadable, and nothing else.
         with suppress(sqlite3.Error):
             connection.execute(f"select 1 from {identifier(name)} limit 1").fetchall()
+
+
+class Search:
+    """The function CONTAINS of one connection: whether a long text contains another one, in linear time.
+
+    It agrees with LIKE, which ignores the case of ASCII. SQLite's own LIKE and instr() take the product of
+    both lengths at worst, and nothing stops them meanwhile.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Give *connection* the function."""
+        (self._encoding,) = connection.execute("pragma encoding").fetchone()
+        self.check: Callable[[], None] = lambda: None  #: raises where the statement that searches is to end
+        connection.create_function(CONTAINS, 2, self._contains, deterministic=True)
+
+    def _contains(self, blob: bytes, text: str) -> bool:
+        if self._encoding != "UTF-8":
+            blob = blob.decode(self._encoding, "replace").encode()
+        # Like any function on texts, LIKE takes a NUL for the end.
+        cell, wanted = blob.partition(b"\0")[0], text.encode().lower()
+        # Piece by piece, so that other threads get their turn.
+        for at in range(0, len(cell), PIECE):
+            self.check()
+            if wanted in cell[at : at + PIECE + len(wanted)].lower():
+                return True
+        return False

@@ -1,15 +1,17 @@
-"""Where a SQLite database is: the URL of a file in, the URI that SQLite opens out."""
+"""Where a SQLite database is, and how it is opened: the URL of a file in, a connection out."""
 
 import os
 import sqlite3
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 from urllib.parse import parse_qs, quote, unquote
 
 from dbtools import errors
 
-NO_SESSION = "A database file has no roles and no settings of its own."
+PATIENCE = 5.0  #: seconds that a reader waits for a lock
+STATEMENTS = 256  #: prepared statements that a connection keeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +25,6 @@ class Location:
     def name(self) -> str:
         """The path as a text, since each call asks the system for the file."""
         return str(self.path)
-
-    def uri(self) -> str:
-        """Return the URI that opens the file for reading only (sqlite.org/uri.html)."""
-        suffix = "&immutable=1" if self.immutable else ""
-        return f"file:{quote(str(self.path))}?mode=ro{suffix}"
 
 
 def location_of(url: str) -> Location:
@@ -46,14 +43,31 @@ def location_of(url: str) -> Location:
     return Location(path=Path(path).absolute(), immutable=immutable)
 
 
-def connect(location: Location) -> sqlite3.Connection:
+def open_file(
+    location: Location, *, mode: Literal["ro", "rw"] = "ro", patience: float = PATIENCE
+) -> sqlite3.Connection:
+    """Open *location* in autocommit mode, for reading only unless *mode* is "rw"; or raise sqlite3.Error.
+
+    Each statement waits *patience* seconds for a lock. Any thread may use the connection.
+    """
+    # The options of a URI: https://sqlite.org/uri.html
+    immutable = "&immutable=1" if location.immutable and mode == "ro" else ""
+    return sqlite3.connect(
+        f"file:{quote(location.name)}?mode={mode}{immutable}",
+        uri=True,
+        isolation_level=None,
+        cached_statements=STATEMENTS,
+        check_same_thread=False,
+        timeout=patience,
+    )
+
+
+def connect(location: Location, *, patience: float = PATIENCE) -> sqlite3.Connection:
     """Open *location* for reading, or raise DatabaseUnavailable with what can be done."""
     if not os.path.isfile(location.path):
         raise errors.DatabaseUnavailable("The database file does not exist.")
     try:
-        connection = sqlite3.connect(
-            location.uri(), uri=True, isolation_level=None, check_same_thread=False, timeout=5.0
-        )
+        connection = open_file(location, patience=patience)
         connection.execute("select count(*) from sqlite_schema").fetchone()
     except sqlite3.Error as exc:
         raise unavailable(location, exc) from exc
@@ -67,7 +81,8 @@ def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavai
         return to_be_recovered()
     if name.startswith("SQLITE_NOTADB"):
         return errors.DatabaseUnavailable("The file is not a SQLite database.")
-    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) and not _writable_folder(location):
+    writable = os.access(location.path.parent, os.W_OK)
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) and not writable:
         return errors.DatabaseUnavailable(
             "The database is in WAL mode in a folder that cannot be written, so it cannot be opened.",
             hint="If nobody writes to it, add ?immutable=1 to its URL, else make the folder writable.",
@@ -88,7 +103,3 @@ def to_be_recovered() -> errors.DatabaseUnavailable:
         "The database file has to be recovered: a program stopped while writing to it.",
         hint="Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
     )
-
-
-def _writable_folder(location: Location) -> bool:
-    return os.access(location.path.parent, os.W_OK)

@@ -3,11 +3,13 @@
 import sqlite3
 import time
 
+import anyio
+
 from dbtools.backends.port import Fetched, Run
 from dbtools.backends.sqlite.guard import secure
-from dbtools.backends.sqlite.job import length
-from dbtools.backends.sqlite.location import Location
-from dbtools.backends.sqlite.opened import open_file
+from dbtools.backends.sqlite.jobs import Connection, length
+from dbtools.backends.sqlite.location import Location, open_file
+from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
 from dbtools.errors import SchemaChanged
 
 LARGEST_VALUE = 65_536  #: bytes of one cell
@@ -16,6 +18,7 @@ MOST_LOOKS = 3
 LONG = 0.01  #: seconds of CPU after which a statement that has run here was one too long
 PAUSE = 60.0  #: seconds in which a statement that takes longer is not tried again
 MOST_LEFT = 1_000  #: statements that are known to take longer
+RETRY = 1.0  #: seconds after which a file that could not be opened or read is tried again
 
 
 class Lookups:
@@ -26,54 +29,29 @@ class Lookups:
     """
 
     def __init__(self, where: Location) -> None:
-        """Open the file *where* and look at it, which may take its time; or raise sqlite3.Error."""
-        self._file = open_file(where)
+        self._where = where
+        self._connection: sqlite3.Connection | None = None
+        self._file: Opened
+        self.are_current = False  #: whether what is in the file has been seen since it was written
+        self._renewing = False  #: on a thread; nobody else uses the connection meanwhile
+        self._retry = 0.0  #: when they may be renewed
+        self._closed = False
         self._left: dict[str, float] = {}  #: statements that take longer, and until when they are left
         self._looks = 0  #: of the statement that runs, so many OPERATIONS apart
-        self.is_current = True  #: whether what is in the file has been seen since it was written
-        self._connection = sqlite3.connect(
-            where.uri(),
-            uri=True,
-            isolation_level=None,
-            cached_statements=256,
-            check_same_thread=False,
-            timeout=0,
-        )
-        try:
-            secure(self._connection, patience=0)
-            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
-            self.look()
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def look(self) -> None:
-        """Read the schema again, which takes longer the larger it is, or raise what Lookups does.
-
-        Raise ConnectionLost where this connection is of no use any more.
-        """
-        self._connection.set_progress_handler(None, 0)
-        self._connection.execute("begin")
-        try:
-            self._file.look(self._connection)
-        finally:
-            self._connection.rollback()
-        self._connection.set_progress_handler(self._is_over, OPERATIONS)
-        self.is_current = True
 
     def fetch(self, run: Run) -> Fetched | None:
-        """Return what *run* reads; or None where it has to be run with time.
-
-        Raise ConnectionLost where this connection is of no use any more.
-        """
+        """Return what *run*, which reads a row by its key, finds; None where it has to be run with time."""
         sql = run.plan.sql
-        if not (run.stamp and self.is_current) or self._is_left(sql):
+        if not (run.stamp and self.are_current) or self._is_left(sql):
             return None
         began = time.thread_time()
         try:
             rows = self._rows(run)
         except SchemaChanged:
-            self.is_current = False
+            self.are_current = False
+            return None
+        except ConnectionLost:
+            self.end()
             return None
         except (sqlite3.Error, ValueError, OverflowError) as exc:
             if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
@@ -87,6 +65,7 @@ class Lookups:
 
     def _rows(self, run: Run) -> list[tuple[object, ...]]:
         connection, self._looks = self._connection, 0
+        assert connection is not None
         sql, parameters = f"{run.label.comment}{run.plan.sql}", run.parameters
         # What is read is of one moment, and so is the version of its schema.
         connection.execute("begin")
@@ -109,6 +88,68 @@ class Lookups:
             self._left.clear()
         self._left[sql] = time.monotonic() + PAUSE
 
+    @property
+    def are_due(self) -> bool:
+        """Whether somebody is to `renew` them."""
+        return not (self.are_current or self._renewing or time.monotonic() < self._retry)
+
+    async def renew(self, connection: Connection) -> None:
+        """See what is in the file, on the thread of *connection*."""
+        self._renewing = True
+        try:
+            with anyio.CancelScope(shield=True):
+                await connection.run(self._renew)
+        except (sqlite3.Error, ConnectionLost):
+            # Locked, it may be. Every statement runs with time till then.
+            self._renewing = False
+            self._retry = time.monotonic() + RETRY
+
+    def _renew(self, _: object) -> None:
+        try:
+            self.look()
+        finally:
+            self._renewing = False
+            if self._closed:
+                self.end()
+
+    def look(self) -> None:
+        """Open the file, or read its schema again, which takes longer the larger that is.
+
+        Raise sqlite3.Error or ConnectionLost, and leave nothing open.
+        """
+        try:
+            connection = self._connection or self._open()
+            connection.set_progress_handler(None, 0)
+            connection.execute("begin")
+            try:
+                self._file.look(connection)
+            finally:
+                connection.rollback()
+            connection.set_progress_handler(self._is_over, OPERATIONS)
+            self.are_current = True
+        except BaseException:
+            self._drop()
+            raise
+
+    def _open(self) -> sqlite3.Connection:
+        self._file = Opened(self._where)
+        self._connection = open_file(self._where, patience=0)
+        secure(self._connection)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+        return self._connection
+
+    def end(self) -> None:
+        """Close the connection, unless a thread uses it."""
+        if not self._renewing:
+            self._drop()
+
     def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
+        """Close the connection, at once or when the thread that uses it has seen the file."""
+        self._closed = True
+        self.end()
+
+    def _drop(self) -> None:
+        self.are_current = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

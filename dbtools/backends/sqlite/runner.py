@@ -1,31 +1,24 @@
-"""Statements on SQLite: one hop to the connection's thread a call, stopped there when nobody waits."""
+"""Statements on SQLite: a Run in, rows out, by one hop to a connection's thread, or none."""
 
 import asyncio
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from weakref import WeakKeyDictionary
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import aiosqlite
-import anyio
 import sqlalchemy as sa
 
 from dbtools.backends.plans import Plan
+from dbtools.backends.pool import EnginePool
 from dbtools.backends.port import Fetched, Run
 from dbtools.backends.queries import compile_query
 from dbtools.backends.selects import compile_select
-from dbtools.backends.sqlite.giant import GiantJob, filtering_plan, giant_plan
 from dbtools.backends.sqlite.grammar import SqliteGrammar
-from dbtools.backends.sqlite.guard import secure
 from dbtools.backends.sqlite.inspection import LIST_FORMS
-from dbtools.backends.sqlite.job import Job, Stopped
-from dbtools.backends.sqlite.location import Location, to_be_recovered, unavailable, wants_recovery
-from dbtools.backends.sqlite.opened import ConnectionLost, Opened, open_file
-from dbtools.backends.sqlite.pooled import SqlitePool
-from dbtools.backends.sqlite.searching import Search
+from dbtools.backends.sqlite.jobs import Connection, Job, Stopped, is_too_big, open_connection
+from dbtools.backends.sqlite.location import Location, to_be_recovered, wants_recovery
+from dbtools.backends.sqlite.lookups import Lookups
+from dbtools.backends.sqlite.stamps import ConnectionLost
 from dbtools.backends.sqlite.syntax import lexis
-from dbtools.backends.sqlite.threads import on_thread
 from dbtools.errors import (
     Busy,
     CallError,
@@ -35,27 +28,37 @@ from dbtools.errors import (
     TimedOut,
     Unreadable,
 )
-from dbtools.statement import QueryShape, Select, Shape
+from dbtools.statement import QueryShape, Shape
+
+T = TypeVar("T")
 
 CONNECTIONS = 8
-PATIENCE = 2.0  #: seconds that a stopped statement has to end before its connection is given up
+ATTEMPTS = 2  #: to run something, where connections are lost
 GRACE = 1.0  #: seconds beyond its timeout in which a statement is expected to have stopped itself
-DRIVER_ERRORS = (Stopped, sqlite3.Error, ConnectionLost)
 GRAMMAR = SqliteGrammar()
 
-FILES: "WeakKeyDictionary[aiosqlite.Connection, Opened]" = WeakKeyDictionary()
-SEARCHES: "WeakKeyDictionary[aiosqlite.Connection, Search]" = WeakKeyDictionary()
-#: Connections whose threads are still busy with what was stopped, and what is done when they have ended.
-GIVEN_UP: "dict[aiosqlite.Connection, asyncio.Future[object]]" = {}
+
+class ThreadPool(EnginePool):
+    """The pool of connections that *connect* opens, each with its thread."""
+
+    def __init__(self, connect: Callable[[], Any], *, size: int) -> None:
+        super().__init__(
+            "sqlite+aiosqlite://", connect, size=size, is_usable=lambda connection: connection.ended is None
+        )
+
+    def _leave(self, pooled: Any) -> None:
+        """Open none in its place before its thread has ended: each takes a core."""
+        pooled.driver_connection.ended.add_done_callback(lambda _: super(ThreadPool, self)._leave(pooled))
 
 
 class SqliteRunner:
-    """The Runner of SQLite. Its connections are guarded before anything runs on them."""
+    """The Runner of SQLite."""
 
     confirms = True
 
     def __init__(self, where: Location) -> None:
-        self._pool = SqlitePool(where, lambda: _connect(where), size=CONNECTIONS, given_up=GIVEN_UP)
+        self._pool = ThreadPool(lambda: open_connection(where), size=CONNECTIONS)
+        self._lookups = Lookups(where)
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -65,136 +68,54 @@ class SqliteRunner:
 
     async def run(self, run: Run) -> Fetched:
         """Return the rows of *run*: at once where it reads a row by its key, else in one hop."""
-        found = self._pool.look_up(run) if run.plan.is_lookup else None
+        found = self._lookups.fetch(run) if run.plan.is_lookup else None
         if found is not None:
             return found
         try:
             async with asyncio.timeout(run.timeout + GRACE):
-                try:
-                    return await self._fetch(run)
-                except ConnectionLost:
-                    # The other connections that wait are out of date as well.
-                    await self._pool.reopen()
-                return await self._fetch(run)
+                return await self._on_thread(lambda connection: Job(run, connection).fetch())
         except TimeoutError as exc:
             raise TimedOut from exc
-        except DRIVER_ERRORS as exc:
-            raise translated(exc) from exc
-
-    async def _fetch(self, run: Run) -> Fetched:
-        """Run a statement, and in other ways where a cell is too large to be loaded."""
-        async with self._pool.connection() as connection:
-            file = FILES[connection]
-            ends = time.monotonic() + run.timeout
-            too_big: Exception = sqlite3.DataError()
-            for plan, make in _ways(run.plan):
-                job = make(
-                    sql=f"{run.label.comment}{plan.sql}",
-                    parameters=plan.bound(run.values, run.limit),
-                    outputs=run.plan.outputs,
-                    shortest=run.plan.shortest,
-                    limit=run.limit,
-                    timeout=ends - time.monotonic(),
-                    confirm=partial(file.confirm, stamp=run.stamp),
-                    search=SEARCHES[connection],
-                )
-                try:
-                    return await _run(connection, job)
-                except sqlite3.DataError as exc:
-                    if not _is_too_big(exc):
-                        raise
-                    too_big = exc
-            raise too_big
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now, in one hop."""
-        try:
-            try:
-                return await self._stamp()
-            except ConnectionLost:
-                await self._pool.reopen()
-            return await self._stamp()
-        except DRIVER_ERRORS as exc:
-            raise translated(exc) from exc
-
-    async def _stamp(self) -> str:
-        async with self._pool.connection() as connection:
-            return await on_thread(connection, FILES[connection].stamp)
+        return await self._on_thread(lambda connection: connection.file.stamp(connection.driver))
 
     async def ready(self) -> None:
         """Raise a CallError where no connection can be had."""
-        async with self._pool.connection():
-            pass
+        await self._on_thread(lambda connection: None)
+
+    async def _on_thread(self, work: Callable[[Connection], T]) -> T:
+        """Return what *work* returns on the thread of a connection, and of another one where that is lost."""
+        for _ in range(ATTEMPTS):
+            try:
+                async with self._pool.connection() as connection:
+                    if self._lookups.are_due:
+                        await self._lookups.renew(connection)
+                    result: T = await connection.run(work)
+                    return result
+            except ConnectionLost as exc:
+                lost = exc
+                # The other connections that wait are out of date as well.
+                await self.reopen()
+            except (Stopped, sqlite3.Error) as exc:
+                raise translated(exc) from exc
+        raise Unreadable from lost
+
+    async def reopen(self) -> None:
+        """Close the connections that nobody uses; those in use are closed when they come back."""
+        self._lookups.end()
+        await self._pool.reopen()
 
     async def close(self) -> None:
         """Close every connection."""
+        self._lookups.close()
         await self._pool.close()
 
 
 def open_engine(where: Location) -> sa.Engine:
     """Return an engine that may change the database file at *where*, or make it."""
-    return sa.create_engine(sa.URL.create("sqlite", database=str(where.path)), poolclass=sa.NullPool)
-
-
-def _ways(plan: Plan) -> Iterator[tuple[Plan, Callable[..., Job]]]:
-    """Yield the ways to run *plan*, each for when a cell was too large for the one before."""
-    yield plan, Job
-    shape = plan.shape
-    if not isinstance(shape, Select):
-        return
-    filtering = filtering_plan(shape)
-    if filtering is not None:
-        yield filtering, Job
-    giant = giant_plan(shape)
-    if giant is not None:
-        yield giant, partial(GiantJob, table=shape.table)
-
-
-async def _connect(where: Location) -> aiosqlite.Connection:
-    file = open_file(where)
-    connection = aiosqlite.connect(where.uri(), uri=True, isolation_level=None, cached_statements=256)
-    # A statement that cannot be stopped must not keep the process from ending.
-    connection._thread.daemon = True
-    try:
-        opened = await connection
-        # Before it is secured, whose functions nobody replaces.
-        SEARCHES[opened] = await on_thread(opened, Search)
-        await on_thread(opened, secure)
-    except sqlite3.Error as exc:
-        raise unavailable(where, exc) from exc
-    FILES[opened] = file
-    return opened
-
-
-async def _run(connection: aiosqlite.Connection, job: Job) -> Fetched:
-    try:
-        return await on_thread(connection, job.run)
-    except asyncio.CancelledError:
-        await _stop(connection, job)
-        raise
-
-
-async def _stop(connection: aiosqlite.Connection, job: Job) -> None:
-    """Stop *job* and wait until its thread does what comes after it; else give the connection up."""
-    job.cancelled = True
-    with anyio.CancelScope(shield=True):
-        await connection.interrupt()
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await on_thread(connection, _do_nothing)
-        except TimeoutError:
-            ended = connection.stop()
-            assert ended is not None  # there is a loop
-            GIVEN_UP[connection] = ended
-            ended.add_done_callback(lambda _: GIVEN_UP.pop(connection))
-
-
-def _do_nothing(connection: sqlite3.Connection) -> None:
-    return None
-
-
-def _is_too_big(error: Exception) -> bool:
-    return getattr(error, "sqlite_errorname", "") == "SQLITE_TOOBIG" or "too big" in str(error)
+    return sa.create_engine(sa.URL.create("sqlite", database=where.name), poolclass=sa.NullPool)
 
 
 def translated(error: Exception) -> CallError:
@@ -208,7 +129,7 @@ def translated(error: Exception) -> CallError:
         return to_be_recovered()
     if "integer overflow" in str(error):
         return OutOfRange()
-    if _is_too_big(error):
+    if is_too_big(error):
         return Unreadable(
             "A cell is larger than 16 MiB and cannot be read here.", hint="Name columns without it."
         )

@@ -1,14 +1,21 @@
-"""What tells one state of a database file's schema from another: which file it is, and SQLite's own count.
+"""Which schema a file holds: a location or a connection in, a stamp out; and how a file is followed.
 
-The count goes up with each change of the schema that is committed, by whichever process, and with each
-ANALYZE and VACUUM (sqlite.org/pragma.html, schema_version).
+A stamp is made of the file's identity, SQLite's own count of changes, and a digest of the schema. The count
+goes up with each change of the schema that any process commits, and with each ANALYZE and VACUUM
+(https://sqlite.org/pragma.html, schema_version).
 """
 
+import asyncio
 import hashlib
 import os
 import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager, closing
 
-from dbtools.backends.sqlite.location import Location
+from dbtools.backends.port import Look
+from dbtools.backends.sqlite.guard import read_quotes_as_names
+from dbtools.backends.sqlite.location import Location, connect, unavailable
+from dbtools.errors import DatabaseUnavailable, SchemaChanged
 
 
 def identity_of(location: Location) -> str:
@@ -20,19 +27,42 @@ def identity_of(location: Location) -> str:
     return f"{found.st_dev}.{found.st_ino}"
 
 
-def version_of(connection: sqlite3.Connection, identity: str) -> str:
+def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
+    """Return the stamp of the schema that *connection* sees, of the file *identity*."""
+    return f"{_schema_version(connection, identity)} {_digest(connection)}"
+
+
+async def read_stamp(location: Location) -> str:
+    """Return the stamp of the schema that is in the file at *location* now, or raise DatabaseUnavailable.
+
+    It is read on a new connection: another one keeps the schema that it read first, also of a file that was
+    filled anew.
+    """
+    return await asyncio.to_thread(_read_stamp, location)
+
+
+def _read_stamp(location: Location) -> str:
+    identity = identity_of(location)
+    with closing(connect(location)) as connection:
+        try:
+            return stamp_of(connection, identity)
+        except sqlite3.Error as exc:
+            raise unavailable(location, exc) from exc
+
+
+def _schema_version(connection: sqlite3.Connection, identity: str) -> str:
     """Return the count of changes of the schema that *connection* sees, of the file *identity*."""
     (version,) = connection.execute("pragma schema_version").fetchone()
     return f"{identity}.{version}"
 
 
-def data_version_of(connection: sqlite3.Connection) -> int:
+def _data_version(connection: sqlite3.Connection) -> int:
     """Return what differs on *connection* once any other one has written to the file."""
     (version,) = connection.execute("pragma data_version").fetchone()
     return int(version)
 
 
-def digest_of(connection: sqlite3.Connection) -> str:
+def _digest(connection: sqlite3.Connection) -> str:
     """Return a short name of the schema as it is written.
 
     The count may be the same in a file that another program has filled with another database.
@@ -41,6 +71,120 @@ def digest_of(connection: sqlite3.Connection) -> str:
     return hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
-def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
-    """Return the stamp of the schema that *connection* sees, of the file *identity*."""
-    return f"{version_of(connection, identity)} {digest_of(connection)}"
+class ConnectionLost(Exception):
+    """The connection's thread has ended, or its file is not the one in its place any more."""
+
+
+class Opened:
+    """The file that a connection opens at this moment, and what the connection has seen of it."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._identity = identity_of(location)
+        self._version = ""  #: of the schema that was seen last
+        self._written = 0  #: what `_data_version` was then
+        self._digest = ""  #: of that schema
+
+    def stamp(self, connection: sqlite3.Connection) -> str:
+        """Return the stamp of the schema that *connection* sees, or raise ConnectionLost."""
+        self._check()
+        return stamp_of(connection, self._identity)
+
+    def confirm(self, connection: sqlite3.Connection, stamp: str) -> None:
+        """Raise SchemaChanged where the schema is not as of *stamp*, or ConnectionLost; nothing is of any."""
+        if not stamp:
+            return
+        self._check()
+        version, _, digest = stamp.partition(" ")
+        if _schema_version(connection, self._identity) != version:
+            raise SchemaChanged
+        self._look(connection, version)
+        if self._digest != digest:
+            raise ConnectionLost
+
+    def confirm_as_seen(self, connection: sqlite3.Connection, stamp: str) -> None:
+        """Raise SchemaChanged where the schema is not as of *stamp*, or nobody has seen so since a write.
+
+        As quick for any schema; raise ConnectionLost where the file is another one.
+        """
+        self._check()
+        seen = f"{self._version} {self._digest}" == stamp
+        if not seen or _schema_version(connection, self._identity) != self._version:
+            raise SchemaChanged
+        if _data_version(connection) != self._written:
+            raise SchemaChanged
+
+    def look(self, connection: sqlite3.Connection) -> None:
+        """See what *connection*, in a transaction, has before it; or raise ConnectionLost."""
+        self._check()
+        self._look(connection, _schema_version(connection, self._identity))
+
+    def _look(self, connection: sqlite3.Connection, version: str) -> None:
+        # Who fills the file with another database writes to it, and may leave the count as it was.
+        written = _data_version(connection)
+        if (version, written) == (self._version, self._written):
+            return
+        known, seen = self._digest if version == self._version else "", self._digest
+        self._version, self._written, self._digest = version, written, _digest(connection)
+        if self._digest != seen:
+            read_quotes_as_names(connection)
+        if known not in ("", self._digest):
+            # SQLite knows another schema by the same count, and keeps what it has read of it.
+            raise ConnectionLost
+
+    def _check(self) -> None:
+        # No file at all may be one that is being replaced: what is open can still be read.
+        if identity_of(self._location) not in (self._identity, ""):
+            raise ConnectionLost
+
+
+class Watched:
+    """A file that is followed: what is read of it is read again whenever anything has been written.
+
+    SQLite tells nobody of a change, so whoever wants to know asks, on a connection that stays open: another
+    one would parse the whole schema first. A file that has been replaced is opened anew. Each look is on one
+    thread or another, never on two.
+    """
+
+    def __init__(self, location: Location, read: Callable[[], Awaitable[Hashable]]) -> None:
+        self._location = location
+        self._read = read
+        self._connection: sqlite3.Connection | None = None
+        self._file: Hashable = None  #: that the connection has opened
+        self._seen: tuple[Hashable, Hashable] = None, None  #: the version of the file, and what was read
+
+    async def look(self) -> Hashable:
+        """Return what is read of the file as it is now, or raise DatabaseUnavailable."""
+        version = await asyncio.to_thread(self._look)
+        if version != self._seen[0]:
+            self._seen = version, await self._read()
+        return self._seen[1]
+
+    def _look(self) -> Hashable:
+        """Return what changes whenever anything in the file has been written."""
+        try:
+            found = os.stat(self._location.name)
+        except OSError as exc:
+            raise DatabaseUnavailable("The database file is gone.") from exc
+        file = found.st_dev, found.st_ino
+        if self._connection is None or file != self._file:
+            self.close()
+            self._connection, self._file = connect(self._location), file
+        try:
+            return file, _data_version(self._connection), found.st_mtime_ns, found.st_size
+        except sqlite3.Error as exc:
+            self.close()
+            raise unavailable(self._location, exc) from exc
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@asynccontextmanager
+async def watch(location: Location, read: Callable[[], Awaitable[Hashable]]) -> AsyncIterator[Look]:
+    """Lend what tells what *read* returns of the file at *location*."""
+    with closing(Watched(location, read)) as watched:
+        yield watched.look
