@@ -17,7 +17,7 @@ from dbtools.backends.postgresql import runner as postgresql_runner
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.sqlite import runner as sqlite_runner
 from dbtools.backends.sqlite.guard import CONTAINS, Search
-from dbtools.backends.sqlite.jobs import Connection, open_connection
+from dbtools.backends.sqlite.jobs import Connection
 from dbtools.backends.sqlite.location import location_of
 from dbtools.errors import CallError, DbtoolsError
 from dbtools.links import ROW_TEMPLATE
@@ -178,9 +178,9 @@ async def test_no_connection_is_opened_in_place_of_one_whose_statement_still_run
     ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     seen = []
 
-    async def connect() -> Connection:
+    def connect() -> Connection:
         seen.append("opened")
-        return await open_connection(where)
+        return Connection(where)
 
     async def borrow() -> None:
         async with pool.connection():

@@ -209,7 +209,7 @@ async def test_lookups_that_cannot_be_opened_are_tried_again(
     runner = SqliteRunner(location_of(url_of_file(path)))
     await runner.ready()
     lookups = runner._lookups
-    lookups.end()
+    lookups.close()
 
     async def is_there() -> bool:
         await runner.ready()

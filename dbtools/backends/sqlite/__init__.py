@@ -1,9 +1,8 @@
 """SQLite: a file, read through the standard library's driver, each statement on a thread."""
 
 import asyncio
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Read
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite import inspection
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import connect, location_of, unavailable
+from dbtools.backends.sqlite.location import location_of, reading
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
 from dbtools.backends.sqlite.stamps import identity_of, read_stamp, watch
 from dbtools.backends.sqlite.syntax import lexis
@@ -63,11 +62,8 @@ class Backend(port.Backend):
 
     def _introspect(self, selection: Selection) -> Catalog:
         identity = identity_of(self._location)
-        with closing(connect(self._location)) as connection:
-            try:
-                return read_catalog(connection, selection, identity)
-            except sqlite3.Error as exc:
-                raise unavailable(self._location, exc) from exc
+        with reading(self._location) as connection:
+            return read_catalog(connection, selection, identity)
 
     def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
         """Lend what asks SQLite of operators' SQL; there are no sessions."""

@@ -48,12 +48,24 @@ class SqliteGrammar:
     barrier = False
 
     def bound(self, value: object, type: ColumnType) -> object:
-        """Return *value* as the driver takes it."""
-        return parameter(value, type)
+        """Return *value* as SQLite binds it.
+
+        A claim that is written as a number is one, since no text is less than any number to SQLite; a column
+        of texts that it is compared with makes a text of it again (https://sqlite.org/datatype3.html, 4.2).
+        """
+        if isinstance(value, str) and (
+            type.family is Family.DECIMAL or (type is CLAIM and NUMERAL.fullmatch(value))
+        ):
+            return _number(value)
+        if isinstance(value, bool):
+            return int(value)
+        if isinstance(value, int) and not LEAST <= value <= MOST:
+            return _number(str(value))
+        return value
 
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
-        """Return *values* as the driver takes them."""
-        return list_parameter(values, type)
+        """Return *values* as the JSON array that `member` reads."""
+        return f"[{','.join(_item(self.bound(value, type)) for value in values)}]"
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the bare parameter: SQLite's values carry their type with them."""
@@ -188,28 +200,6 @@ def _computed(format: str, column: Element, *steps: tuple[str, int]) -> Element:
 
 def _text(text: str) -> Element:
     return sa.literal_column(f"'{text}'")
-
-
-def parameter(value: object, type: ColumnType) -> object:
-    """Return *value* as SQLite binds it.
-
-    A claim that is written as a number is one, since no text is less than any number to SQLite; a column of
-    texts that it is compared with makes a text of it again (https://sqlite.org/datatype3.html, 4.2).
-    """
-    if type is CLAIM and isinstance(value, str) and NUMERAL.fullmatch(value):
-        return _number(value)
-    if type.family is Family.DECIMAL and isinstance(value, str):
-        return _number(value)
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, int) and not LEAST <= value <= MOST:
-        return _number(str(value))
-    return value
-
-
-def list_parameter(values: Sequence[object], type: ColumnType) -> str:
-    """Return *values* as the JSON array that `member` reads."""
-    return f"[{','.join(_item(parameter(value, type)) for value in values)}]"
 
 
 def _item(value: object) -> str:

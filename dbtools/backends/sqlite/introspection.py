@@ -13,11 +13,10 @@ from dataclasses import replace
 from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
+from dbtools.backends.identifiers import identifier
 from dbtools.backends.sqlite.ddl import Definition, generation, module_of, read_definition
 from dbtools.backends.sqlite.dependencies import read_dependencies
-from dbtools.backends.sqlite.estimates import row_estimates
 from dbtools.backends.sqlite.guard import resolve_views
-from dbtools.backends.sqlite.limits import Limits, column_limits
 from dbtools.backends.sqlite.stamps import stamp_of
 from dbtools.backends.sqlite.structure import (
     HIDDEN,
@@ -30,7 +29,7 @@ from dbtools.backends.sqlite.structure import (
     read_foreign_keys,
 )
 from dbtools.backends.sqlite.syntax import fold, lexis
-from dbtools.backends.sqlite.types import column_type
+from dbtools.backends.sqlite.types import NO_LIMITS, column_limits, column_type
 from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind
 from dbtools.types import quoted
 
@@ -42,8 +41,9 @@ MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})
 ROWIDS = ("rowid", "_rowid_", "oid")
 #: What is wrong with one relation; all else, such as a lock or an interrupt, is wrong with the whole reading.
 LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
-NO_LIMITS = Limits()
 LONGEST_NAME = 500  #: characters: no answer can be bounded that has longer ones
+MOST_RANGES = 200  #: tables whose rowids are looked at: one statement, with two searches for each
+SHORTEST_ROW = 6  #: bytes in the file
 
 RELATIONS = """
 select name, type, wr, strict
@@ -81,6 +81,17 @@ and i."unique"
 and x.key
 order by s.name, i.seq desc, x.seqno
 """
+STATISTICS = """
+select tbl, stat
+from main.sqlite_stat1
+"""
+RANGE = """
+select {number}, (select max({rowid}) from main.{table}) - (select min({rowid}) from main.{table}) + 1
+"""
+SIZE = """
+select page_count * page_size
+from pragma_page_count('main'), pragma_page_size('main')
+"""
 
 
 def read_catalog(connection: sqlite3.Connection, selection: Selection, identity: str = "") -> Catalog:
@@ -96,8 +107,11 @@ def read_catalog(connection: sqlite3.Connection, selection: Selection, identity:
             if not str(exc).startswith("Could not decode"):
                 raise
         # Text that is no UTF-8: read it again by way of the bytes, which costs more.
-        with _any_text(connection):
+        connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+        try:
             return replace(_read(connection, selection), stamp=stamp)
+        finally:
+            connection.text_factory = str
 
 
 @contextmanager
@@ -112,34 +126,29 @@ def _one_transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.rollback()
 
 
-@contextmanager
-def _any_text(connection: sqlite3.Connection) -> Iterator[None]:
-    before = connection.text_factory
-    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
-    try:
-        yield
-    finally:
-        connection.text_factory = before
-
-
 def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
-    relations = _relations(connection, selection)
+    resolve_views(connection)
+    listed = connection.execute(RELATIONS).fetchall()
+    relations = _relations(connection, listed, selection)
     columns, problems = _columns(connection, relations)
     indexes = _indexes(connection)
     structures = {
         name: Structure(
-            relation=relations[name],
+            relation=relation,
             rows=columns[name],
             indexes=indexes.get(name, ()),
-            definition=read_definition(relations[name].sql),
+            definition=read_definition(relation.sql),
         )
-        for name in relations
+        for name, relation in relations.items()
         if name not in problems
     }
     tables = {name: _table(structure) for name, structure in structures.items()}
     foreign_keys = read_foreign_keys(connection, tables, structures)
-    estimates = row_estimates(connection, tables.values())
+    estimates = _row_estimates(connection, tables.values())
     reads = read_dependencies(structures, columns)
+    left_out = (
+        f"{relations[name].kind} {quoted(name)} is left out: {problem}." for name, problem in problems.items()
+    )
     return Catalog(
         tables=tuple(
             replace(
@@ -150,26 +159,23 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
             )
             for name, table in tables.items()
         ),
-        raising=frozenset(_raising(connection, columns)),
-        warnings=(
-            *(
-                f"{relations[name].kind} {quoted(name)} is left out: {problem}."
-                for name, problem in problems.items()
-            ),
-            *selection.idle([("", name) for name, *_ in connection.execute(RELATIONS)]),
+        raising=frozenset(
+            name.lower()
+            for name, type, *_ in listed
+            if type != "table" or _is_computed(columns.get(name, ()))
         ),
+        warnings=(*left_out, *selection.idle([("", name) for name, *_ in listed])),
     )
 
 
-def _raising(connection: sqlite3.Connection, columns: Mapping[str, Sequence[ColumnRow]]) -> Iterator[str]:
-    """Yield the names, in lower case, of all relations of which reading a cell may raise an error."""
-    for name, type, *_ in connection.execute(RELATIONS).fetchall():
-        if type != "table" or any(row.hidden == VIRTUAL for row in columns.get(name, ())):
-            yield name.lower()
+def _is_computed(rows: Iterable[ColumnRow]) -> bool:
+    """Return whether reading a row may raise an error, since a cell is computed."""
+    return any(row.hidden == VIRTUAL for row in rows)
 
 
-def _relations(connection: sqlite3.Connection, selection: Selection) -> dict[str, Relation]:
-    resolve_views(connection)
+def _relations(
+    connection: sqlite3.Connection, listed: Iterable[tuple[str, str, int, int]], selection: Selection
+) -> dict[str, Relation]:
     definitions = dict(connection.execute(DEFINITIONS).fetchall())
     return {
         name: Relation(
@@ -179,7 +185,7 @@ def _relations(connection: sqlite3.Connection, selection: Selection) -> dict[str
             strict=bool(strict),
             sql=_shown(definitions.get(name) or ""),
         )
-        for name, type, without_rowid, strict in sorted(connection.execute(RELATIONS))
+        for name, type, without_rowid, strict in sorted(listed)
         if selection.admits("", name) and not _is_internal(fold(name))
     }
 
@@ -192,47 +198,43 @@ def _columns(
     connection: sqlite3.Connection, relations: Mapping[str, Relation]
 ) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
     """Return the columns of all that can be read, and what is wrong with those of *relations* that cannot."""
-    found, problems = _columns_of_all(connection, relations)
+    rows, problems = _column_rows(connection, relations)
+    found: dict[str, list[ColumnRow]] = defaultdict(list)
+    for row in rows:
+        found[row.table].append(row)
+    unreadable = {
+        name for name, rows in found.items() if not _is_text(name + "".join(row.name for row in rows))
+    }
     for name in relations.keys() - problems.keys():
-        if not _is_text(name + "".join(row.name for row in found[name])):
+        if name in unreadable or not _is_text(name):
             problems[name] = "its name or that of a column is no valid text"
         elif max(map(len, (name, *(row.name for row in found[name])))) > LONGEST_NAME:
             problems[name] = f"its name or that of a column has more than {LONGEST_NAME} characters"
         elif all(row.hidden == HIDDEN for row in found[name]):
             problems[name] = "it has no columns"
-    readable = {
-        name: rows for name, rows in found.items() if _is_text(name + "".join(row.name for row in rows))
-    }
+    readable = {name: rows for name, rows in found.items() if name not in unreadable}
     return readable, {name: problems[name] for name in relations if name in problems}
 
 
-def _columns_of_all(
+def _column_rows(
     connection: sqlite3.Connection, relations: Iterable[str]
-) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
-    columns: dict[str, list[ColumnRow]] = defaultdict(list)
+) -> tuple[list[ColumnRow], dict[str, str]]:
+    """Return the columns of all relations; or of each of *relations* alone, and why others cannot be read."""
     try:
-        for row in map(ColumnRow._make, connection.execute(COLUMNS)):
-            columns[row.table].append(row)
+        return list(map(ColumnRow._make, connection.execute(COLUMNS))), {}
     except sqlite3.DatabaseError as exc:
         if not _is_local(exc):
             raise
-        return _columns_of_each(connection, relations)
-    return columns, {}
-
-
-def _columns_of_each(
-    connection: sqlite3.Connection, relations: Iterable[str]
-) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
-    columns: dict[str, list[ColumnRow]] = defaultdict(list)
+    rows: list[ColumnRow] = []
     problems: dict[str, str] = {}
     for name in filter(_is_text, relations):
         try:
-            columns[name] = list(map(ColumnRow._make, connection.execute(COLUMNS_OF_ONE, (name,))))
+            rows += map(ColumnRow._make, connection.execute(COLUMNS_OF_ONE, (name,)))
         except sqlite3.DatabaseError as exc:
             if not _is_local(exc):
                 raise
             problems[name] = str(exc)
-    return columns, problems
+    return rows, problems
 
 
 def _is_local(exc: sqlite3.DatabaseError) -> bool:
@@ -278,7 +280,7 @@ def _table(structure: Structure) -> Table:
         keys=_keys(structure, columns),
         comment=definition.comment,
         row_identifier=_row_identifier(relation, structure.rows),
-        computed=relation.kind is not TableKind.TABLE or any(row.hidden == VIRTUAL for row in structure.rows),
+        computed=relation.kind is not TableKind.TABLE or _is_computed(structure.rows),
     )
 
 
@@ -353,3 +355,49 @@ def _row_identifier(relation: Relation, rows: Iterable[ColumnRow]) -> str | None
             return None
     taken = {fold(row.name) for row in rows}
     return next((name for name in ROWIDS if name not in taken), None)
+
+
+def _row_estimates(connection: sqlite3.Connection, tables: Iterable[Table]) -> dict[str, int]:
+    """Return about how many rows *tables* have, by name; nothing of those where that takes a count.
+
+    ANALYZE, where it has run, has left a count. Otherwise the rowids tell: the first and the last are found
+    at once, and rows lie between them without gaps, unless some were deleted or given keys from elsewhere.
+    """
+    known = _statistics(connection)
+    others = [table for table in tables if table.kind is TableKind.TABLE and table.name not in known]
+    with_rowid = [table for table in others if table.row_identifier is not None]
+    return known | _ranges(connection, with_rowid)
+
+
+def _statistics(connection: sqlite3.Connection) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name, statistic in _rows(connection, STATISTICS):
+        # The index of a part of the rows counts only these.
+        if match := re.match(r"\d{1,18}\b", str(statistic), re.ASCII):
+            counts[str(name)] = max(counts.get(str(name), 0), int(match[0]))
+    return counts
+
+
+def _ranges(connection: sqlite3.Connection, tables: list[Table]) -> dict[str, int]:
+    if not 0 < len(tables) <= MOST_RANGES:
+        return {}
+    ranges = _rows(connection, "union all".join(_range(*each) for each in enumerate(tables)))
+    most = next((size // SHORTEST_ROW for (size,) in _rows(connection, SIZE) if isinstance(size, int)), 0)
+    # A file too small for so many rows: their keys are not numbers in sequence.
+    return {
+        tables[number].name: rows or 0
+        for number, rows in ranges
+        if isinstance(number, int) and (rows is None or (isinstance(rows, int) and rows <= most))
+    }
+
+
+def _range(number: int, table: Table) -> str:
+    return RANGE.format(number=number, rowid=table.row_identifier, table=identifier(table.name))
+
+
+def _rows(connection: sqlite3.Connection, sql: str) -> Iterable[tuple[object, ...]]:
+    """Return the rows of *sql*, none where a table is missing or damaged: an estimate is no need."""
+    try:
+        return connection.execute(sql).fetchall()
+    except sqlite3.DatabaseError:
+        return ()

@@ -63,14 +63,14 @@ class Connection(aiosqlite.Connection):
         return self._conn
 
     def _open(self, where: Location) -> sqlite3.Connection:
-        connection = open_file(where, patience=PATIENCE)
+        """Open *where*, or raise DatabaseUnavailable."""
         try:
+            connection = open_file(where, patience=PATIENCE)
             # Before it is secured, whose functions nobody replaces.
             self.search = Search(connection)
             secure(connection)
-        except sqlite3.Error:
-            connection.close()
-            raise
+        except sqlite3.Error as exc:
+            raise unavailable(where, exc) from exc
         return connection
 
     async def run(self, work: Callable[["Connection"], T]) -> T:
@@ -98,16 +98,6 @@ class Connection(aiosqlite.Connection):
                 await self._execute(lambda: None)  # type: ignore[no-untyped-call]
         except TimeoutError:
             self.ended = self.stop()
-
-
-async def open_connection(where: Location) -> Connection:
-    """Open a connection to *where*, or raise DatabaseUnavailable."""
-    connection = Connection(where)
-    try:
-        await connection
-    except sqlite3.Error as exc:
-        raise unavailable(where, exc) from exc
-    return connection
 
 
 class Stopped(Exception):

@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -72,6 +74,16 @@ def connect(location: Location, *, patience: float = PATIENCE) -> sqlite3.Connec
     except sqlite3.Error as exc:
         raise unavailable(location, exc) from exc
     return connection
+
+
+@contextmanager
+def reading(location: Location) -> Iterator[sqlite3.Connection]:
+    """Lend a connection that reads *location*, or raise DatabaseUnavailable, also for errors meanwhile."""
+    with closing(connect(location)) as connection:
+        try:
+            yield connection
+        except sqlite3.Error as exc:
+            raise unavailable(location, exc) from exc
 
 
 def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:

@@ -34,8 +34,8 @@ class Lookups:
         self._file: Opened
         self.are_current = False  #: whether what is in the file has been seen since it was written
         self._renewing = False  #: on a thread; nobody else uses the connection meanwhile
+        self._unwanted = False  #: whether they were closed meanwhile
         self._retry = 0.0  #: when they may be renewed
-        self._closed = False
         self._left: dict[str, float] = {}  #: statements that take longer, and until when they are left
         self._looks = 0  #: of the statement that runs, so many OPERATIONS apart
 
@@ -51,7 +51,7 @@ class Lookups:
             self.are_current = False
             return None
         except ConnectionLost:
-            self.end()
+            self.close()
             return None
         except (sqlite3.Error, ValueError, OverflowError) as exc:
             if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
@@ -95,7 +95,7 @@ class Lookups:
 
     async def renew(self, connection: Connection) -> None:
         """See what is in the file, on the thread of *connection*."""
-        self._renewing = True
+        self._renewing, self._unwanted = True, False
         try:
             with anyio.CancelScope(shield=True):
                 await connection.run(self._renew)
@@ -109,8 +109,8 @@ class Lookups:
             self.look()
         finally:
             self._renewing = False
-            if self._closed:
-                self.end()
+            if self._unwanted:
+                self.close()
 
     def look(self) -> None:
         """Open the file, or read its schema again, which takes longer the larger that is.
@@ -138,15 +138,12 @@ class Lookups:
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
         return self._connection
 
-    def end(self) -> None:
-        """Close the connection, unless a thread uses it."""
-        if not self._renewing:
-            self._drop()
-
     def close(self) -> None:
-        """Close the connection, at once or when the thread that uses it has seen the file."""
-        self._closed = True
-        self.end()
+        """Close the connection, or have the thread do so that sees the file; `renew` opens another."""
+        if self._renewing:
+            self._unwanted = True
+        else:
+            self._drop()
 
     def _drop(self) -> None:
         self.are_current = False

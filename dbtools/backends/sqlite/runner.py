@@ -14,7 +14,7 @@ from dbtools.backends.queries import compile_query
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
-from dbtools.backends.sqlite.jobs import Connection, Job, Stopped, is_too_big, open_connection
+from dbtools.backends.sqlite.jobs import Connection, Job, Stopped, is_too_big
 from dbtools.backends.sqlite.location import Location, to_be_recovered, wants_recovery
 from dbtools.backends.sqlite.lookups import Lookups
 from dbtools.backends.sqlite.stamps import ConnectionLost
@@ -57,7 +57,7 @@ class SqliteRunner:
     confirms = True
 
     def __init__(self, where: Location) -> None:
-        self._pool = ThreadPool(lambda: open_connection(where), size=CONNECTIONS)
+        self._pool = ThreadPool(lambda: Connection(where), size=CONNECTIONS)
         self._lookups = Lookups(where)
 
     def compile(self, shape: Shape) -> Plan:
@@ -104,7 +104,7 @@ class SqliteRunner:
 
     async def reopen(self) -> None:
         """Close the connections that nobody uses; those in use are closed when they come back."""
-        self._lookups.end()
+        self._lookups.close()
         await self._pool.reopen()
 
     async def close(self) -> None:

@@ -14,8 +14,12 @@ from contextlib import asynccontextmanager, closing
 
 from dbtools.backends.port import Look
 from dbtools.backends.sqlite.guard import read_quotes_as_names
-from dbtools.backends.sqlite.location import Location, connect, unavailable
+from dbtools.backends.sqlite.location import Location, connect, reading, unavailable
 from dbtools.errors import DatabaseUnavailable, SchemaChanged
+
+
+class ConnectionLost(Exception):
+    """The connection's thread has ended, or its file is not the one in its place any more."""
 
 
 def identity_of(location: Location) -> str:
@@ -43,11 +47,8 @@ async def read_stamp(location: Location) -> str:
 
 def _read_stamp(location: Location) -> str:
     identity = identity_of(location)
-    with closing(connect(location)) as connection:
-        try:
-            return stamp_of(connection, identity)
-        except sqlite3.Error as exc:
-            raise unavailable(location, exc) from exc
+    with reading(location) as connection:
+        return stamp_of(connection, identity)
 
 
 def _schema_version(connection: sqlite3.Connection, identity: str) -> str:
@@ -71,18 +72,13 @@ def _digest(connection: sqlite3.Connection) -> str:
     return hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
-class ConnectionLost(Exception):
-    """The connection's thread has ended, or its file is not the one in its place any more."""
-
-
 class Opened:
     """The file that a connection opens at this moment, and what the connection has seen of it."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
         self._identity = identity_of(location)
-        self._version = ""  #: of the schema that was seen last
-        self._written = 0  #: what `_data_version` was then
+        self._seen = "", 0  #: the versions of the schema and of the file that were seen last
         self._digest = ""  #: of that schema
 
     def stamp(self, connection: sqlite3.Connection) -> str:
@@ -90,15 +86,29 @@ class Opened:
         self._check()
         return stamp_of(connection, self._identity)
 
+    def look(self, connection: sqlite3.Connection) -> None:
+        """See what *connection*, in a transaction, has before it; or raise ConnectionLost."""
+        self._check()
+        # Who fills the file with another database writes to it, and may leave the count as it was.
+        versions = self._versions(connection)
+        if versions == self._seen:
+            return
+        known, before = self._digest if versions[0] == self._seen[0] else "", self._digest
+        self._seen, self._digest = versions, _digest(connection)
+        if self._digest != before:
+            read_quotes_as_names(connection)
+        if known not in ("", self._digest):
+            # SQLite knows another schema by the same count, and keeps what it has read of it.
+            raise ConnectionLost
+
     def confirm(self, connection: sqlite3.Connection, stamp: str) -> None:
-        """Raise SchemaChanged where the schema is not as of *stamp*, or ConnectionLost; nothing is of any."""
+        """Look, and raise SchemaChanged where the schema is not as of *stamp*, if that is known."""
         if not stamp:
             return
-        self._check()
+        self.look(connection)
         version, _, digest = stamp.partition(" ")
-        if _schema_version(connection, self._identity) != version:
+        if self._seen[0] != version:
             raise SchemaChanged
-        self._look(connection, version)
         if self._digest != digest:
             raise ConnectionLost
 
@@ -108,29 +118,11 @@ class Opened:
         As quick for any schema; raise ConnectionLost where the file is another one.
         """
         self._check()
-        seen = f"{self._version} {self._digest}" == stamp
-        if not seen or _schema_version(connection, self._identity) != self._version:
-            raise SchemaChanged
-        if _data_version(connection) != self._written:
+        if self._versions(connection) != self._seen or f"{self._seen[0]} {self._digest}" != stamp:
             raise SchemaChanged
 
-    def look(self, connection: sqlite3.Connection) -> None:
-        """See what *connection*, in a transaction, has before it; or raise ConnectionLost."""
-        self._check()
-        self._look(connection, _schema_version(connection, self._identity))
-
-    def _look(self, connection: sqlite3.Connection, version: str) -> None:
-        # Who fills the file with another database writes to it, and may leave the count as it was.
-        written = _data_version(connection)
-        if (version, written) == (self._version, self._written):
-            return
-        known, seen = self._digest if version == self._version else "", self._digest
-        self._version, self._written, self._digest = version, written, _digest(connection)
-        if self._digest != seen:
-            read_quotes_as_names(connection)
-        if known not in ("", self._digest):
-            # SQLite knows another schema by the same count, and keeps what it has read of it.
-            raise ConnectionLost
+    def _versions(self, connection: sqlite3.Connection) -> tuple[str, int]:
+        return _schema_version(connection, self._identity), _data_version(connection)
 
     def _check(self) -> None:
         # No file at all may be one that is being replaced: what is open can still be read.

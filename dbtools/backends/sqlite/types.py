@@ -1,15 +1,17 @@
-"""The types that SQLite's columns declare. A declared type in, a ColumnType out.
+"""What SQLite's columns may hold: a declared type in, a ColumnType out; CHECK constraints in, limits out.
 
 A name that people mean something by (DATE, DECIMAL, JSON) counts for more than SQLite's rules of affinity,
 which look for parts of names (https://sqlite.org/datatype3.html, 3.1).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
-from dbtools.types import ColumnType, Family
+from dbtools.backends.checks import Check
+from dbtools.types import NUMERIC, ColumnType, Family
 
 LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
 
@@ -46,6 +48,11 @@ FAMILY_OF_PART = (
 COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?(\*/|$)", re.DOTALL)
 #: Even where types are enforced, cells of these may have any length.
 LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
+TEMPORAL = (Family.DATE, Family.TIME, Family.TIMESTAMP)
+
+INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
+NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+MOMENT = re.compile(r"(\d{4}-\d\d|\d\d:\d\d).*", re.ASCII | re.DOTALL)
 
 
 class Affinity(StrEnum):
@@ -92,3 +99,52 @@ def affinity(declared: str, *, strict: bool) -> Affinity:
     if not folded or "blob" in folded or (strict and folded == "any"):
         return Affinity.BLOB
     return Affinity.NUMERIC
+
+
+class Limits(NamedTuple):
+    """What a Column tells of its CHECK constraints."""
+
+    choices: tuple[str, ...] = ()
+    minimum: str | None = None
+    maximum: str | None = None
+
+
+NO_LIMITS = Limits()
+
+
+def column_limits(type: ColumnType, checks: Iterable[Check], *, collated: bool) -> Limits:
+    """Return the limits of a column of *type*; where it is *collated*, unequal texts may count as equal.
+
+    SQLite compares by affinity, so a number that a constraint compares a text with is a text, and no bound.
+    """
+    checks = [] if collated and type.family not in NUMERIC else list(checks)
+    chosen = (check.choices for check in checks if check.choices)
+    least = (_bound(type, check.minimum, ">" * check.exclusive_minimum) for check in checks)
+    most = (_bound(type, check.maximum, "<" * check.exclusive_maximum) for check in checks)
+    return Limits(
+        choices=next((each for each in chosen if all(_may_be_choice(type, one) for one in each)), ()),
+        minimum=next((each for each in least if each is not None), None),
+        maximum=next((each for each in most if each is not None), None),
+    )
+
+
+def _may_be_choice(type: ColumnType, literal: str) -> bool:
+    is_number = NUMBER.fullmatch(literal) is not None
+    if type.family in NUMERIC or type.family in TEMPORAL:
+        return is_number is (type.family in NUMERIC)
+    return type.family in (Family.TEXT, Family.ANY)
+
+
+def _bound(type: ColumnType, literal: str | None, sign: str) -> str | None:
+    if literal is None or not _may_be_bound(type, literal):
+        return None
+    if sign and type.family is Family.INTEGER and INTEGER.fullmatch(literal):
+        return str(int(literal) + (1 if sign == ">" else -1))
+    return f"{sign} {literal}" if sign else literal
+
+
+def _may_be_bound(type: ColumnType, literal: str) -> bool:
+    if type.family in TEMPORAL:
+        return MOMENT.fullmatch(literal) is not None
+    is_number = NUMBER.fullmatch(literal) is not None
+    return is_number if type.family in NUMERIC else type.family is Family.TEXT and not is_number
