@@ -12,7 +12,6 @@ import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field
 
 from dbtools.backends.identifiers import identifier
 from dbtools.backends.port import (
@@ -177,16 +176,14 @@ async def describe(location: Location, session: Mapping[str, str]) -> AsyncItera
         yield description
 
 
-@dataclass(kw_only=True)
 class _Seen:
     """What SQLite has read of, by its own account, while it explained a query."""
 
-    reads: set[tuple[str, str]] = field(
-        default_factory=set
-    )  #: tables and views with columns, also below views
-    roots: set[int] = field(default_factory=set)  #: the first pages of tables and indexes
-    tables: set[str] = field(default_factory=set)  #: all that is read, also without a word to the authorizer
-    views: set[str] = field(default_factory=set)  #: and other subqueries through which something is read
+    def __init__(self) -> None:
+        self.reads: set[tuple[str, str]] = set()  #: tables and views with columns, also below views
+        self.roots: set[int] = set()  #: the first pages of tables and indexes
+        self.tables: set[str] = set()  #: all that is read, also without a word to the authorizer
+        self.views: set[str] = set()  #: and other subqueries through which something is read
 
     def note(
         self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None

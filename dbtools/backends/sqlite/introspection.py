@@ -186,12 +186,8 @@ def _relations(
             sql=_shown(definitions.get(name) or ""),
         )
         for name, type, without_rowid, strict in sorted(listed)
-        if selection.admits("", name) and not _is_internal(fold(name))
+        if selection.admits("", name) and not fold(name).startswith("sqlite_") and fold(name) not in INTERNAL
     }
-
-
-def _is_internal(folded: str) -> bool:
-    return folded.startswith("sqlite_") or folded in INTERNAL
 
 
 def _columns(
@@ -264,13 +260,8 @@ def _indexes(connection: sqlite3.Connection) -> dict[str, list[Index]]:
 
 
 def _table(structure: Structure) -> Table:
-    relation, definition, rowid = structure.relation, structure.definition, structure.rowid
-    checks = _checks(definition)
-    columns = tuple(
-        _column(row, definition, checks, strict=relation.strict, rowid=row.name == rowid)
-        for row in structure.rows
-        if row.hidden != HIDDEN
-    )
+    relation, checks = structure.relation, _checks(structure.definition)
+    columns = tuple(_column(row, structure, checks) for row in structure.rows if row.hidden != HIDDEN)
     if any(column.generated for column in columns):
         columns = tuple(_with_sources(columns, generation(relation.sql)))
     return Table(
@@ -278,8 +269,8 @@ def _table(structure: Structure) -> Table:
         kind=relation.kind,
         columns=columns,
         keys=_keys(structure, columns),
-        comment=definition.comment,
-        row_identifier=_row_identifier(relation, structure.rows),
+        comment=structure.definition.comment,
+        row_identifier=_row_identifier(structure),
         computed=relation.kind is not TableKind.TABLE or _is_computed(structure.rows),
     )
 
@@ -302,19 +293,12 @@ def _checks(definition: Definition) -> dict[str, list[Check]]:
     return checks
 
 
-def _column(
-    row: ColumnRow,
-    definition: Definition,
-    checks: Mapping[str, Sequence[Check]],
-    *,
-    strict: bool,
-    rowid: bool,
-) -> Column:
-    type = column_type(_shown(row.type), strict=strict, rowid=rowid)
+def _column(row: ColumnRow, structure: Structure, checks: Mapping[str, Sequence[Check]]) -> Column:
+    definition, rowid = structure.definition, row.name == structure.rowid
+    type = column_type(_shown(row.type), strict=structure.relation.strict, rowid=rowid)
     folded = fold(row.name) if checks or definition.comments else ""
-    limits = NO_LIMITS
-    if folded in checks:
-        limits = column_limits(type, checks[folded], collated=folded in definition.collated)
+    collated = folded in definition.collated
+    limits = column_limits(type, checks[folded], collated=collated) if folded in checks else NO_LIMITS
     return Column(
         name=row.name,
         type=type,
@@ -345,15 +329,13 @@ def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
     return keys + tuple(Key(columns=names) for names in unique if names != primary)
 
 
-def _row_identifier(relation: Relation, rows: Iterable[ColumnRow]) -> str | None:
-    match relation.kind:
-        case TableKind.TABLE if relation.has_rowid:
-            pass
-        case TableKind.VIRTUAL if module_of(relation.sql) in MODULES_WITH_ROWID:
-            pass
-        case _:
-            return None
-    taken = {fold(row.name) for row in rows}
+def _row_identifier(structure: Structure) -> str | None:
+    """Return a name of the rowid, if rows have one that no column hides."""
+    relation = structure.relation
+    keeps_rowid = relation.kind is TableKind.VIRTUAL and module_of(relation.sql) in MODULES_WITH_ROWID
+    if not keeps_rowid and not (relation.kind is TableKind.TABLE and relation.has_rowid):
+        return None
+    taken = {fold(row.name) for row in structure.rows}
     return next((name for name in ROWIDS if name not in taken), None)
 
 

@@ -42,7 +42,7 @@ class Lookups:
     def fetch(self, run: Run) -> Fetched | None:
         """Return what *run*, which reads a row by its key, finds; None where it has to be run with time."""
         sql = run.plan.sql
-        if not (run.stamp and self.are_current) or self._is_left(sql):
+        if not (run.stamp and self.are_current) or self._left.get(sql, 0.0) > time.monotonic():
             return None
         began = time.thread_time()
         try:
@@ -79,9 +79,6 @@ class Lookups:
         """Return whether the statement takes too long: how busy the machine is says nothing of that."""
         self._looks += 1
         return self._looks > MOST_LOOKS
-
-    def _is_left(self, sql: str) -> bool:
-        return bool(self._left) and self._left.get(sql, 0.0) > time.monotonic()
 
     def _leave(self, sql: str) -> None:
         if len(self._left) >= MOST_LEFT:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from dbtools import errors
 from dbtools.backends.plans import Plan
 from dbtools.backends.pool import EnginePool
 from dbtools.backends.port import Fetched, Run
@@ -19,15 +20,6 @@ from dbtools.backends.sqlite.location import Location, to_be_recovered, wants_re
 from dbtools.backends.sqlite.lookups import Lookups
 from dbtools.backends.sqlite.stamps import ConnectionLost
 from dbtools.backends.sqlite.syntax import lexis
-from dbtools.errors import (
-    Busy,
-    CallError,
-    DatabaseUnavailable,
-    OutOfRange,
-    SchemaChanged,
-    TimedOut,
-    Unreadable,
-)
 from dbtools.statement import QueryShape, Shape
 
 T = TypeVar("T")
@@ -75,7 +67,7 @@ class SqliteRunner:
             async with asyncio.timeout(run.timeout + GRACE):
                 return await self._on_thread(lambda connection: Job(run, connection).fetch())
         except TimeoutError as exc:
-            raise TimedOut from exc
+            raise errors.TimedOut from exc
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now, in one hop."""
@@ -100,7 +92,7 @@ class SqliteRunner:
                 await self.reopen()
             except (Stopped, sqlite3.Error) as exc:
                 raise translated(exc) from exc
-        raise Unreadable from lost
+        raise errors.Unreadable from lost
 
     async def reopen(self) -> None:
         """Close the connections that nobody uses; those in use are closed when they come back."""
@@ -118,23 +110,23 @@ def open_engine(where: Location) -> sa.Engine:
     return sa.create_engine(sa.URL.create("sqlite", database=where.name), poolclass=sa.NullPool)
 
 
-def translated(error: Exception) -> CallError:
+def translated(error: Exception) -> errors.CallError:
     """Return what *error* means to a caller, without its text: that quotes data."""
     if isinstance(error, Stopped):
-        return TimedOut()
+        return errors.TimedOut()
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return Busy()
+        return errors.Busy()
     if wants_recovery(error):
         return to_be_recovered()
     if "integer overflow" in str(error):
-        return OutOfRange()
+        return errors.OutOfRange()
     if is_too_big(error):
-        return Unreadable(
+        return errors.Unreadable(
             "A cell is larger than 16 MiB and cannot be read here.", hint="Name columns without it."
         )
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_NOTADB", "SQLITE_IOERR")):
-        return DatabaseUnavailable()
+        return errors.DatabaseUnavailable()
     if "no such table" in str(error) or "no such column" in str(error):
-        return SchemaChanged()
-    return Unreadable()
+        return errors.SchemaChanged()
+    return errors.Unreadable()
