@@ -71,7 +71,7 @@ class Backend(port.Backend):
 
     def watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
         """Lend what tells the stamp of the schema; a file tells nobody of changes."""
-        return watch(self._location, partial(read_stamp, self._location))
+        return watch(self._location, partial(asyncio.to_thread, read_stamp, self._location))
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the file holds now, None where there is none."""

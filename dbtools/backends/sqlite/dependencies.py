@@ -11,6 +11,7 @@ from contextlib import closing
 
 from dbtools.backends.identifiers import identifier
 from dbtools.backends.sqlite.ddl import module_of
+from dbtools.backends.sqlite.guard import explain
 from dbtools.backends.sqlite.structure import HIDDEN, ColumnRow, Structure
 from dbtools.backends.sqlite.syntax import SILENT_JOINS, fold, in_groups, lexis, names_in, words_in
 from dbtools.catalog import UNTOLD, Reads, TableKind
@@ -68,25 +69,13 @@ def _of_view(
     modules: Container[str],
 ) -> Reads:
     """Return what *view* reads directly, told by the *tables* that stand for the file's."""
-    seen: set[tuple[str, str]] = set()
-
-    def note(action: int, table: str | None, column: str | None, *_: str | None) -> int:
-        if action == sqlite3.SQLITE_READ:
-            seen.add((table or "", column or ""))
-        return sqlite3.SQLITE_OK
-
     sql = view.relation.sql
     try:
-        select = _select_of(sql)
-        connection.set_authorizer(note)
-        program = connection.execute(f"explain {select}").fetchall()
+        told = explain(connection, _select_of(sql), allow=lambda *_: sqlite3.SQLITE_OK)
     except (SqlError, sqlite3.Error, sqlite3.Warning):
         # It may read what cannot stand here, such as sqlite_sequence.
         return UNKNOWN
-    finally:
-        connection.set_authorizer(None)
-    opened = {root for _, code, _, root, database, *_ in program if code == "OpenRead" and database == 0}
-    seen |= {(tables[root], "") for root in opened & tables.keys()}
+    seen = told.reads | {(tables[root], "") for root in told.roots & tables.keys()}
     # To look for the words anywhere first costs next to nothing.
     if any(word in sql.lower() for word in SILENT_JOINS) and SILENT_JOINS & words_in(sql):
         seen |= set(_shared(sql, {table for table, _ in seen}, columns))

@@ -1,9 +1,10 @@
-"""What a SQLite connection that serves calls may do: read, and nothing else; and its functions."""
+"""What a SQLite connection that serves calls may do: read, and nothing else; and what it tells of that."""
 
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from dbtools.backends.identifiers import identifier
 
@@ -30,9 +31,7 @@ select exists (select 1 from main.sqlite_schema where type = 'view' and instr(sq
 """
 
 
-def authorize(
-    action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
-) -> int:
+def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     """Allow to select, and to read a few pragmas; deny the rest, what is not known included."""
     if action in ALLOWED:
         return sqlite3.SQLITE_OK
@@ -76,6 +75,34 @@ def resolve_views(connection: sqlite3.Connection) -> None:
         # What is wrong with a view is told where its columns are asked for.
         with suppress(sqlite3.Error):
             connection.execute(COLUMNS_OF_VIEW, row).fetchone()
+
+
+class Account(NamedTuple):
+    """What SQLite reads to run a statement, by its own account."""
+
+    reads: set[tuple[str, str]]  #: tables and views with columns, also below views
+    tables: set[str]  #: of these
+    views: set[str]  #: and other subqueries through which something is read
+    roots: set[int]  #: the first pages of tables and indexes: some are read without a word to the authorizer
+
+
+def explain(
+    connection: sqlite3.Connection, sql: str, parameters: Sequence[None] = (), *, allow: Callable[..., int]
+) -> Account:
+    """Return what *sql* reads, without running it; from now on *allow* is the authorizer of *connection*."""
+    told = Account(set(), set(), set(), set())
+
+    def note(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
+        if action == sqlite3.SQLITE_READ and first is not None:
+            told.reads.add((first, second or ""))
+            told.tables.add(first)
+            told.views.update(filter(None, rest[1:]))
+        return allow(action, first, second, *rest)
+
+    connection.set_authorizer(note)
+    rows = connection.execute(f"explain {sql}", parameters).fetchall()
+    told.roots.update(root for _, code, _, root, database, *_ in rows if code == "OpenRead" and database == 0)
+    return told
 
 
 def _warm(connection: sqlite3.Connection) -> None:

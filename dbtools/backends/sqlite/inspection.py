@@ -25,7 +25,14 @@ from dbtools.backends.port import (
     refusal,
 )
 from dbtools.backends.queries import ListForms, with_lists
-from dbtools.backends.sqlite.guard import authorize, read_quotes_as_names, resolve_views, secure
+from dbtools.backends.sqlite.guard import (
+    Account,
+    authorize,
+    explain,
+    read_quotes_as_names,
+    resolve_views,
+    secure,
+)
 from dbtools.backends.sqlite.location import Location, connect, wants_recovery
 from dbtools.backends.sqlite.syntax import (
     NULL,
@@ -176,38 +183,13 @@ async def describe(location: Location, session: Mapping[str, str]) -> AsyncItera
         yield description
 
 
-class _Seen:
-    """What SQLite has read of, by its own account, while it explained a query."""
-
-    def __init__(self) -> None:
-        self.reads: set[tuple[str, str]] = set()  #: tables and views with columns, also below views
-        self.roots: set[int] = set()  #: the first pages of tables and indexes
-        self.tables: set[str] = set()  #: all that is read, also without a word to the authorizer
-        self.views: set[str] = set()  #: and other subqueries through which something is read
-
-    def note(
-        self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
-    ) -> int:
-        """Note what is read, and allow no more than a call may do."""
-        if action == sqlite3.SQLITE_READ and first is not None:
-            self.reads.add((first, second or ""))
-            self.tables.add(first)
-            self.views.update([trigger] if trigger else [])
-        return authorize(action, first, second, database, trigger)
-
-
-def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> _Seen:
-    seen = _Seen()
-    connection.set_authorizer(seen.note)
-    nulls = [None] * len(query.numbers)
+def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> Account:
     try:
-        rows = connection.execute(f"explain {query.shown()}", nulls).fetchall()
+        return explain(connection, query.shown(), [None] * len(query.numbers), allow=authorize)
     except (sqlite3.Error, sqlite3.Warning) as exc:
         if _is_passing(exc):
             raise
         raise _refused(connection, query, exc) from exc
-    seen.roots.update(root for _, code, _, root, database, *_ in rows if code == "OpenRead" and database == 0)
-    return seen
 
 
 def _is_passing(error: Exception) -> bool:
@@ -234,7 +216,7 @@ def _is_denied(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
 
 
-def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> None:
+def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> None:
     """Raise Refused where a pragma is read as a table: it is run in the call alone, and denied there."""
     found = {name for name in map(fold, seen.tables) if name.startswith(PRAGMAS)}
     found -= {fold(name) for name, *_ in _relations(connection, found)}
@@ -243,7 +225,7 @@ def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, seen: _S
         raise refusal(f"{name} may not be read.", offset=places[0] if places else None)
 
 
-def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> Iterator[Column]:
+def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[Column]:
     """Yield the columns with the types that SQLite hands through: an expression has none."""
     connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
     rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
@@ -272,7 +254,7 @@ def _check_names(names: Iterable[str]) -> None:
     check_names(match[1] if match and match[1] in folded else name for name, match in pairs)
 
 
-def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> bool:
+def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> bool:
     """Return whether what has a type surely holds it: all is from STRICT tables, and handed through."""
     resolve_views(connection)
     words = set(query.words)
@@ -289,7 +271,7 @@ def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tup
     return connection.execute(RELATIONS, (json.dumps([fold(name) for name in names]),)).fetchall()
 
 
-def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> Iterator[Read]:
+def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[Read]:
     """Yield what is read of the tables and views that the query may name itself."""
     named = {name for name, *_ in _relations(connection, query.names)}
     named |= SCHEMA_TABLES if query.names & SCHEMA_TABLES else set()
@@ -305,7 +287,7 @@ def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> 
         yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
 
 
-def _views_over(connection: sqlite3.Connection, query: WrittenQuery, seen: _Seen) -> Iterator[str]:
+def _views_over(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[str]:
     """Yield the views that *query* names and that lead to a table that is read and that it does not name.
 
     Of a view without a column of its own that is read SQLite tells nothing where that has none below it.

@@ -36,16 +36,12 @@ def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
     return f"{_schema_version(connection, identity)} {_digest(connection)}"
 
 
-async def read_stamp(location: Location) -> str:
+def read_stamp(location: Location) -> str:
     """Return the stamp of the schema that is in the file at *location* now, or raise DatabaseUnavailable.
 
     It is read on a new connection: another one keeps the schema that it read first, also of a file that was
     filled anew.
     """
-    return await asyncio.to_thread(_read_stamp, location)
-
-
-def _read_stamp(location: Location) -> str:
     identity = identity_of(location)
     with reading(location) as connection:
         return stamp_of(connection, identity)
