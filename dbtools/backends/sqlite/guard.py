@@ -17,6 +17,7 @@ from main.sqlite_schema as s
 join pragma_table_xinfo(s.name, 'main')
 where s.rowid = ?
 """
+LOCK_TIMEOUT = 2.0  #: seconds that such a connection waits for the lock of somebody who writes
 LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
 #: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}

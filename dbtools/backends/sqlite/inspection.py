@@ -26,6 +26,7 @@ from dbtools.backends.port import (
 )
 from dbtools.backends.queries import ListForms, with_lists
 from dbtools.backends.sqlite.guard import (
+    LOCK_TIMEOUT,
     Account,
     authorize,
     explain,
@@ -58,7 +59,6 @@ LIST_FORMS = ListForms(
     closing="))",
 )
 NO_SESSION = "A database file has no roles and no settings of its own."
-PATIENCE = 2.0  #: seconds that a question waits for a lock
 VIEW = "dbtools_inspected"
 NO_COLUMNS = {"", "ROWID"}  #: names that stand for the row
 NAMES: Mapping[str, str] = {"number": "real"}  #: of declared types, where they differ
@@ -97,7 +97,7 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
     arrays = {name for name, each in declared.items() if each.array}
     query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS))
     _check_lists(query, arrays)
-    with closing(connect(location, patience=PATIENCE)) as connection:
+    with closing(connect(location, lock_timeout=LOCK_TIMEOUT)) as connection:
         secure(connection)
         connection.text_factory = _decoded
         seen = _explain(connection, query)
@@ -153,7 +153,7 @@ class Description:
 
     def _explain(self, table: Table, condition: Fragment) -> None:
         if self._connection is None:
-            self._connection = connect(self._location, patience=PATIENCE)
+            self._connection = connect(self._location, lock_timeout=LOCK_TIMEOUT)
             secure(self._connection)
         pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
         nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]

@@ -8,7 +8,6 @@ import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 
@@ -99,31 +98,29 @@ def read_catalog(connection: sqlite3.Connection, selection: Selection, identity:
 
     *identity* is that of the file, before it was opened.
     """
-    with _one_transaction(connection):
-        stamp = stamp_of(connection, identity)
-        try:
-            return replace(_read(connection, selection), stamp=stamp)
-        except sqlite3.OperationalError as exc:
-            if not str(exc).startswith("Could not decode"):
-                raise
-        # Text that is no UTF-8: read it again by way of the bytes, which costs more.
-        connection.text_factory = lambda text: text.decode(errors="surrogateescape")
-        try:
-            return replace(_read(connection, selection), stamp=stamp)
-        finally:
-            connection.text_factory = str
-
-
-@contextmanager
-def _one_transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    if connection.in_transaction:
-        yield
-        return
-    connection.execute("begin")
+    begins = not connection.in_transaction
+    if begins:
+        connection.execute("begin")
     try:
-        yield
+        stamp = stamp_of(connection, identity)
+        return replace(_read_any_text(connection, selection), stamp=stamp)
     finally:
-        connection.rollback()
+        if begins:
+            connection.rollback()
+
+
+def _read_any_text(connection: sqlite3.Connection, selection: Selection) -> Catalog:
+    try:
+        return _read(connection, selection)
+    except sqlite3.OperationalError as exc:
+        if not str(exc).startswith("Could not decode"):
+            raise
+    # Text that is no UTF-8: read it again by way of the bytes, which costs more.
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+    try:
+        return _read(connection, selection)
+    finally:
+        connection.text_factory = str
 
 
 def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:

@@ -23,7 +23,7 @@ from dbtools.backends.port import Fetched, Run
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, source, unveiled
 from dbtools.backends.sqlite.grammar import SqliteGrammar
-from dbtools.backends.sqlite.guard import Search, secure
+from dbtools.backends.sqlite.guard import LOCK_TIMEOUT, Search, secure
 from dbtools.backends.sqlite.location import Location, open_file, unavailable
 from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
 from dbtools.catalog import Column, Table
@@ -35,7 +35,7 @@ T = TypeVar("T")
 Row = Sequence[object]
 Reading = Callable[[Row], tuple[object, ...]]  #: cells as they are fetched in, as they are answered out
 
-PATIENCE = 2.0  #: seconds that a statement waits for a lock, and that a stopped one has to end
+STOP_TIMEOUT = 2.0  #: seconds that a stopped statement has to end before its connection is given up
 OPERATIONS = 5_000  #: of SQLite's machine between two looks at the deadline
 PIECE = 2**20  #: bytes of a cell that are read at once
 LARGE = "('text', 'blob')"  #: storage classes of what is read piece by piece
@@ -65,7 +65,7 @@ class Connection(aiosqlite.Connection):
     def _open(self, where: Location) -> sqlite3.Connection:
         """Open *where*, or raise DatabaseUnavailable."""
         try:
-            connection = open_file(where, patience=PATIENCE)
+            connection = open_file(where, lock_timeout=LOCK_TIMEOUT)
             # Before it is secured, whose functions nobody replaces.
             self.search = Search(connection)
             secure(connection)
@@ -93,7 +93,7 @@ class Connection(aiosqlite.Connection):
     async def _stop_work(self) -> None:
         await self.interrupt()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(STOP_TIMEOUT):
                 # What the thread does next.
                 await self._execute(lambda: None)  # type: ignore[no-untyped-call]
         except TimeoutError:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, quote, unquote
 
 from dbtools import errors
 
-PATIENCE = 5.0  #: seconds that a reader waits for a lock
+LOCK_TIMEOUT = 5.0  #: seconds that a reader waits for the lock of somebody who writes
 STATEMENTS = 256  #: prepared statements that a connection keeps
 
 
@@ -46,11 +46,11 @@ def location_of(url: str) -> Location:
 
 
 def open_file(
-    location: Location, *, mode: Literal["ro", "rw"] = "ro", patience: float = PATIENCE
+    location: Location, *, mode: Literal["ro", "rw"] = "ro", lock_timeout: float = LOCK_TIMEOUT
 ) -> sqlite3.Connection:
     """Open *location* in autocommit mode, for reading only unless *mode* is "rw"; or raise sqlite3.Error.
 
-    Each statement waits *patience* seconds for a lock. Any thread may use the connection.
+    Each statement waits *lock_timeout* seconds for a lock. Any thread may use the connection.
     """
     # The options of a URI: https://sqlite.org/uri.html
     immutable = "&immutable=1" if location.immutable and mode == "ro" else ""
@@ -60,16 +60,16 @@ def open_file(
         isolation_level=None,
         cached_statements=STATEMENTS,
         check_same_thread=False,
-        timeout=patience,
+        timeout=lock_timeout,
     )
 
 
-def connect(location: Location, *, patience: float = PATIENCE) -> sqlite3.Connection:
+def connect(location: Location, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite3.Connection:
     """Open *location* for reading, or raise DatabaseUnavailable with what can be done."""
     if not os.path.isfile(location.path):
         raise errors.DatabaseUnavailable("The database file does not exist.")
     try:
-        connection = open_file(location, patience=patience)
+        connection = open_file(location, lock_timeout=lock_timeout)
         connection.execute("select count(*) from sqlite_schema").fetchone()
     except sqlite3.Error as exc:
         raise unavailable(location, exc) from exc

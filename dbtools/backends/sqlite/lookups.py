@@ -130,7 +130,7 @@ class Lookups:
 
     def _open(self) -> sqlite3.Connection:
         self._file = Opened(self._where)
-        self._connection = open_file(self._where, patience=0)
+        self._connection = open_file(self._where, lock_timeout=0)
         secure(self._connection)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
         return self._connection
