@@ -111,6 +111,7 @@ class Job:
         self._run = run
         self._connection = connection
         self._driver = connection.driver
+        self._outputs, self._shortest = run.plan.outputs, run.plan.shortest
         self._deadline = time.monotonic() + run.timeout
 
     def fetch(self) -> Fetched:
@@ -186,8 +187,7 @@ class Job:
 
     def _row(self, row: Row) -> tuple[object, ...]:
         # Few rows hold so much that a cell of theirs may have to be cut.
-        plan = self._run.plan
-        return tuple(map(_cut, row, plan.outputs)) if length(row) > plan.shortest else tuple(row)
+        return tuple(map(_cut, row, self._outputs)) if length(row) > self._shortest else tuple(row)
 
     def _giant_row(self, row: Row) -> tuple[object, ...]:
         """Return the cells of *row*, which is of a `giant_plan`."""
@@ -197,7 +197,7 @@ class Job:
         assert isinstance(number, int)
         return tuple(
             self._large_cell(output, number, kind) if kind in ("text", "blob") else cell
-            for output, cell, kind in zip(self._run.plan.outputs, cells, kinds, strict=False)
+            for output, cell, kind in zip(self._outputs, cells, kinds, strict=False)
         )
 
     def _large_cell(self, output: Output, number: int, kind: object) -> object:
