@@ -21,12 +21,7 @@ LOCK_TIMEOUT = 2.0  #: seconds that such a connection waits for the lock of some
 LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
 #: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
-ALLOWED = {
-    sqlite3.SQLITE_SELECT,
-    sqlite3.SQLITE_READ,
-    sqlite3.SQLITE_RECURSIVE,
-    sqlite3.SQLITE_TRANSACTION,
-}
+ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_TRANSACTION}
 VIEWS_WITH_QUOTES = """
 select exists (select 1 from main.sqlite_schema where type = 'view' and instr(sql, '"'))
 """

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dbtools.backends.checks import Check
-from dbtools.types import NUMERIC, ColumnType, Family
+from dbtools.types import NUMERIC, TEMPORAL, ColumnType, Family
 
 LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
 
@@ -48,7 +48,6 @@ FAMILY_OF_PART = (
 COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?(\*/|$)", re.DOTALL)
 #: Even where types are enforced, cells of these may have any length.
 LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
-TEMPORAL = (Family.DATE, Family.TIME, Family.TIMESTAMP)
 
 INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
