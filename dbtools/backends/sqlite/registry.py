@@ -5,10 +5,9 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
-from urllib.parse import quote
 
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
-from dbtools.backends.sqlite.location import Location, connect, location_of, unavailable
+from dbtools.backends.sqlite.location import Location, connect, location_of, open_file, unavailable
 from dbtools.errors import DatabaseUnavailable
 
 LONGEST = 4 * 2**20  #: bytes of the text of one query
@@ -85,10 +84,7 @@ class SqliteRecords:
 
     def _writing(self) -> sqlite3.Connection:
         connect(self._location).close()  # says what is wrong with the file itself
-        uri = f"file:{quote(str(self._location.path))}?mode=rw"
-        return sqlite3.connect(
-            uri, uri=True, isolation_level=None, timeout=self._patience, check_same_thread=False
-        )
+        return open_file(self._location, mode="rw", lock_timeout=self._patience)
 
     def fetch(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
         """Run *sql* and return its rows."""
