@@ -1,14 +1,40 @@
-"""A compiled statement: its SQL, and how the values of one call go in."""
+"""A compiled statement: its SQL, and how the values of one call go in.
+
+A list is one parameter: an operator writes `in (:ids)`, `not in (:ids)`, `= any(:ids)` or `<> all(:ids)` on
+any database. No value is one of an empty list: the first and the third are never true, the others always.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from dbtools.sql import Lexis, Parameter, code_of
 from dbtools.statement import Output, Select, Shape
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
 
 ESCAPE = "\\"
 CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
+
+
+Piece = str | Parameter
+
+#: What is written before the parenthesis, and whether the value may not be in the list.
+OPENINGS = (
+    (("not", "in"), True),
+    (("in",), False),
+    (("=", "any"), False),
+    (("<>", "all"), True),
+    (("!=", "all"), True),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListForms:
+    """How a database writes that a value is, or is not, one of a list that is one parameter."""
+
+    among: str
+    not_among: str
+    closing: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,3 +104,42 @@ def pattern(operator: Operator, text: str) -> str:
     before = "" if operator is Operator.STARTS_WITH else "%"
     after = "" if operator is Operator.ENDS_WITH else "%"
     return f"{before}{escaped}{after}"
+
+
+def with_lists(
+    pieces: Sequence[Piece], is_list: Callable[[str], bool], lexis: Lexis, forms: ListForms
+) -> tuple[Piece, ...]:
+    """Return *pieces* with the list parameters among them as *forms* has them; elsewhere they stay."""
+    written = list(pieces)
+    for at in range(1, len(pieces) - 1):
+        piece = pieces[at]
+        if not isinstance(piece, Parameter) or not is_list(piece.name):
+            continue
+        before, after = written[at - 1], written[at + 1]
+        if not isinstance(before, str) or not isinstance(after, str):
+            continue
+        opened, closed = _opened(before, lexis, forms), _closed(after, lexis, forms)
+        if opened is not None and closed is not None:
+            written[at - 1], written[at + 1] = opened, closed
+    return tuple(written)
+
+
+def _opened(text: str, lexis: Lexis, forms: ListForms) -> str | None:
+    """Return *text* with the words and the parenthesis at its end in another form, None if there are none."""
+    code = code_of(text, lexis)
+    if not code or code[-1].text != "(":
+        return None
+    for words, negated in OPENINGS:
+        before = code[-len(words) - 1 : -1]
+        if tuple(token.word for token in before) == words:
+            form = forms.not_among if negated else forms.among
+            return text[: before[0].offset] + form + text[code[-1].end :]
+    return None
+
+
+def _closed(text: str, lexis: Lexis, forms: ListForms) -> str | None:
+    """Return *text* with the parenthesis that it begins with in another form, None if it begins with none."""
+    code = code_of(text, lexis)
+    if not code or code[0].text != ")":
+        return None
+    return text[: code[0].offset] + forms.closing + text[code[0].end :]

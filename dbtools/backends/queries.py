@@ -1,44 +1,18 @@
-"""A permitted query as a statement: what its operator wrote as a table, of which cells and rows are cut.
+"""A permitted query as a statement: what its operator wrote as a table, of which cells and rows are cut."""
 
-Lists are one parameter each: an operator writes `in (:ids)`, `not in (:ids)`, `= any(:ids)` or `<> all(:ids)`
-on any database. No value is one of an empty list: the first and the third are then never true, the others
-always.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.backends.plans import Plan
+from dbtools.backends.plans import ListForms, Plan, with_lists
 from dbtools.backends.selects import CLAIM, Grammar
 from dbtools.backends.sources import Element, column_named, unveiled, veiled
-from dbtools.sql import Lexis, Parameter, code_of
+from dbtools.sql import Lexis, Parameter
 from dbtools.statement import QueryShape, argument
 from dbtools.types import ColumnType, Family
-
-Piece = str | Parameter
-
-#: What is written before the parenthesis, and whether the value may not be in the list.
-OPENINGS = (
-    (("not", "in"), True),
-    (("in",), False),
-    (("=", "any"), False),
-    (("<>", "all"), True),
-    (("!=", "all"), True),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListForms:
-    """How a database writes that a value is, or is not, one of a list that is one parameter."""
-
-    among: str
-    not_among: str
-    closing: str
 
 
 class Rows(FunctionElement[Any]):
@@ -114,42 +88,3 @@ def _written(
 
 def _item(type: ColumnType) -> ColumnType:
     return type.element or type if type.family is Family.ARRAY else type
-
-
-def with_lists(
-    pieces: Sequence[Piece], is_list: Callable[[str], bool], lexis: Lexis, forms: ListForms
-) -> tuple[Piece, ...]:
-    """Return *pieces* with the list parameters among them as *forms* has them; elsewhere they stay."""
-    written = list(pieces)
-    for at in range(1, len(pieces) - 1):
-        piece = pieces[at]
-        if not isinstance(piece, Parameter) or not is_list(piece.name):
-            continue
-        before, after = written[at - 1], written[at + 1]
-        if not isinstance(before, str) or not isinstance(after, str):
-            continue
-        opened, closed = _opened(before, lexis, forms), _closed(after, lexis, forms)
-        if opened is not None and closed is not None:
-            written[at - 1], written[at + 1] = opened, closed
-    return tuple(written)
-
-
-def _opened(text: str, lexis: Lexis, forms: ListForms) -> str | None:
-    """Return *text* with the words and the parenthesis at its end in another form, None if there are none."""
-    code = code_of(text, lexis)
-    if not code or code[-1].text != "(":
-        return None
-    for words, negated in OPENINGS:
-        before = code[-len(words) - 1 : -1]
-        if tuple(token.word for token in before) == words:
-            form = forms.not_among if negated else forms.among
-            return text[: before[0].offset] + form + text[code[-1].end :]
-    return None
-
-
-def _closed(text: str, lexis: Lexis, forms: ListForms) -> str | None:
-    """Return *text* with the parenthesis that it begins with in another form, None if it begins with none."""
-    code = code_of(text, lexis)
-    if not code or code[0].text != ")":
-        return None
-    return text[: code[0].offset] + forms.closing + text[code[0].end :]

@@ -21,9 +21,9 @@ from dbtools import errors
 from dbtools.aggregates import Bucket, Function
 from dbtools.backends import port
 from dbtools.backends.identifiers import identifier
-from dbtools.backends.plans import ESCAPE, Plan
+from dbtools.backends.plans import ESCAPE, ListForms, Plan
 from dbtools.backends.port import NO_SESSION, Declared, Facts, Fetched, Heard, Inspected, Look, Run, refusal
-from dbtools.backends.queries import ListForms, compile_query
+from dbtools.backends.queries import compile_query
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.backends.selects import Truth, compile_select
 from dbtools.backends.sources import Element, veiling

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from dbtools.backends import open_backend
+from dbtools.backends.plans import with_lists
 from dbtools.backends.port import Declared, Inspected, Read
 from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS, inspect_query
-from dbtools.backends.queries import with_lists
 from dbtools.backends.sqlite.inspection import LIST_FORMS as SQLITE_LISTS
 from dbtools.backends.sqlite.types import column_type
 from dbtools.errors import Refused

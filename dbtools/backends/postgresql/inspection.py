@@ -18,6 +18,7 @@ import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.identifiers import identifier
+from dbtools.backends.plans import ListForms, with_lists
 from dbtools.backends.port import (
     Declared,
     Describe,
@@ -53,7 +54,6 @@ from dbtools.backends.postgresql.transactions import is_lost, rolled_back
 from dbtools.backends.postgresql.type_queries import TYPES
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, sql_name
 from dbtools.backends.postgresql.versions import versions_locked
-from dbtools.backends.queries import ListForms, with_lists
 from dbtools.catalog import Column, Table
 from dbtools.errors import DatabaseUnavailable, Refused
 from dbtools.sql import Fragment

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mappin
 from contextlib import asynccontextmanager, closing
 
 from dbtools.backends.identifiers import identifier
+from dbtools.backends.plans import ListForms, with_lists
 from dbtools.backends.port import (
     NOT_READING,
     Declared,
@@ -24,7 +25,6 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.queries import ListForms, with_lists
 from dbtools.backends.sqlite.guard import (
     LOCK_TIMEOUT,
     Account,
