@@ -124,12 +124,12 @@ async def test_pooler_that_keeps_no_statements_is_told_of(error: Exception, url:
     async def ask(_: object) -> None:
         raise error
 
-    reader = Control(url)
+    control = Control(url)
     try:
         with pytest.raises(DatabaseUnavailable, match="keeps no prepared statements"):
-            await reader._answer(ask, "The catalog")
+            await control._answer(ask, "The catalog cannot be read.", 5)
     finally:
-        await reader.close()
+        await control.close()
 
 
 @pytest.fixture

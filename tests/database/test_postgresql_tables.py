@@ -10,7 +10,8 @@ import asyncpg
 import pytest
 
 from dbtools import errors
-from dbtools.backends.postgresql.introspection import check_version, read_catalog
+from dbtools.backends.postgresql.connections import check_version
+from dbtools.backends.postgresql.introspection import read_catalog
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table, TableKind
 from dbtools.types import ColumnType, Family
 from tests.database.postgresql_catalog import (

@@ -19,8 +19,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from dbtools.alembic import notify
 from dbtools.backends import open_backend
 from dbtools.backends.port import Look
-from dbtools.backends.postgresql.fingerprint import FINGERPRINT, fingerprint
-from dbtools.backends.postgresql.watching import listen
+from dbtools.backends.postgresql.control import listen
+from dbtools.backends.postgresql.versions import FINGERPRINT, fingerprint
 from dbtools.records.registry import add
 from dbtools.records.upgrading import upgrade
 from dbtools.service.following import Observed, Watch

@@ -1,20 +1,16 @@
 """PostgreSQL, read through asyncpg."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import asyncpg
-
-from dbtools import errors
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner
-from dbtools.backends.postgresql import inspection, triggers, watching
-from dbtools.backends.postgresql.control import Control
+from dbtools.backends.postgresql import control, inspection
+from dbtools.backends.postgresql.connections import dsn_of, opened
 from dbtools.backends.postgresql.grants import write_script
-from dbtools.backends.postgresql.introspection import check_version, read_catalog
-from dbtools.backends.postgresql.location import connect, dsn_of
+from dbtools.backends.postgresql.introspection import read_catalog
 from dbtools.backends.postgresql.registry import PostgresqlRecords
 from dbtools.backends.postgresql.session import apply
 from dbtools.backends.postgresql.syntax import lexis
@@ -30,42 +26,42 @@ if TYPE_CHECKING:
 
 __all__ = ["Backend"]
 
+RUNNER = "dbtools.backends.postgresql.runner"
+
 
 class Backend(port.Backend):
     """A database of a server."""
 
     facts = Facts(
         lexis=lexis,
-        interval=watching.INTERVAL,
+        interval=control.INTERVAL,
         claim_casts=None,
         names_connections=True,
-        announcement=triggers.ANNOUNCEMENT,
-        watch_script=triggers.SCRIPT,
+        announcement=control.ANNOUNCEMENT,
+        watch_script=control.SCRIPT,
     )
     _runner: "PostgresqlRunner | None"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         dsn_of(url)
-        self._control = Control(url)
+        self._control = control.Control(url)
         self._search_path: tuple[str, ...] | None = None
 
     def load_runner(self) -> Runner:
         """Import what runs statements."""
-        runner: Runner = import_module("dbtools.backends.postgresql.runner").PostgresqlRunner(self.url)
+        runner: Runner = import_module(RUNNER).PostgresqlRunner(self.url)
         return runner
 
     def open_engine(self) -> "Engine | AsyncEngine":
         """Return an engine that may change the database."""
-        engine: Engine | AsyncEngine = import_module("dbtools.backends.postgresql.runner").open_engine(
-            self.url
-        )
+        engine: AsyncEngine = import_module(RUNNER).open_engine(self.url)
         return engine
 
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return what the login may read of the database, with the settings *session*."""
         if session:
-            async with _connection(self.url) as connection:
+            async with opened(self.url, control.NO_CATALOG) as connection:
                 await apply(connection, session, local=False)
                 return await read_catalog(connection, selection)
         catalog = await self._control.read(selection)
@@ -81,7 +77,7 @@ class Backend(port.Backend):
 
     def watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
         """Lend what tells the stamp of the schema; a notification is *heard*."""
-        return watching.watcher(self.url, heard)
+        return self._control.watch(heard, control.look_at_schema)
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the database holds now, None where there is none."""
@@ -93,30 +89,18 @@ class Backend(port.Backend):
 
     def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
         """Lend what tells what the registry holds; a notification is *heard*."""
-        return watching.registry_watcher(self.url, heard)
+        return self._control.watch(heard, control.look_at_registry)
 
     async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
         """Return the script for a *login* that reads what *roles* and their queries read of *catalog*."""
-        async with _connection(self.url) as connection:
+        async with opened(self.url, control.NO_CATALOG) as connection:
             return await write_script(connection, catalog, roles, reads, login)
 
     async def install_watch(self) -> None:
         """Run the watch script, which needs a superuser."""
-        await triggers.install_watch(self.url)
+        await control.install_watch(self.url)
 
     async def close(self) -> None:
         """Close every connection."""
         await self._control.close()
         await super().close()
-
-
-@asynccontextmanager
-async def _connection(url: str) -> AsyncIterator[Any]:
-    connection = await connect(url)
-    try:
-        check_version(connection)
-        yield connection
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
-        raise errors.DatabaseUnavailable("The catalog of the database cannot be read.") from exc
-    finally:
-        await connection.close(timeout=5)

@@ -3,21 +3,31 @@
 Names are qualified throughout: what the search path finds first may be anybody's.
 """
 
+
+def class_of(catalog: str) -> str:
+    """Return the number of the system's *catalog* in SQL."""
+    return f"'pg_catalog.{catalog}'::pg_catalog.regclass::pg_catalog.oid"
+
+
+def of_extension(class_number: str, number: str) -> str:
+    """Return the condition that the object *number* of a catalog came with an extension."""
+    return f"""exists (
+        select from pg_catalog.pg_depend as e
+        where e.classid = {class_number} and e.objid = {number} and e.deptype = 'e'
+    )"""
+
+
 #: The planner takes these for long statements, and compiling them would take longer than running them.
 SETTINGS = "set local jit = off"
-
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
-
 #: The first on the search path that is not hidden: the login may well have the name of a hidden one.
 DEFAULT_SCHEMA = """
 select s.name::text
 from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
-where not pg_catalog.starts_with(s.name::text, 'pg_')
-    and s.name not in ('information_schema', 'dbtools')
+where not pg_catalog.starts_with(s.name::text, 'pg_') and s.name not in ('information_schema', 'dbtools')
 order by s.place
 limit 1
 """
-
 #: Before version 14, nought is also what an unknown number of rows looks like.
 ROWS = """
     case
@@ -29,81 +39,49 @@ ROWS = """
 
 RELATIONS = f"""
 select
-    c.oid as number,
-    n.nspname::text as schema,
-    c.relname::text as name,
-    c.relkind::text as kind,
+    c.oid as number, n.nspname::text as schema, c.relname::text as name, c.relkind::text as kind,
     {ROWS}::pg_catalog.float8 as rows,
     c.relrowsecurity and pg_catalog.row_security_active(c.oid) as secured,
     coalesce(d.description, '') as comment,
     pg_catalog.has_schema_privilege(n.oid, 'usage') as reachable,
     pg_catalog.has_table_privilege(c.oid, 'select') as readable,
-    c.relkind <> 'p' and exists (
-        select
-        from pg_catalog.pg_inherits as i
-        where i.inhparent = c.oid
-    ) as inherited,
+    c.relkind <> 'p'
+    and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as inherited,
     exists (
-        select
-        from pg_catalog.pg_attribute as a
-        where a.attrelid = c.oid
-            and a.attgenerated = 'v'
+        select from pg_catalog.pg_attribute as a where a.attrelid = c.oid and a.attgenerated = 'v'
     ) as computed
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 left join pg_catalog.pg_description as d
-    on d.objoid = c.oid
-    and d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
-    and d.objsubid = 0
+    on d.objoid = c.oid and d.classoid = {class_of("pg_class")} and d.objsubid = 0
 where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and not c.relispartition
     and not pg_catalog.starts_with(n.nspname::text, 'pg_')
     and n.nspname not in ('information_schema', 'dbtools')
     and c.relname not in ('alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call')
-    and not exists (
-        select
-        from pg_catalog.pg_depend as e
-        where e.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
-            and e.objid = c.oid
-            and e.objsubid = 0
-            and e.deptype = 'e'
-    )
+    and not {of_extension(class_of("pg_class"), "c.oid")}
 """
-
 #: Of the tables $2 only those columns that have been granted; their collation, where it is not the default
-#: (100, or 0 of types that have none). A default names no column: it is
-#: printed without its table, which is quicker and waits for no lock on it.
-COLUMNS = """
+#: (100, or 0 of types that have none). A default names no column: it is printed without its table, which is
+#: quicker and waits for no lock on it.
+COLUMNS = f"""
 select
-    a.attrelid as relation,
-    a.attnum as number,
-    a.attname::text as name,
-    a.atttypid as type,
-    a.atttypmod as modifier,
-    nullif(a.attcollation, '100') as collation,
-    a.attnotnull as filled,
+    a.attrelid as relation, a.attnum as number, a.attname::text as name, a.atttypid as type,
+    a.atttypmod as modifier, nullif(a.attcollation, '100') as collation, a.attnotnull as filled,
     a.attidentity <> '' or a.attgenerated <> '' as generated,
-    case
-        when a.attgenerated = ''
-        then pg_catalog.pg_get_expr(e.adbin, 0)
-    end as expression,
+    case when a.attgenerated = '' then pg_catalog.pg_get_expr(e.adbin, 0) end as expression,
     array(
         select s.attname::text
         from pg_catalog.regexp_matches(e.adbin::pg_catalog.text, ':varattno (\\d+)', 'g') as v (numbers)
         join pg_catalog.pg_attribute as s
-            on s.attrelid = a.attrelid
-            and s.attnum = (v.numbers)[1]::pg_catalog.int2
+            on s.attrelid = a.attrelid and s.attnum = (v.numbers)[1]::pg_catalog.int2
         where a.attgenerated <> ''
     ) as sources,
     coalesce(d.description, '') as comment
 from pg_catalog.pg_attribute as a
-left join pg_catalog.pg_attrdef as e
-    on e.adrelid = a.attrelid
-    and e.adnum = a.attnum
+left join pg_catalog.pg_attrdef as e on e.adrelid = a.attrelid and e.adnum = a.attnum
 left join pg_catalog.pg_description as d
-    on d.objoid = a.attrelid
-    and d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
-    and d.objsubid = a.attnum
+    on d.objoid = a.attrelid and d.classoid = {class_of("pg_class")} and d.objsubid = a.attnum
 where a.attrelid = any($1::pg_catalog.oid[])
     and a.attnum > 0
     and not a.attisdropped
@@ -113,12 +91,9 @@ where a.attrelid = any($1::pg_catalog.oid[])
     )
 order by a.attrelid, a.attnum
 """
-
 #: The columns of the tables $1 that may not be selected: of the tables $2, out of reach, all.
 UNREADABLE = """
-select
-    n.nspname::text as schema,
-    c.relname::text as name,
+select n.nspname::text as schema, c.relname::text as name,
     pg_catalog.array_agg(a.attname::text order by a.attnum) as columns
 from pg_catalog.pg_attribute as a
 join pg_catalog.pg_class as c on c.oid = a.attrelid
@@ -132,13 +107,10 @@ where a.attrelid = any($1::pg_catalog.oid[])
     )
 group by n.nspname, c.relname
 """
-
 #: A primary key may be deferrable: what others have committed is unique all the same. An index that
 #: tells texts apart which the column's own collation does not is no key.
 KEYS = """
-select
-    i.indrelid as relation,
-    i.indisprimary as main,
+select i.indrelid as relation, i.indisprimary as main,
     (i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1] as columns
 from pg_catalog.pg_index as i
 where i.indrelid = any($1::pg_catalog.oid[])
@@ -158,36 +130,18 @@ where i.indrelid = any($1::pg_catalog.oid[])
     )
 order by i.indrelid, i.indisprimary desc, i.indnkeyatts, columns
 """
-
 #: A foreign key on periods, new in version 18, does not name one row. Where the column is missing
 #: its name means the one of *older*.
 CONSTRAINT = """(values (false)) as older (conperiod)
 cross join lateral (
-    select
-        oid,
-        conname,
-        contype::text,
-        conrelid,
-        conkey,
-        confrelid,
-        confkey,
-        conpfeqop,
-        conparentid,
-        connoinherit,
-        convalidated,
-        conperiod as periodic
+    select oid, conname, contype::text, conrelid, conkey, confrelid, confkey, conpfeqop, conparentid,
+        connoinherit, convalidated, conperiod as periodic
     from pg_catalog.pg_constraint
 ) as k"""
-
 #: Of NOT NULL only those that rows may break, also new in version 18.
 CONSTRAINTS = f"""
-select
-    k.conrelid as relation,
-    k.contype as kind,
-    k.conkey as columns,
-    k.confrelid as target,
-    k.confkey as target_columns,
-    k.conpfeqop as operators,
+select k.conrelid as relation, k.contype as kind, k.conkey as columns, k.confrelid as target,
+    k.confkey as target_columns, k.conpfeqop as operators,
     case k.contype when 'c' then pg_catalog.pg_get_constraintdef(k.oid) end as expression
 from {CONSTRAINT}
 where k.conrelid = any($1::pg_catalog.oid[])
@@ -198,7 +152,6 @@ where k.conrelid = any($1::pg_catalog.oid[])
     )
 order by k.conrelid, k.conname
 """
-
 #: Those of the operators $1 that "=" may stand for, in every session and without an error.
 OPERATORS = """
 with types (number, name) as (
@@ -211,10 +164,7 @@ with types (number, name) as (
     from pg_catalog.pg_type as t
     join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
 )
-select
-    o.oid as number,
-    l.name as left_type,
-    r.name as right_type
+select o.oid as number, l.name as left_type, r.name as right_type
 from pg_catalog.pg_operator as o
 join pg_catalog.pg_proc as f on f.oid = o.oprcode::pg_catalog.oid
 join types as l on l.number = o.oprleft
@@ -225,55 +175,38 @@ where o.oid = any($1::pg_catalog.oid[])
     and pg_catalog.has_function_privilege(f.oid, 'execute')
     and f.provolatile = 'i'
 """
-
 #: What may raise an error in a row filter: views and the like, and what did not come with the server or with
 #: an extension.
-RAISING = """
+RAISING = f"""
 with own (class, number, name, namespace) as (
-    select 'pg_catalog.pg_proc'::pg_catalog.regclass, p.oid, p.proname, p.pronamespace
+    select {class_of("pg_proc")}, p.oid, p.proname, p.pronamespace
     from pg_catalog.pg_proc as p
     union all
-    select 'pg_catalog.pg_operator'::pg_catalog.regclass, o.oid, o.oprname, o.oprnamespace
+    select {class_of("pg_operator")}, o.oid, o.oprname, o.oprnamespace
     from pg_catalog.pg_operator as o
 )
 select distinct w.name::text as name
 from own as w
 join pg_catalog.pg_namespace as n on n.oid = w.namespace
 where n.nspname not in ('pg_catalog', 'information_schema')
-    and not exists (
-        select
-        from pg_catalog.pg_depend as d
-        where d.classid = w.class::pg_catalog.oid
-            and d.objid = w.number
-            and d.deptype = 'e'
-    )
+    and not {of_extension("w.class", "w.number")}
 union
 select c.relname::text
 from pg_catalog.pg_class as c
 where c.relkind in ('v', 'f')
-    or c.oid in (
-        select a.attrelid
-        from pg_catalog.pg_attribute as a
-        where a.attgenerated = 'v'
-    )
+    or c.oid in (select a.attrelid from pg_catalog.pg_attribute as a where a.attgenerated = 'v')
 """
 #: Whether values are cast, without a word, by what did not come with the server or with an extension.
-CASTING = """
+CASTING = f"""
 select exists (
     select
     from pg_catalog.pg_cast as k
     where k.oid >= '16384'
         and k.castcontext = 'i'
-        and not exists (
-            select
-            from pg_catalog.pg_depend as d
-            where d.classid = 'pg_catalog.pg_cast'::pg_catalog.regclass::pg_catalog.oid
-                and d.objid = k.oid
-                and d.deptype = 'e'
-        )
+        and not {of_extension(class_of("pg_cast"), "k.oid")}
 )
 """
-
+#: The tables within the partitioned tables $1.
 LEAVES = """
 with recursive members (root, member) as (
     select i.inhparent, i.inhrelid
@@ -290,48 +223,31 @@ leaves as (
     join pg_catalog.pg_class as c on c.oid = m.member
     where c.relkind <> 'p'
 )"""
-
 #: The rows of partitioned tables: of those partitions of which it is known.
 PARTITIONS = f"""{LEAVES}
-select
-    l.root as number,
-    pg_catalog.sum({ROWS})::pg_catalog.float8 as rows
+select l.root as number, pg_catalog.sum({ROWS})::pg_catalog.float8 as rows
 from leaves as l
 join pg_catalog.pg_class as c on c.oid = l.member
 group by l.root
 """
-
 #: Partitions may have their columns in other places: the names say which of the table's they are.
 SHARED_FOREIGN_KEYS = f"""{LEAVES},
 referencing (root, member, columns, target, target_columns, operators) as (
     select
-        l.root,
-        l.member,
+        l.root, l.member,
         array(
             select b.attnum
             from pg_catalog.unnest(k.conkey) with ordinality as u (number, place)
-            join pg_catalog.pg_attribute as a
-                on a.attrelid = k.conrelid
-                and a.attnum = u.number
-            join pg_catalog.pg_attribute as b
-                on b.attrelid = l.root
-                and b.attname = a.attname
+            join pg_catalog.pg_attribute as a on a.attrelid = k.conrelid and a.attnum = u.number
+            join pg_catalog.pg_attribute as b on b.attrelid = l.root and b.attname = a.attname
             order by u.place
         ),
-        k.confrelid,
-        k.confkey,
-        k.conpfeqop
+        k.confrelid, k.confkey, k.conpfeqop
     from leaves as l
     join {CONSTRAINT} on k.conrelid = l.member
-    where k.contype = 'f'
-        and not k.periodic
+    where k.contype = 'f' and not k.periodic
 )
-select
-    r.root as relation,
-    r.columns,
-    r.target,
-    r.target_columns,
-    pg_catalog.min(r.operators) as operators
+select r.root as relation, r.columns, r.target, r.target_columns, pg_catalog.min(r.operators) as operators
 from referencing as r
 group by r.root, r.columns, r.target, r.target_columns
 having pg_catalog.count(distinct r.member) = (

@@ -1,26 +1,20 @@
-"""What views and inheriting tables of PostgreSQL read beneath their names. A connection in, Reads out.
+"""What queries, views and inheriting tables of PostgreSQL read and call. A connection, or a tree, in.
 
 The server keeps each view with its parsed query, which names the tables, columns and functions that it reads
 directly; pg_depend would leave out the system's functions, of which some read whatever they are told.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from asyncpg import Record
 
-from dbtools.backends.postgresql.acting import is_acting, is_describing
-from dbtools.backends.postgresql.kept_queries import (
-    CALLED,
-    CHECKS,
-    TREES,
-    WHOLE_ROW,
-    functions_of,
-    reads_of,
-    types_made_in,
-)
+from dbtools.backends.postgresql.catalog_queries import class_of, of_extension
 from dbtools.catalog import Reads
+from dbtools.sql import words
 
 Place = tuple[str, str, str]  #: schema, table and column
 #: regproc, regprocedure, regoper, regoperator, regclass, regtype, regnamespace, regrole, regcollation, and
@@ -30,14 +24,148 @@ NAMING_TYPES = {
     *(1008, 2207, 2208, 2209, 2210, 2211, 4090, 4097, 4192),
 }
 FIRST_OWN = 16384  #: the first number of what did not come with the server
+SELECT = 2  #: the bit of the privilege
+WHOLE_ROW = 0  #: the number that stands for all columns
+BIT_OF_WHOLE_ROW = 7
+NOT_TEMPORARY = ("25006", "42501")  #: the states of a server or a login that makes no temporary views
+#: How the tree of a query tells what it reads of each table; before version 16 the table itself told it.
+READS = re.compile(
+    r"\{RTEPERMISSIONINFO :relid (\d+) :inh \w+"
+    r" :requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\)"
+)
+READS_BEFORE_16 = re.compile(
+    r":relid (\d+) (?:(?!:relid ).)*? :requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\)",
+    re.DOTALL,
+)
+FUNCTIONS = re.compile(r"\{\w+ (?::opno \d+ )?:(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
+#: What makes values of a type, and so holds its constraints against them: a column or a field that is read
+#: does not.
+COERCED = re.compile(r"(?P<field>:fieldnum \d+ )?:(?:resulttype|consttype) (?P<type>\d+)")
+#: The types of the columns of functions in FROM.
+MADE = re.compile(r":(?:funccoltypes|coltypes) \(o ([\d ]+)\)")
+ORIGINS = re.compile(
+    r":resno \d+ :resname \S+ :ressortgroupref \d+ :resorigtbl (\d+) :resorigcol (-?\d+) :resjunk false"
+)
+#: An outer join, or grouping by more than one set: either makes nulls of what has none.
+MAKES_NULLS = re.compile(r":jointype [^0]|:groupingSets [^<]")
 
+#: Functions that write, or act on more than their own statement: a permitted query calls none of them. They
+#: are known by name, in the system's schema or in an extension. A read-only transaction stops few of them.
+#: What a user has written under the same name is the user's own business.
+ACTING = words(
+    # Sequences.
+    "nextval setval "
+    # A number of a transaction, which writing alone takes.
+    "txid_current pg_current_xact_id "
+    # Large objects, which are written outside of any privilege on tables.
+    "lo_* loread lowrite "
+    # Locks that outlive the transaction, and messages to others.
+    "pg_advisory_* pg_try_advisory_* pg_notify pg_logical_emit_message "
+    # The session: its settings, and with them who it is.
+    "set_config setseed pg_export_snapshot "
+    # Other sessions, and the server.
+    "pg_cancel_backend pg_terminate_backend pg_reload_conf pg_rotate_logfile* pg_log_* pg_promote "
+    "pg_switch_wal pg_create_restore_point pg_backup_* pg_start_backup pg_stop_backup "
+    "pg_wal_replay_pause pg_wal_replay_resume pg_stat_reset* pg_stat_statements_reset "
+    "pg_stat_force_next_flush pg_clear_*_stats pg_restore_*_stats pg_import_system_collations "
+    "pg_extension_config_dump pg_nextoid pg_stop_making_pinned_objects binary_upgrade_* "
+    "brin_summarize_* brin_desummarize_* gin_clean_pending_list pg_prewarm autoprewarm_* "
+    "pg_buffercache_evict* pg_truncate_visibility_map heap_force_* "
+    # Replication.
+    "pg_create_*_slot pg_copy_*_slot pg_drop_replication_slot pg_replication_slot_advance "
+    "pg_sync_replication_slots pg_logical_slot_* pg_replication_origin_* "
+    # Files of the server.
+    "pg_read_file* pg_read_binary_file* pg_stat_file pg_ls_* pg_file_* pg_logdir_ls "
+    # Other servers.
+    "dblink* postgres_fdw_disconnect* "
+    # SQL in a text, of which nobody knows what it reads.
+    "query_to_xml* table_to_xml* schema_to_xml* database_to_xml* cursor_to_xml* xpath_table ts_stat "
+    "ts_rewrite crosstab* connectby"
+)
+#: System functions that describe objects by name or number, or say how much is in them: what a view shows
+#: by them is not among the columns that it reads.
+DESCRIBING = words(
+    "pg_stat_get_* pg_database_size pg_indexes_size pg_table_size pg_tablespace_size "
+    "pg_total_relation_size pg_prepared_statement pg_cursor pg_typeof pg_lock_status pg_has_role "
+    "pg_current_logfile pg_hba_file_rules pg_ident_file_mappings pg_filenode_relation "
+    "pg_listening_channels format_type acldefault json*_populate_record* pg_relation_* pg_table_* "
+    "*_description pg_get_* pg_describe_object pg_identify_object* pg_sequence_* pg_partition_* "
+    "pg_*_is_visible pg_index*_has_property to_reg* reg*out reg*in has_*_privilege currval lastval "
+    "row_security_active pg_show_all_settings pg_show_all_file_settings aclexplode"
+)
+#: The trees of the queries of the views $1, as the server keeps them.
+TREES = """
+select r.ev_class as view, r.ev_action::pg_catalog.text as tree
+from pg_catalog.pg_rewrite as r
+where r.ev_class = any($1::pg_catalog.oid[]) and r.ev_type = '1'
+"""
+#: The temporary view $1: its tree, and the names and types of its columns.
+KEPT = """
+select r.ev_action::pg_catalog.text as tree, a.names, a.types, a.modifiers
+from pg_catalog.pg_class as c
+join pg_catalog.pg_rewrite as r on r.ev_class = c.oid
+cross join lateral (
+    select coalesce(pg_catalog.array_agg(a.attname::pg_catalog.text order by a.attnum), '{}') as names,
+        coalesce(pg_catalog.array_agg(a.atttypid order by a.attnum), '{}') as types,
+        coalesce(pg_catalog.array_agg(a.atttypmod order by a.attnum), '{}') as modifiers
+    from pg_catalog.pg_attribute as a
+    where a.attrelid = c.oid and a.attnum > 0
+) as a
+where c.relnamespace = pg_catalog.pg_my_temp_schema()
+    and c.relname = $1::pg_catalog.text
+    and r.ev_type = '1'
+"""
+#: The columns of the tables $1, and whether each surely has no nulls: those that inherit a table may have.
+READ_COLUMNS = """
+select
+    c.oid as relation, n.nspname::text as schema, c.relname::text as name, a.attnum as number,
+    a.attname::text as column, a.attnotnull
+    and (c.relkind = 'p' or c.relkind = 'r' and not c.relhassubclass)
+    and not exists (
+        select
+        from pg_catalog.pg_constraint as k
+        where k.conrelid = c.oid and k.contype = 'n' and a.attnum = any(k.conkey) and not k.convalidated
+    ) as filled
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+left join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+where c.oid = any($1::pg_catalog.oid[])
+"""
+#: The functions $1, whether they came with the system or with an extension, and whether they may read tables.
+CALLED = f"""
+select f.oid as number, n.nspname::text as schema, f.proname::text as name,
+    n.nspname not in ('pg_catalog', 'information_schema') and not (e.known and f.provolatile = 'i') as reads,
+    n.nspname = 'pg_catalog' or e.known as known
+from pg_catalog.pg_proc as f
+join pg_catalog.pg_namespace as n on n.oid = f.pronamespace
+cross join lateral (select {of_extension(class_of("pg_proc"), "f.oid")} as known) as e
+where f.oid = any($1::pg_catalog.oid[])
+order by n.nspname, f.proname
+"""
+#: The trees of the CHECK constraints of the domains among the types $1 and all that these are made of.
+CHECKS = """
+with recursive types (oid) as (
+    select u.oid
+    from pg_catalog.unnest($1::pg_catalog.oid[]) as u (oid)
+    union
+    select p.oid
+    from types as s
+    join pg_catalog.pg_type as t on t.oid = s.oid
+    left join pg_catalog.pg_range as r on r.rngtypid = t.oid
+    left join pg_catalog.pg_attribute as a
+        on a.attrelid = t.typrelid
+        and a.attnum > 0
+        and not a.attisdropped
+    cross join lateral pg_catalog.unnest(array[t.typbasetype, t.typelem, r.rngsubtype, a.atttypid]) as p (oid)
+    where p.oid <> 0
+)
+select k.conbin::pg_catalog.text as tree
+from pg_catalog.pg_constraint as k
+where k.contypid in (select s.oid from types as s) and k.contype = 'c'
+"""
 #: The columns of the tables $1; those of a partition are columns of the table that it is part of.
 COLUMNS = """
-select
-    c.oid as relation,
-    n.nspname::text as schema,
-    r.relname::text as name,
-    a.attnum as number,
+select c.oid as relation, n.nspname::text as schema, r.relname::text as name, a.attnum as number,
     a.attname::text as column
 from pg_catalog.pg_class as c
 join pg_catalog.pg_class as r
@@ -46,13 +174,9 @@ join pg_catalog.pg_class as r
         else c.oid
     end
 join pg_catalog.pg_namespace as n on n.oid = r.relnamespace
-left join pg_catalog.pg_attribute as a
-    on a.attrelid = c.oid
-    and a.attnum > 0
-    and not a.attisdropped
+left join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 where c.oid = any($1::pg_catalog.oid[])
 """
-
 #: The tables that inherit from others, each with all of these.
 ANCESTORS = """
 with recursive ancestors (relation, ancestor) as (
@@ -68,14 +192,12 @@ with recursive ancestors (relation, ancestor) as (
 select *
 from ancestors
 """
-
 #: Those of the types $1 that are the rows of tables, of which they name the columns.
 ROW_TYPES = """
 select t.oid as number
 from pg_catalog.pg_type as t
 join pg_catalog.pg_class as c on c.oid = t.typrelid
-where t.oid = any($1::pg_catalog.oid[])
-    and c.relkind <> 'c'
+where t.oid = any($1::pg_catalog.oid[]) and c.relkind <> 'c'
 """
 
 
@@ -173,3 +295,45 @@ class _Names:
         yield (*self._tables[table], "")
         others = set(self._columns[other].values())
         yield from ((*self._tables[table], name) for name in self._columns[table].values() if name in others)
+
+
+def is_acting(name: str) -> bool:
+    """Return whether *name* is that of a function that does more than read."""
+    return any(fnmatchcase(name, pattern) for pattern in ACTING)
+
+
+def is_describing(name: str) -> bool:
+    """Return whether *name* is that of a function that describes objects."""
+    return any(fnmatchcase(name, pattern) for pattern in DESCRIBING)
+
+
+def reads_of(tree: str, version: int) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield the tables that somebody must be allowed to read, each with the numbers of columns."""
+    pattern = READS if version >= 16 else READS_BEFORE_16
+    for relation, privileges, columns in pattern.findall(tree):
+        if int(privileges) & SELECT:
+            yield int(relation), [int(bit) - BIT_OF_WHOLE_ROW for bit in columns.split()]
+
+
+def functions_of(tree: str) -> set[int]:
+    """Return the functions that are called, those of operators too."""
+    return {int(number) for number in FUNCTIONS.findall(tree)} - {0}
+
+
+def types_made_in(tree: str) -> set[int]:
+    """Return the types of which values are made."""
+    listed = (number for numbers in MADE.findall(tree) for number in numbers.split())
+    coerced = (type for field, type in COERCED.findall(tree) if not field)
+    return {int(number) for number in (*coerced, *listed)}
+
+
+def origins_of(tree: str, width: int) -> list[tuple[int, int]]:
+    """Return, of each of the *width* columns of the result, the table and the column whose cells it shows.
+
+    Nought is the table where a column shows none, or where a join may have put nulls between.
+    """
+    if width == 0 or MAKES_NULLS.search(tree):
+        return [(0, 0)] * width
+    # The list of the query itself comes after those of all that is in it.
+    found = ORIGINS.findall(tree)[-width:]
+    return [(int(table), int(column)) for table, column in found]

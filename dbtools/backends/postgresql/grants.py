@@ -14,15 +14,161 @@ from asyncpg import Record
 from dbtools import errors
 from dbtools.backends.identifiers import identifier
 from dbtools.backends.port import Reads
-from dbtools.backends.postgresql import grant_queries
+from dbtools.backends.postgresql.catalog_queries import class_of
+from dbtools.backends.postgresql.connections import Connection, rolled_back
+from dbtools.backends.postgresql.dependencies import NOT_TEMPORARY, TREES, WHOLE_ROW, reads_of
 from dbtools.backends.postgresql.grant_script import Grant, Needs, Script
-from dbtools.backends.postgresql.kept_queries import NOT_TEMPORARY, TREES, WHOLE_ROW, reads_of
 from dbtools.catalog import Catalog, Column, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.policy import BLANK, Role, restrict
 
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
 LONGEST_NAME = 63  #: bytes; the server cuts what is longer
+
+#: The relations with the numbers $1, or with the schemas $2 and the names $3.
+RELATIONS = """
+select
+    c.oid as number, n.nspname::text as schema, c.relname::text as name, c.relkind::text as kind,
+    c.relrowsecurity as row_security,
+    c.relkind = 'v' and exists (
+        select
+        from pg_catalog.pg_options_to_table(c.reloptions) as o
+        where o.option_name = 'security_invoker' and o.option_value::pg_catalog.bool
+    ) as invoker,
+    coalesce(a.names, '{}') as names, coalesce(a.numbers, '{}') as columns
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+cross join lateral (
+    select pg_catalog.array_agg(a.attname::text order by a.attnum) as names,
+        pg_catalog.array_agg(a.attnum order by a.attnum) as numbers
+    from pg_catalog.pg_attribute as a
+    where a.attrelid = c.oid and a.attnum <> 0 and not a.attisdropped
+) as a
+where (
+    c.oid = any($1::pg_catalog.oid[])
+    or (n.nspname::text, c.relname::text) in (
+        select *
+        from rows from (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[]))
+    )
+)
+    and not pg_catalog.starts_with(n.nspname::text, 'pg_')
+    and n.nspname <> 'information_schema'
+order by n.nspname, c.relname
+"""
+#: What the queries of the views $1 name beside tables: only what is not the system's own is kept of it.
+OBJECTS = f"""
+select distinct
+    n.nspname::text as schema,
+    case
+        when f.oid is not null and not pg_catalog.has_function_privilege('public', f.oid, 'execute')
+        then pg_catalog.format(
+            '%I.%I(%s)', m.nspname, f.proname, pg_catalog.pg_get_function_identity_arguments(f.oid)
+        )
+    end as closed_function
+from pg_catalog.pg_rewrite as r
+join pg_catalog.pg_depend as d on d.classid = {class_of("pg_rewrite")} and d.objid = r.oid
+left join pg_catalog.pg_operator as o
+    on d.refclassid = {class_of("pg_operator")} and o.oid = d.refobjid
+left join pg_catalog.pg_proc as f
+    on d.refclassid = {class_of("pg_proc")} and f.oid = d.refobjid or f.oid = o.oprcode::pg_catalog.oid
+left join pg_catalog.pg_namespace as m on m.oid = f.pronamespace
+left join pg_catalog.pg_type as t on d.refclassid = {class_of("pg_type")} and t.oid = d.refobjid
+left join pg_catalog.pg_collation as l
+    on d.refclassid = {class_of("pg_collation")} and l.oid = d.refobjid
+join pg_catalog.pg_namespace as n
+    on n.oid = coalesce(o.oprnamespace, f.pronamespace, t.typnamespace, l.collnamespace)
+where r.ev_class = any($1::pg_catalog.oid[]) and not pg_catalog.starts_with(n.nspname::text, 'pg_')
+"""
+#: The schemas of the types of the columns $2 of the tables $1, and of all that these types are made of.
+SCHEMAS_OF_TYPES = """
+with recursive wanted (type) as (
+    select a.atttypid
+    from rows from (
+        pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.int2[])
+    ) as u (relation, number)
+    join pg_catalog.pg_attribute as a on a.attrelid = u.relation and a.attnum = u.number
+    union
+    select part.type
+    from wanted as w
+    join pg_catalog.pg_type as t on t.oid = w.type
+    left join pg_catalog.pg_range as r on r.rngtypid = t.oid
+    cross join lateral (
+        values (t.typbasetype), (t.typelem), (r.rngsubtype)
+        union all
+        select a.atttypid
+        from pg_catalog.pg_attribute as a
+        where t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
+    ) as part (type)
+    where part.type <> '0'
+)
+select distinct n.nspname::text as schema
+from wanted as w
+join pg_catalog.pg_type as t on t.oid = w.type
+join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
+where not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
+"""
+#: Of a search path only what a new login would not have by itself.
+SURROUNDINGS = """
+select pg_catalog.current_database()::text as database,
+    case
+        when s.source in ('user', 'database user', 'client', 'session')
+            or session_user = any(pg_catalog.current_schemas(false))
+        then pg_catalog.current_schemas(false)::text[]
+    end as search_path
+from pg_catalog.pg_settings as s
+where s.name = 'search_path'
+"""
+#: Whether somebody has been granted the table c, or a column of it.
+GRANTED = """(
+    exists (select from pg_catalog.aclexplode(c.relacl) as p where p.grantee = {0})
+    or exists (
+        select
+        from pg_catalog.pg_attribute as a
+        cross join lateral pg_catalog.aclexplode(a.attacl) as p
+        where a.attrelid = c.oid and p.grantee = {0}
+    )
+)"""
+#: What the login $1 has been granted before: tables, and roles without a schema.
+EARLIER = f"""
+with login as (select r.oid from pg_catalog.pg_roles as r where r.rolname = $1)
+select distinct n.nspname::text as schema, c.relname::text as name
+from login as g
+cross join pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p', 'v', 'm', 'f')
+    and c.relowner <> g.oid
+    and {GRANTED.format("g.oid")}
+union all
+select null, r.rolname::text
+from login as g
+join pg_catalog.pg_auth_members as m on m.member = g.oid
+join pg_catalog.pg_roles as r on r.oid = m.roleid
+order by 1, 2
+"""
+#: What everybody may do beyond connecting and reading the system's catalogs: privilege, kind, and names.
+PUBLIC = f"""
+select pg_catalog.lower(p.privilege_type) as privilege, 'database' as kind, null::text as schema,
+    d.datname::text as name
+from pg_catalog.pg_database as d
+cross join lateral pg_catalog.aclexplode(coalesce(d.datacl, pg_catalog.acldefault('d', d.datdba))) as p
+where d.datname = pg_catalog.current_database() and p.grantee = '0' and p.privilege_type <> 'CONNECT'
+union all
+select 'create', 'schema', null, n.nspname::text
+from pg_catalog.pg_namespace as n
+cross join lateral pg_catalog.aclexplode(n.nspacl) as p
+where p.grantee = '0' and p.privilege_type = 'CREATE' and not pg_catalog.starts_with(n.nspname::text, 'pg_')
+union all
+select distinct 'all', 'table', n.nspname::text, c.relname::text
+from pg_catalog.pg_class as c
+join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p', 'v', 'm', 'f')
+    and not pg_catalog.starts_with(n.nspname::text, 'pg_')
+    and n.nspname <> 'information_schema'
+    and {GRANTED.format("'0'")}
+order by 2, 3, 4, 1
+"""
+#: Whether there is a role with the name $1.
+IS_KNOWN = "select exists (select from pg_catalog.pg_roles where rolname = $1::pg_catalog.text)"
 
 
 @dataclass(kw_only=True)
@@ -40,7 +186,7 @@ class _Reads:
 
 
 async def write_script(
-    connection: "asyncpg.Connection[Record]",
+    connection: Connection,
     catalog: Catalog,
     roles: Sequence[Role],
     reads: Reads,
@@ -50,8 +196,10 @@ async def write_script(
     if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
         message = f"The name of a login has at most {LONGEST_NAME} bytes."
         raise errors.ConfigurationError(message, hint="--login NAME gives it one.")
-    needs = await _needs(connection, catalog, roles, reads)
-    surroundings = await connection.fetchrow(grant_queries.SURROUNDINGS)
+    # The views of row filters are written, which the login may have been told not to do.
+    async with rolled_back(connection, "begin read write; set local jit = off"):
+        needs = await _needs(connection, catalog, roles, reads)
+    surroundings = await connection.fetchrow(SURROUNDINGS)
     assert surroundings is not None
     path = surroundings["search_path"]
     set_role = _set_role(roles, login)
@@ -59,13 +207,13 @@ async def write_script(
         roles=tuple(role.name for role in roles),
         login=login,
         set_role=set_role,
-        is_known=await connection.fetchval(grant_queries.IS_KNOWN, set_role),
+        is_known=await connection.fetchval(IS_KNOWN, set_role),
         version=connection.get_server_version().major,
         database=surroundings["database"],
         search_path=None if path is None else tuple(path),
         needs=needs,
-        earlier=await connection.fetch(grant_queries.EARLIER, login),
-        public=await connection.fetch(grant_queries.PUBLIC),
+        earlier=await connection.fetch(EARLIER, login),
+        public=await connection.fetch(PUBLIC),
     ).text()
 
 
@@ -89,28 +237,13 @@ def _set_role_of(role: Role, login: str) -> str | None:
     return names[0] if names else None
 
 
-async def _needs(
-    connection: "asyncpg.Connection[Record]", catalog: Catalog, roles: Sequence[Role], queries: Reads
-) -> Needs:
-    transaction = connection.transaction()
-    await transaction.start()
-    try:
-        # For the views of row filters, where the login has been told to read only.
-        await connection.execute("set transaction read write; set local jit = off")
-        return await _read_needs(connection, catalog, roles, queries)
-    finally:
-        await transaction.rollback()
-
-
-async def _read_needs(
-    connection: "asyncpg.Connection[Record]", catalog: Catalog, roles: Sequence[Role], queries: Reads
-) -> Needs:
+async def _needs(connection: Connection, catalog: Catalog, roles: Sequence[Role], queries: Reads) -> Needs:
     seen = [(role, table) for role in roles for table in restrict(catalog, role).tables]
     places = {(table.schema, table.name) for _, table in seen} | {
         (schema, name) for schema, name, _ in queries
     }
     schemas, names = [schema for schema, _ in places], [name for _, name in places]
-    rows = await connection.fetch(grant_queries.RELATIONS, [], schemas, names)
+    rows = await connection.fetch(RELATIONS, [], schemas, names)
     found = {(row["schema"], row["name"]): row for row in rows}
     reads = _Reads()
     for role, table in seen:
@@ -157,9 +290,7 @@ def _is_read_whole(catalog: Catalog, role: Role, table: Table) -> bool:
     return rule.grant.columns is None and not rule.grant.exclude and everything
 
 
-async def _add_filter(
-    connection: "asyncpg.Connection[Record]", reads: _Reads, table: Table, filter: RowFilter
-) -> None:
+async def _add_filter(connection: Connection, reads: _Reads, table: Table, filter: RowFilter) -> None:
     """Add what *filter* reads, subqueries included."""
     casts = iter(filter.casts)
     condition = filter.condition.written(lambda _: f"(null::{next(casts)})")
@@ -178,23 +309,23 @@ async def _add_filter(
     await _add_views(connection, reads, [number])
 
 
-async def _add_views(connection: "asyncpg.Connection[Record]", reads: _Reads, views: Sequence[int]) -> None:
+async def _add_views(connection: Connection, reads: _Reads, views: Sequence[int]) -> None:
     """Add what somebody must be allowed to read for the queries of *views* to run."""
     version = connection.get_server_version().major
     for row in await connection.fetch(TREES, views):
         for relation, columns in reads_of(row["tree"], version):
             reads.add(relation, columns)
-    for row in await connection.fetch(grant_queries.OBJECTS, views):
+    for row in await connection.fetch(OBJECTS, views):
         reads.schemas.add(row["schema"])
         if row["closed_function"]:
             reads.functions.add(row["closed_function"])
 
 
-async def _closed(connection: "asyncpg.Connection[Record]", reads: _Reads) -> Sequence[Record]:
+async def _closed(connection: Connection, reads: _Reads) -> Sequence[Record]:
     """Return all relations that are read; views that ask what their reader may do need what they read."""
     known: set[int] = set()
     while True:
-        rows = await connection.fetch(grant_queries.RELATIONS, list(reads.columns), [], [])
+        rows = await connection.fetch(RELATIONS, list(reads.columns), [], [])
         views = [row["number"] for row in rows if row["invoker"] and row["number"] not in known]
         if not views:
             return rows
@@ -202,10 +333,10 @@ async def _closed(connection: "asyncpg.Connection[Record]", reads: _Reads) -> Se
         await _add_views(connection, reads, views)
 
 
-async def _add_types(connection: "asyncpg.Connection[Record]", reads: _Reads) -> None:
+async def _add_types(connection: Connection, reads: _Reads) -> None:
     pairs = [(relation, column) for relation, columns in reads.columns.items() for column in columns]
     relations, columns = [each for each, _ in pairs], [each for _, each in pairs]
-    for row in await connection.fetch(grant_queries.SCHEMAS_OF_TYPES, relations, columns):
+    for row in await connection.fetch(SCHEMAS_OF_TYPES, relations, columns):
         reads.schemas.add(row["schema"])
 
 

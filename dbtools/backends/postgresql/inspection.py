@@ -28,18 +28,17 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.postgresql.acting import is_acting
-from dbtools.backends.postgresql.dependencies import called_in
-from dbtools.backends.postgresql.kept_queries import (
+from dbtools.backends.postgresql.connections import is_lost, keep_setting, opened, rolled_back
+from dbtools.backends.postgresql.dependencies import (
     CALLED,
     KEPT,
     READ_COLUMNS,
     WHOLE_ROW,
+    called_in,
+    is_acting,
     origins_of,
     reads_of,
 )
-from dbtools.backends.postgresql.location import connect
-from dbtools.backends.postgresql.pooled import keep_setting
 from dbtools.backends.postgresql.prepared_queries import (
     PASSING,
     Piece,
@@ -50,12 +49,10 @@ from dbtools.backends.postgresql.prepared_queries import (
 )
 from dbtools.backends.postgresql.session import apply, prepare
 from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, calls_in, lexis, placeholder_in
-from dbtools.backends.postgresql.transactions import is_lost, rolled_back
-from dbtools.backends.postgresql.type_queries import TYPES
-from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, sql_name
+from dbtools.backends.postgresql.types import TYPES, UNLIMITED, DeclaredTypes, TypeNumber, sql_name
 from dbtools.backends.postgresql.versions import versions_locked
 from dbtools.catalog import Column, Table
-from dbtools.errors import DatabaseUnavailable, Refused
+from dbtools.errors import Refused
 from dbtools.sql import Fragment
 from dbtools.types import ColumnType, Family
 
@@ -142,18 +139,13 @@ class Description:
 @asynccontextmanager
 async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator[Describe]:
     """Lend what asks the server at *url*, on a connection that has the settings *session*."""
-    connection = await connect(url)
-    try:
+    async with opened(url, "The queries cannot be held against the database.") as connection:
         await keep_setting(connection, "lock_timeout", IMPATIENCE)
         # Names mean the same in a call, and what the driver has no codec for is the same.
         await prepare(connection)
         if session:
             await apply(connection, session, local=False)
         yield Description(connection)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
-        raise DatabaseUnavailable("The queries cannot be held against the database.") from exc
-    finally:
-        await connection.close(timeout=5)
 
 
 async def inspect_query(

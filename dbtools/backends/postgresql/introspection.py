@@ -5,26 +5,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from typing import Any
 
-import asyncpg
 from asyncpg import Record
 
-from dbtools import errors
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.postgresql import catalog_queries
+from dbtools.backends.postgresql.connections import Connection
 from dbtools.backends.postgresql.dependencies import read_dependencies
-from dbtools.backends.postgresql.fingerprint import fingerprint
-from dbtools.backends.postgresql.joins import Joins, read_joins
 from dbtools.backends.postgresql.posture import read_posture
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.type_queries import TYPES
-from dbtools.backends.postgresql.types import DeclaredType, DeclaredTypes
-from dbtools.backends.postgresql.versions import together, versions_of
+from dbtools.backends.postgresql.types import TYPES, DeclaredType, DeclaredTypes
+from dbtools.backends.postgresql.versions import fingerprint, together, versions_of
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
 from dbtools.types import Family
-
-OLDEST = 13  #: the first version that is supported
 
 KINDS: Mapping[str, TableKind] = {
     "r": TableKind.TABLE,
@@ -36,24 +29,26 @@ KINDS: Mapping[str, TableKind] = {
 COMPUTED = ("v", "f")  #: reading a row of these may raise an error
 DERIVED = ("v", "m")  #: an outer join in these leaves nulls that a domain forbids
 
+#: Types of a target and its source between which "=" is made for others, and yet is that of a foreign key.
+ALIKE = {
+    (f"pg_catalog.{target}", f"pg_catalog.{source}")
+    for target, source in (
+        ("text", "varchar"),
+        ("varchar", "text"),
+        ("text", "bpchar"),
+        ("bpchar", "varchar"),
+        ("numeric", "int2"),
+        ("numeric", "int4"),
+        ("numeric", "int8"),
+    )
+}
+DEFAULT = 0  #: the collation of columns without one that is worth a mention
+
 Columns = Mapping[int, Mapping[int, Column]]  #: by the number of the table and their own
 Checks = Mapping[tuple[int, str], Sequence[Check]]  #: by the number of the table and the column
 
 
-def check_version(connection: "asyncpg.Connection[Record]") -> None:
-    """Raise ConfigurationError if the server is too old, or none of PostgreSQL's."""
-    # What a server says of itself when a connection begins.
-    told: Any = connection.get_settings()
-    if getattr(told, "crdb_version", None) or "-YB-" in getattr(told, "server_version", ""):
-        message = "This server is none of PostgreSQL's: its catalog does not tell what has changed (xmin)."
-        raise errors.ConfigurationError(message)
-    version = connection.get_server_version().major
-    if version < OLDEST:
-        message = f"PostgreSQL {OLDEST} or later is needed, this is {version}."
-        raise errors.ConfigurationError(message)
-
-
-async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Selection) -> Catalog:
+async def read_catalog(connection: Connection, selection: Selection) -> Catalog:
     """Return what the login of *connection* may select from, all as of one moment."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(catalog_queries.SETTINGS)
@@ -82,7 +77,7 @@ async def read_catalog(connection: "asyncpg.Connection[Record]", selection: Sele
 
 
 async def _read_unreadable(
-    connection: "asyncpg.Connection[Record]", relations: Sequence[Record]
+    connection: Connection, relations: Sequence[Record]
 ) -> Mapping[tuple[str, str], tuple[str, ...]]:
     """Return the columns of *relations* that may not be selected; everyone may read their names."""
     beyond = [row["number"] for row in relations if not row["reachable"]]
@@ -104,12 +99,12 @@ class _Facts:
     constraints: Sequence[Record]
     partitions: Sequence[Record]
     foreign_keys: Sequence[Record]
-    joins: Joins
+    operators: Mapping[int, tuple[str, str]]  #: that "=" may stand for, and the types they are made for
     reads: Mapping[int, Reads]
     versions: Mapping[int, str]
 
 
-async def _read_facts(connection: "asyncpg.Connection[Record]", relations: Sequence[Record]) -> _Facts:
+async def _read_facts(connection: Connection, relations: Sequence[Record]) -> _Facts:
     numbers = [row["number"] for row in relations]
     restricted = [row["number"] for row in relations if not row["readable"]]
     partitioned = [row["number"] for row in relations if row["kind"] == "p"]
@@ -122,6 +117,8 @@ async def _read_facts(connection: "asyncpg.Connection[Record]", relations: Seque
     constraints = await connection.fetch(catalog_queries.CONSTRAINTS, numbers)
     shared = await connection.fetch(catalog_queries.SHARED_FOREIGN_KEYS, partitioned)
     foreign_keys = [*(row for row in constraints if row["kind"] == "f"), *shared]
+    comparing = sorted({number for row in foreign_keys for number in row["operators"]})
+    operators = await connection.fetch(catalog_queries.OPERATORS, comparing)
     return _Facts(
         relations=relations,
         columns=columns,
@@ -130,7 +127,7 @@ async def _read_facts(connection: "asyncpg.Connection[Record]", relations: Seque
         constraints=constraints,
         partitions=await connection.fetch(catalog_queries.PARTITIONS, partitioned),
         foreign_keys=foreign_keys,
-        joins=await read_joins(connection, foreign_keys, columns, keys),
+        operators={row["number"]: (row["left_type"], row["right_type"]) for row in operators},
         reads=await read_dependencies(
             connection, [row["number"] for row in relations if row["kind"] in DERIVED]
         ),
@@ -138,7 +135,7 @@ async def _read_facts(connection: "asyncpg.Connection[Record]", relations: Seque
     )
 
 
-async def _read_types(connection: "asyncpg.Connection[Record]", columns: Sequence[Record]) -> DeclaredTypes:
+async def _read_types(connection: Connection, columns: Sequence[Record]) -> DeclaredTypes:
     numbers = sorted({(row["type"], row["modifier"]) for row in columns})
     types, modifiers = [type for type, _ in numbers], [modifier for _, modifier in numbers]
     return DeclaredTypes(await connection.fetch(TYPES, types, modifiers))
@@ -278,26 +275,63 @@ def _keys(facts: _Facts, columns: Columns) -> Mapping[int, tuple[Key, ...]]:
 
 def _foreign_keys(facts: _Facts, columns: Columns) -> Mapping[int, tuple[ForeignKey, ...]]:
     relations = {row["number"]: row for row in facts.relations}
+    joins = _joins(facts)
     found: defaultdict[int, dict[ForeignKey, None]] = defaultdict(dict)
     for row in sorted(facts.foreign_keys, key=lambda row: tuple(row["columns"])):
         sources = _find(columns, row["relation"], row["columns"])
         targets = _find(columns, row["target"], row["target_columns"])
         if sources and targets:
-            joinable = facts.joins.admit(row, sources, targets)
-            foreign_key = _foreign_key(sources, relations[row["target"]], targets, joinable=joinable)
+            foreign_key = ForeignKey(
+                columns=tuple(column.name for column in sources),
+                target_schema=relations[row["target"]]["schema"],
+                target=relations[row["target"]]["name"],
+                target_columns=tuple(column.name for column in targets),
+                joinable=joins.admit(row, sources, targets),
+            )
             found[row["relation"]][foreign_key] = None
     return defaultdict(tuple, {relation: tuple(each) for relation, each in found.items()})
 
 
-def _foreign_key(
-    sources: Iterable[Column], target: Record, targets: Iterable[Column], *, joinable: bool
-) -> ForeignKey:
-    return ForeignKey(
-        columns=tuple(column.name for column in sources),
-        target_schema=target["schema"],
-        target=target["name"],
-        target_columns=tuple(column.name for column in targets),
-        joinable=joinable,
+@dataclass(frozen=True, kw_only=True)
+class _Joins:
+    """What tells whether `target = source` holds for one row, and for that of the foreign key."""
+
+    operators: Mapping[int, tuple[str, str]]
+    collations: Mapping[tuple[int, int], int]  #: by table and column, where they are not the default
+    keys: Mapping[int, Sequence[Sequence[int]]]  #: by table, their columns
+
+    def admit(self, row: Record, sources: Iterable[Column], targets: Iterable[Column]) -> bool:
+        """Return whether rows can be joined along the foreign key *row* from *sources* to *targets*."""
+        keys, columns = self.keys.get(row["target"], ()), set(row["target_columns"])
+        names_one_row = any(columns.issuperset(key) for key in keys)
+        pairs = zip(row["operators"], targets, sources, strict=True)
+        return (
+            names_one_row
+            and self._collations(row["target"], row["target_columns"])
+            == self._collations(row["relation"], row["columns"])
+            and all(self._is_plain(operator, *(each.type.cast for each in pair)) for operator, *pair in pairs)
+        )
+
+    def _is_plain(self, operator: int, target: str, source: str) -> bool:
+        types = self.operators.get(operator)
+        return types is not None and (
+            target == source or types == (target, source) or (target, source) in ALIKE
+        )
+
+    def _collations(self, table: int, columns: Iterable[int]) -> list[int]:
+        return [self.collations.get((table, column), DEFAULT) for column in columns]
+
+
+def _joins(facts: _Facts) -> _Joins:
+    keys: defaultdict[int, list[Sequence[int]]] = defaultdict(list)
+    for row in facts.keys:
+        keys[row["relation"]].append(row["columns"])
+    return _Joins(
+        operators=facts.operators,
+        collations={
+            (row["relation"], row["number"]): row["collation"] for row in facts.columns if row["collation"]
+        },
+        keys=keys,
     )
 
 

@@ -22,11 +22,8 @@ with identities as materialized (
     where pg_catalog.pg_has_role(session_user, r.oid, 'member')
 ),
 relations as materialized (
-    select
-        c.oid,
-        c.relkind as kind,
-        n.nspname::pg_catalog.text || '.' || c.relname::pg_catalog.text as name,
-        c.relowner as owner,
+    select c.oid, c.relkind as kind,
+        n.nspname::pg_catalog.text || '.' || c.relname::pg_catalog.text as name, c.relowner as owner,
         c.relacl as privileges
     from pg_catalog.pg_class as c
     join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
@@ -48,9 +45,7 @@ granted (fact, name, role) as (
     from relations as r
     join pg_catalog.pg_attribute as a on a.attrelid = r.oid
     cross join lateral pg_catalog.aclexplode(a.attacl) as p
-    where a.attacl is not null
-        and p.privilege_type in ('INSERT', 'UPDATE')
-        and p.grantee <> r.owner
+    where a.attacl is not null and p.privilege_type in ('INSERT', 'UPDATE') and p.grantee <> r.owner
     union all
     select 'own', r.name, r.owner
     from relations as r
@@ -66,18 +61,14 @@ granted (fact, name, role) as (
     union all
     select 'create schemas', d.datname, p.grantee
     from pg_catalog.pg_database as d
-    cross join lateral pg_catalog.aclexplode(
-        coalesce(d.datacl, pg_catalog.acldefault('d', d.datdba))
-    ) as p
-    where d.datname = pg_catalog.current_database()
-        and p.privilege_type = 'CREATE'
+    cross join lateral pg_catalog.aclexplode(coalesce(d.datacl, pg_catalog.acldefault('d', d.datdba))) as p
+    where d.datname = pg_catalog.current_database() and p.privilege_type = 'CREATE'
 ),
 facts (fact, name, role) as (
     select g.fact, g.name::text, coalesce(i.rolname::text, session_user::text)
     from granted as g
     left join identities as i on i.oid = g.role
-    where g.role = '0'
-        or i.oid is not null
+    where g.role = '0' or i.oid is not null
     union all
     select f.fact, i.rolname::text, i.rolname::text
     from identities as i
@@ -91,24 +82,16 @@ facts (fact, name, role) as (
             (
                 'member',
                 i.rolname in (
-                    'pg_read_server_files',
-                    'pg_write_server_files',
-                    'pg_execute_server_program',
-                    'pg_read_all_data',
-                    'pg_write_all_data',
-                    'pg_signal_backend',
-                    'pg_maintain',
+                    'pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program',
+                    'pg_read_all_data', 'pg_write_all_data', 'pg_signal_backend', 'pg_maintain',
                     'pg_create_subscription'
                 )
             )
     ) as f (fact, holds)
     where f.holds
 )
-select
-    f.fact,
-    pg_catalog.array_agg(distinct f.name) as names,
-    pg_catalog.array_agg(distinct f.role) as roles,
-    pg_catalog.bool_or(f.role = session_user::text) as own
+select f.fact, pg_catalog.array_agg(distinct f.name) as names,
+    pg_catalog.array_agg(distinct f.role) as roles, pg_catalog.bool_or(f.role = session_user::text) as own
 from facts as f
 group by f.fact
 """

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from dbtools.backends.postgresql.location import connect
-from dbtools.backends.postgresql.transactions import DRIVER_ERRORS
+from dbtools.backends.postgresql.connections import DRIVER_ERRORS, connect
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
 from dbtools.errors import DatabaseUnavailable
 

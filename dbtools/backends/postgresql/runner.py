@@ -12,15 +12,21 @@ from dbtools.aggregates import Measure
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import EnginePool
 from dbtools.backends.port import Fetched, Label, Run
-from dbtools.backends.postgresql import location
-from dbtools.backends.postgresql.fingerprint import fingerprint
+from dbtools.backends.postgresql.connections import (
+    DRIVER_ERRORS,
+    connect,
+    dated,
+    is_lost,
+    keep_setting,
+    reading,
+    roll_back,
+    set_local,
+)
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
-from dbtools.backends.postgresql.pooled import dated, keep_setting, literal, reading
 from dbtools.backends.postgresql.session import apply, prepare
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.transactions import DRIVER_ERRORS, is_lost, roll_back
-from dbtools.backends.postgresql.versions import confirmation
+from dbtools.backends.postgresql.versions import confirmation, fingerprint
 from dbtools.backends.queries import compile_query
 from dbtools.backends.selects import compile_select
 from dbtools.cells import Cut
@@ -56,7 +62,7 @@ class PostgresqlRunner:
     def __init__(self, url: str) -> None:
         self._pool = EnginePool(
             "postgresql+asyncpg://",
-            lambda: location.connect(url),
+            lambda: connect(url),
             size=CONNECTIONS,
             is_usable=lambda connection: not connection.is_closed(),
             prepare=prepare,
@@ -169,12 +175,14 @@ class PostgresqlRunner:
 def open_engine(url: str) -> AsyncEngine:
     """Return an engine that may change the database at *url*."""
 
-    async def connect() -> Any:
-        connection = await location.connect(url)
+    async def connect_to_migrate() -> Any:
+        connection = await connect(url)
         await keep_setting(connection, "statement_timeout", MIGRATING)
         return connection
 
-    return create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=sa.NullPool)
+    return create_async_engine(
+        "postgresql+asyncpg://", async_creator=connect_to_migrate, poolclass=sa.NullPool
+    )
 
 
 def is_stale(error: Exception) -> bool:
@@ -184,12 +192,11 @@ def is_stale(error: Exception) -> bool:
 
 def _beginning(timeout: float, label: Label) -> str:
     """Return what begins a transaction that lasts *timeout* seconds, under the name of *label*."""
-    settings = {"statement_timeout": str(max(1, round(timeout * 1000)))}
+    settings = [set_local("statement_timeout", str(max(1, round(timeout * 1000))))]
     if label.application:
-        settings["application_name"] = label.application
-    set_all = ", ".join(f"set_config('{name}', {literal(value)}, true)" for name, value in settings.items())
+        settings.append(set_local("application_name", label.application))
     # The SELECT takes the snapshot, after which the transaction cannot be made one that writes.
-    return f"begin read only; select {set_all}"
+    return f"begin read only; select {', '.join(settings)}"
 
 
 async def _end(connection: Any, versions: Sequence[str]) -> None:

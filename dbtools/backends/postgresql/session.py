@@ -1,6 +1,7 @@
-"""What PostgreSQL is told of a caller: its role, and settings that its own policies may read.
+"""What a connection to PostgreSQL keeps to: the meaning of names and values, and what it is told of a caller.
 
-A second wall behind row filters, not a first one: whoever could run SQL of their own could set both back.
+What it is told, a role and settings that policies may read, is a second wall behind row filters, not a first
+one: whoever could run SQL of their own could set both back.
 """
 
 from collections.abc import Mapping
@@ -8,13 +9,9 @@ from typing import Any
 
 import asyncpg
 
-from dbtools import errors
-from dbtools.backends.postgresql.codecs import set_codecs
-from dbtools.backends.postgresql.location import SETTINGS
-from dbtools.backends.postgresql.pooled import is_pooled, keep_setting
-from dbtools.backends.postgresql.transactions import rolled_back
+from dbtools.backends.postgresql.connections import SETTINGS, is_pooled, keep_setting, rolled_back
+from dbtools.errors import Refused
 
-ROLE = "role"  #: the setting that SET ROLE sets
 #: What dbtools itself relies on, beside what it sets for each connection.
 RESERVED = {
     *SETTINGS,
@@ -34,8 +31,7 @@ select pg_catalog.set_config(s.name, s.value, $3)
 from (
     select *
     from rows from (
-        pg_catalog.unnest($1::pg_catalog.text[]),
-        pg_catalog.unnest($2::pg_catalog.text[])
+        pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])
     ) as u (name, value)
     order by u.name = 'role'
     offset 0
@@ -53,16 +49,38 @@ from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (
 
 
 async def prepare(connection: Any) -> None:
-    """Make *connection* one on which names and values mean what they mean in every call."""
+    """Make *connection* one on which names and values mean what they mean in every call.
+
+    Temporal values and decimals come as the server writes them: the driver's own types lose some.
+    """
     await keep_setting(connection, "search_path", await connection.fetchval(PATH))
-    await set_codecs(connection)
+    for name in ("date", "time", "timetz", "interval", "numeric", "uuid", "inet"):
+        await _set_codec(connection, name, str)
+    # Read as four bytes, 0.1 would be shown as 0.10000000149011612.
+    await _set_codec(connection, "float4", float)
+    await _set_codec(connection, "timestamp", _with_t)
+    await _set_codec(connection, "timestamptz", _in_utc)
+
+
+async def _set_codec(connection: Any, name: str, decoder: Any) -> None:
+    await connection.set_type_codec(name, schema="pg_catalog", format="text", encoder=str, decoder=decoder)
+
+
+def _with_t(text: str) -> str:
+    """Return a timestamp as RFC 3339 writes it, with T between date and time."""
+    return text.replace(" ", "T", 1)
+
+
+def _in_utc(text: str) -> str:
+    """Return a timestamp of a session in UTC as RFC 3339 writes it, with Z for its zone."""
+    return text.replace(" ", "T", 1).replace("+00", "Z", 1)
 
 
 async def apply(connection: Any, session: Mapping[str, str], *, local: bool) -> None:
     """Set *session* on *connection*, for its transaction alone where it is *local*; or raise Refused."""
     reserved = sorted(RESERVED.intersection(map(str.lower, session)))
     if reserved:
-        raise errors.Refused(f"dbtools sets {reserved[0]} itself.")
+        raise Refused(f"dbtools sets {reserved[0]} itself.")
     try:
         if local or not is_pooled(connection):
             await connection.fetch(SET, list(session), list(session.values()), local)
@@ -73,4 +91,4 @@ async def apply(connection: Any, session: Mapping[str, str], *, local: bool) -> 
     except asyncpg.PostgresError as exc:
         if (exc.sqlstate or "").startswith(("08", "57")):
             raise
-        raise errors.Refused(f"{exc.args[0]}.") from exc
+        raise Refused(f"{exc.args[0]}.") from exc
