@@ -1,8 +1,8 @@
 """Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 import asyncpg
 import sqlalchemy as sa
@@ -44,6 +44,9 @@ from dbtools.errors import (
 from dbtools.statement import Output, QueryShape, Shape
 from dbtools.types import Family
 
+T = TypeVar("T")
+
+SCHEME = "postgresql+asyncpg://"
 CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
@@ -61,7 +64,7 @@ class PostgresqlRunner:
 
     def __init__(self, url: str) -> None:
         self._pool = EnginePool(
-            "postgresql+asyncpg://",
+            SCHEME,
             lambda: connect(url),
             size=CONNECTIONS,
             is_usable=lambda connection: not connection.is_closed(),
@@ -78,35 +81,38 @@ class PostgresqlRunner:
         """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
         try:
             async with asyncio.timeout(run.timeout + GRACE):
-                return await self._attempt(run)
+                return await self._tried(lambda: self._fetch(run), run.stamp)
         except TimeoutError as exc:
             raise TimedOut from exc
-
-    async def _attempt(self, run: Run) -> Fetched:
-        """Run a statement, and again where the connection or what was prepared was out of date."""
-        try:
-            return await self._fetch_again(run)
-        except DRIVER_ERRORS as exc:
-            if not (is_lost(exc) or is_stale(exc)):
-                raise translated(exc) from exc
-            if is_stale(exc) and run.stamp and not await self._is_current(run.stamp):
-                # Its columns are of other types by now.
-                raise SchemaChanged from exc
-        # The other connections that wait are out of date as well.
-        await self.reopen()
-        try:
-            return await self._fetch_again(run)
         except DRIVER_ERRORS as exc:
             raise translated(exc) from exc
 
-    async def _fetch_again(self, run: Run) -> Fetched:
-        """Run a statement, and again where the server has stopped it in favour of a migration."""
-        for _ in range(VICTIMS):
+    async def stamp(self) -> str:
+        """Return the stamp of the schema now."""
+        try:
+            return await self._tried(self._stamp)
+        except DRIVER_ERRORS as exc:
+            raise translated(exc) from exc
+
+    async def _tried(self, attempt: Callable[[], Awaitable[T]], stamp: str = "") -> T:
+        """Return what *attempt* does, made again where it had to make way or its connection is stale."""
+        victims, renewed = 0, False
+        while True:
             try:
-                return await self._fetch(run)
+                return await attempt()
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
-                continue
-        return await self._fetch(run)
+                victims += 1
+                if victims > VICTIMS:
+                    raise
+            except DRIVER_ERRORS as exc:
+                if renewed or not (is_lost(exc) or is_stale(exc)):
+                    raise
+                if is_stale(exc) and stamp and not await self._is_current(stamp):
+                    # Its columns are of other types by now.
+                    raise SchemaChanged from exc
+                # The other connections that wait are out of date as well.
+                await self.reopen()
+                renewed = True
 
     async def _fetch(self, run: Run) -> Fetched:
         """Run a statement; the versions of its tables are compared before the locks are released."""
@@ -115,7 +121,7 @@ class PostgresqlRunner:
             try:
                 await connection.execute(_beginning(run.timeout, run.label))
                 if run.session:
-                    await self._set(connection, run.session)
+                    await _set(connection, run.session)
                 sql = dated(connection, f"{run.label.comment}{run.plan.sql}", run.stamp)
                 with reading(connection):
                     records, more = await _records(connection, run.plan, sql, run.parameters, run.limit)
@@ -126,12 +132,9 @@ class PostgresqlRunner:
                     await roll_back(connection)
         return Fetched(rows=_rows(records, run.plan.outputs), more=more)
 
-    async def _set(self, connection: Any, session: Mapping[str, str]) -> None:
-        try:
-            await apply(connection, session, local=True)
-        except Refused as exc:
-            # The server's words are for operators.
-            raise Refused("The database does not take the settings of this role.") from exc
+    async def _stamp(self) -> str:
+        async with self._pool.connection() as connection:
+            return await fingerprint(connection)
 
     async def _is_current(self, stamp: str) -> bool:
         """Return whether the schema is still as of *stamp*; also where nobody can tell."""
@@ -140,23 +143,6 @@ class PostgresqlRunner:
                 return await self.stamp() == stamp
         except (TimeoutError, CallError):
             return True
-
-    async def stamp(self) -> str:
-        """Return the stamp of the schema now."""
-        try:
-            try:
-                return await self._stamp()
-            except DRIVER_ERRORS as exc:
-                if not is_lost(exc):
-                    raise
-            await self.reopen()
-            return await self._stamp()
-        except DRIVER_ERRORS as exc:
-            raise translated(exc) from exc
-
-    async def _stamp(self) -> str:
-        async with self._pool.connection() as connection:
-            return await fingerprint(connection)
 
     async def reopen(self) -> None:
         """Close the connections that wait: the server has ended them, or names mean something else now."""
@@ -180,9 +166,15 @@ def open_engine(url: str) -> AsyncEngine:
         await keep_setting(connection, "statement_timeout", MIGRATING)
         return connection
 
-    return create_async_engine(
-        "postgresql+asyncpg://", async_creator=connect_to_migrate, poolclass=sa.NullPool
-    )
+    return create_async_engine(SCHEME, async_creator=connect_to_migrate, poolclass=sa.NullPool)
+
+
+async def _set(connection: Any, session: Mapping[str, str]) -> None:
+    try:
+        await apply(connection, session, local=True)
+    except Refused as exc:
+        # The server's words are for operators.
+        raise Refused("The database does not take the settings of this role.") from exc
 
 
 def is_stale(error: Exception) -> bool:
@@ -262,8 +254,7 @@ def _with_integers(row: tuple[object, ...], sums: Collection[int]) -> tuple[obje
 
 def _is_cut(output: Output) -> bool:
     type = output.term.type
-    is_large = type.large or type.family is Family.BYTES
-    return output.longest is not None and is_large
+    return output.longest is not None and (type.large or type.family is Family.BYTES)
 
 
 def _cut(record: asyncpg.Record, outputs: Sequence[Output], places: Sequence[int]) -> tuple[object, ...]:
@@ -276,39 +267,28 @@ def _cut(record: asyncpg.Record, outputs: Sequence[Output], places: Sequence[int
 
 
 BAD_VALUE = BadValue("The database cannot read one of the values, or a view fails on its rows.")
-STATES: Mapping[str, CallError] = {
-    "42601": BAD_VALUE,  # our own statements have no such errors: what searches texts reads a value as syntax
-    "22003": OutOfRange(),
-    "22008": OutOfRange(),
-    "57014": TimedOut(),
-    "55P03": Busy(),
-    "40001": Busy(),
-    "40P01": Busy(),
-    "53300": Busy(),
-    "53400": Busy(),
-    "55000": Unreadable("The view has no data yet: it has never been refreshed."),
-    "42P01": SchemaChanged(),
-    "42703": SchemaChanged(),
-    "42883": SchemaChanged(),
-    "42804": SchemaChanged(),
-    "3F000": SchemaChanged(),
-    "25006": Refused("What is called writes, and dbtools only reads."),
-    "42501": Unreadable("The login may not read this table or view, or one that it reads."),
-    "54011": Refused("A row of all these columns is too wide.", hint="Name fewer columns."),
-}
-CLASSES: Mapping[str, CallError] = {
-    "22": BAD_VALUE,
-    "08": DatabaseUnavailable(),
-    "57": DatabaseUnavailable(),
-    "53": Refused("The database has no room for this call.", hint="Ask for less."),
-    "54": Refused("The database has no room for this call.", hint="Ask for less."),
-}
+#: What SQLSTATEs mean to a caller, or classes of them by two characters (PostgreSQL, appendix A).
+MEANINGS: Sequence[tuple[str, CallError]] = (
+    # Our own statements have no errors of syntax: what searches texts reads a value as syntax.
+    ("42601 22", BAD_VALUE),
+    ("22003 22008", OutOfRange()),
+    ("57014", TimedOut()),
+    ("55P03 40001 40P01 53300 53400", Busy()),
+    ("55000", Unreadable("The view has no data yet: it has never been refreshed.")),
+    ("42P01 42703 42883 42804 3F000", SchemaChanged()),
+    ("25006", Refused("What is called writes, and dbtools only reads.")),
+    ("42501", Unreadable("The login may not read this table or view, or one that it reads.")),
+    ("54011", Refused("A row of all these columns is too wide.", hint="Name fewer columns.")),
+    ("08 57", DatabaseUnavailable()),
+    ("53 54", Refused("The database has no room for this call.", hint="Ask for less.")),
+)
+STATES = {state: meaning for states, meaning in MEANINGS for state in states.split()}
 
 
 def translated(error: Exception) -> CallError:
-    """Return what *error* means to a caller, by its SQLSTATE (PostgreSQL, appendix A)."""
+    """Return what *error* means to a caller."""
     if not isinstance(error, asyncpg.PostgresError):
         return DatabaseUnavailable()
     state = error.sqlstate or ""
-    known = STATES.get(state) or CLASSES.get(state[:2]) or Unreadable()
+    known = STATES.get(state) or STATES.get(state[:2]) or Unreadable()
     return type(known)(known.message, hint=known.hint)
