@@ -6,7 +6,7 @@ comments; and all is one transaction, so that a script that fails has changed no
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from asyncpg import Record
@@ -17,6 +17,23 @@ from dbtools.types import quoted
 WIDTH = 100  #: characters of a comment
 BODY = "$dbtools$"
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
+CREATED = """\
+do {body}
+begin
+    if not exists (select from pg_catalog.pg_roles where rolname = {literal}) then
+        {create};
+    elsif exists (
+        select from pg_catalog.pg_roles as r where rolname = {literal} and (
+            rolsuper or rolcreatedb or rolcreaterole or rolreplication or rolbypassrls
+            or exists (
+                select from pg_catalog.pg_shdepend where refobjid = r.oid and deptype = 'o'
+            )
+        )
+    ) then
+        raise exception 'role % is there already, and owns something or can do more than read', {literal};
+    end if;
+end
+{body};"""
 APART = 16  #: the first version in which a member need not inherit
 
 
@@ -57,8 +74,13 @@ class Script:
 
     def text(self) -> str:
         """Return the script."""
+        opening = _comment(
+            f"A login that reads what {self._named()} of dbtools reads, and no more. Run it with psql in the "
+            f"database {quoted(self.database)}, as somebody who may create roles and grant what is granted "
+            "here; write it anew and run it again when the role or a table changes."
+        )
         sections = (
-            self._opening(),
+            [*opening, "begin;"],
             self._login(),
             self._earlier(),
             self._member(),
@@ -72,80 +94,60 @@ class Script:
     def _reader(self) -> str:
         return identifier(self.set_role or self.login)
 
-    def _opening(self) -> list[str]:
-        return [
-            *_comment(
-                f"A login that reads what {self._named()} of dbtools reads, and no more. Run it "
-                f"with psql in the database {quoted(self.database)}, as somebody who may create roles and "
-                "grant what is granted here; write it anew and run it again when the role or a table changes."
-            ),
-            "begin;",
-        ]
-
     def _named(self) -> str:
         names = " and ".join(map(quoted, self.roles))
         return f"the role {names}" if len(self.roles) == 1 else f"each of the roles {names}"
 
     def _login(self) -> list[str]:
-        login = identifier(self.login)
+        login, database = identifier(self.login), identifier(self.database)
         lines = [
             *_comment(
                 "The login. One of this name that owns something, or is a superuser or the like, is refused. "
                 "It gets no password here."
             ),
             *_created(self.login, "login"),
-            f"grant connect on database {identifier(self.database)} to {login};",
+            f"grant connect on database {database} to {login};",
             f"alter role {login} set default_transaction_read_only = on;",
         ]
         if self.search_path is not None:
             path = ", ".join(map(identifier, self.search_path)) or "''"
-            database = identifier(self.database)
             lines += _comment("The search path of the login that wrote this script.")
             lines += [f"alter role {login} in database {database} set search_path = {path};"]
         return lines
 
     def _earlier(self) -> list[str]:
-        login = identifier(self.login)
-        tables = [row for row in self.earlier if row["schema"] is not None]
-        roles = [
-            row["name"] for row in self.earlier if row["schema"] is None and row["name"] != self.set_role
+        revoked = [
+            f"revoke {identifier(row['name'])}"
+            for row in self.earlier
+            if row["schema"] is None and row["name"] != self.set_role
+        ] + [
+            f"revoke all on table {_qualified(row['schema'], row['name'])}"
+            for row in self.earlier
+            if row["schema"] is not None
         ]
-        if not tables and not roles:
-            return []
-        return [
-            *_comment("What the login has been granted before."),
-            *(f"revoke {identifier(name)} from {login};" for name in roles),
-            *(
-                f"revoke all on table {_qualified(row['schema'], row['name'])} from {login};"
-                for row in tables
-            ),
-        ]
+        heading = _comment("What the login has been granted before.") if revoked else []
+        return [*heading, *(f"{each} from {identifier(self.login)};" for each in revoked)]
 
     def _member(self) -> list[str]:
         if self.set_role is None:
             return []
-        role, login = identifier(self.set_role), identifier(self.login)
         options = " with inherit false, set true" if self.version >= APART else ""
-        created = [] if self.is_known else _created(self.set_role, "nologin")
         return [
             *_comment("The role that the login becomes for each statement (set_role)."),
-            *created,
-            f"grant {role} to {login}{options};",
+            *([] if self.is_known else _created(self.set_role, "nologin")),
+            f"grant {identifier(self.set_role)} to {identifier(self.login)}{options};",
         ]
 
     def _reading(self) -> list[str]:
         # Even where it becomes another, the login itself looks up the names in row filters.
-        users = ", ".join(map(identifier, dict.fromkeys((self.set_role or self.login, self.login))))
-        if self.is_known:
-            users = identifier(self.login)
+        users = identifier(self.login)
+        if not self.is_known:
+            users = ", ".join(dict.fromkeys((self._reader, users)))
         usage = [f"grant usage on schema {identifier(each)} to {users};" for each in self.needs.schemas]
         if self.is_known:
             return [*_comment("Names in row filters are looked up by the login."), *usage]
-        return [
-            *_comment("What is read: columns that are seen or hashed, and what row filters read."),
-            *usage,
-            *map(self._grant, self.needs.grants),
-        ]
+        reason = _comment("What is read: columns that are seen or hashed, and what row filters read.")
+        return [*reason, *usage, *map(self._grant, self.needs.grants)]
 
     def _grant(self, grant: Grant) -> str:
         columns = "" if grant.columns is None else f" ({', '.join(map(identifier, grant.columns))})"
@@ -155,19 +157,17 @@ class Script:
         """Return what is left to whoever runs the script: nothing of it is run."""
         lines = [*_comment("Left to you:"), *_item(f"A password: \\password {_plain(self.login)}")]
         if self.public:
-            lines += _item("What everybody may do, this login may too. Unless somebody needs it:")
-            lines += _statements(map(_revoked, self.public))
+            may = "What everybody may do, this login may too. Unless somebody needs it:"
+            lines += _item(may, map(_revoked, self.public))
         if self.set_role is not None and self.is_known:
-            lines += _item(
+            may = (
                 f"What {_plain(self.set_role)} may do: it is there already, and keeps what it was granted. "
                 "Of what the rules show, callers see what it may select. All of that would be:"
             )
-            lines += _statements(map(self._grant, self.needs.grants))
+            lines += _item(may, map(self._grant, self.needs.grants))
         if self.needs.functions:
-            lines += _item("Row filters call functions that not everybody may call:")
-            lines += _statements(
-                f"grant execute on function {each} to {self._reader};" for each in self.needs.functions
-            )
+            grants = (f"grant execute on function {each} to {self._reader};" for each in self.needs.functions)
+            lines += _item("Row filters call functions that not everybody may call:", grants)
         if self.needs.guarded:
             lines += _item(
                 f"Row security: without a policy for {_plain(self.set_role or self.login)} it sees no row of "
@@ -184,25 +184,8 @@ def _created(name: str, kind: str) -> list[str]:
     body = BODY
     while body in name:
         body = f"${body[1:-1]}_$"
-    refusal = "'role % is there already, and owns something or can do more than read', " + literal
-    return [
-        f"do {body}",
-        "begin",
-        f"    if not exists (select from pg_catalog.pg_roles where rolname = {literal}) then",
-        f"        create role {identifier(name)} {kind} {NOTHING_MORE};",
-        "    elsif exists (",
-        f"        select from pg_catalog.pg_roles as r where rolname = {literal} and (",
-        "            rolsuper or rolcreatedb or rolcreaterole or rolreplication or rolbypassrls",
-        "            or exists (",
-        "                select from pg_catalog.pg_shdepend where refobjid = r.oid and deptype = 'o'",
-        "            )",
-        "        )",
-        "    ) then",
-        f"        raise exception {refusal};",
-        "    end if;",
-        "end",
-        f"{body};",
-    ]
+    create = f"create role {identifier(name)} {kind} {NOTHING_MORE}"
+    return [CREATED.format(body=body, literal=literal, create=create)]
 
 
 def _qualified(schema: str, name: str) -> str:
@@ -227,13 +210,10 @@ def _comment(text: str) -> list[str]:
     return [f"-- {line}" for line in textwrap.wrap(_one_line(text), WIDTH)]
 
 
-def _item(text: str) -> list[str]:
+def _item(text: str, statements: Iterable[str] = ()) -> list[str]:
     first, *others = textwrap.wrap(_one_line(text), WIDTH)
-    return [f"-- - {first}", *(f"--   {line}" for line in others)]
-
-
-def _statements(statements: Iterable[str]) -> Iterator[str]:
-    return (f"--     {_one_line(each)}" for each in statements)
+    rest = (f"--     {_one_line(each)}" for each in statements)
+    return [f"-- - {first}", *(f"--   {line}" for line in others), *rest]
 
 
 def _one_line(text: str) -> str:

@@ -5,7 +5,7 @@ and keeps with the view which columns whoever selects from it must be allowed to
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import asyncpg
@@ -45,14 +45,15 @@ cross join lateral (
     where a.attrelid = c.oid and a.attnum <> 0 and not a.attisdropped
 ) as a
 where (
-    c.oid = any($1::pg_catalog.oid[])
-    or (n.nspname::text, c.relname::text) in (
-        select *
-        from rows from (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[]))
+        c.oid = any($1::pg_catalog.oid[])
+        or (n.nspname::text, c.relname::text) in (
+            select *
+            from rows from (
+                pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])
+            )
+        )
     )
-)
-    and not pg_catalog.starts_with(n.nspname::text, 'pg_')
-    and n.nspname <> 'information_schema'
+    and not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
 order by n.nspname, c.relname
 """
 #: What the queries of the views $1 name beside tables: only what is not the system's own is kept of it.
@@ -67,14 +68,12 @@ select distinct
     end as closed_function
 from pg_catalog.pg_rewrite as r
 join pg_catalog.pg_depend as d on d.classid = {class_of("pg_rewrite")} and d.objid = r.oid
-left join pg_catalog.pg_operator as o
-    on d.refclassid = {class_of("pg_operator")} and o.oid = d.refobjid
+left join pg_catalog.pg_operator as o on d.refclassid = {class_of("pg_operator")} and o.oid = d.refobjid
 left join pg_catalog.pg_proc as f
     on d.refclassid = {class_of("pg_proc")} and f.oid = d.refobjid or f.oid = o.oprcode::pg_catalog.oid
 left join pg_catalog.pg_namespace as m on m.oid = f.pronamespace
 left join pg_catalog.pg_type as t on d.refclassid = {class_of("pg_type")} and t.oid = d.refobjid
-left join pg_catalog.pg_collation as l
-    on d.refclassid = {class_of("pg_collation")} and l.oid = d.refobjid
+left join pg_catalog.pg_collation as l on d.refclassid = {class_of("pg_collation")} and l.oid = d.refobjid
 join pg_catalog.pg_namespace as n
     on n.oid = coalesce(o.oprnamespace, f.pronamespace, t.typnamespace, l.collnamespace)
 where r.ev_class = any($1::pg_catalog.oid[]) and not pg_catalog.starts_with(n.nspname::text, 'pg_')
@@ -135,9 +134,7 @@ select distinct n.nspname::text as schema, c.relname::text as name
 from login as g
 cross join pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-where c.relkind in ('r', 'p', 'v', 'm', 'f')
-    and c.relowner <> g.oid
-    and {GRANTED.format("g.oid")}
+where c.relkind in ('r', 'p', 'v', 'm', 'f') and c.relowner <> g.oid and {GRANTED.format("g.oid")}
 union all
 select null, r.rolname::text
 from login as g
@@ -162,35 +159,18 @@ select distinct 'all', 'table', n.nspname::text, c.relname::text
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'v', 'm', 'f')
-    and not pg_catalog.starts_with(n.nspname::text, 'pg_')
-    and n.nspname <> 'information_schema'
+    and not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
     and {GRANTED.format("'0'")}
 order by 2, 3, 4, 1
 """
+#: The number of the temporary view of a row filter.
+FILTER = "select 'pg_temp.dbtools_filter'::pg_catalog.regclass::pg_catalog.oid"
 #: Whether there is a role with the name $1.
 IS_KNOWN = "select exists (select from pg_catalog.pg_roles where rolname = $1::pg_catalog.text)"
 
 
-@dataclass(kw_only=True)
-class _Reads:
-    """What is read, by the numbers of relations and columns, and what else that needs."""
-
-    columns: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    whole: set[int] = field(default_factory=set)  #: relations that are read whole, later columns too
-    schemas: set[str] = field(default_factory=set)  #: of types, functions and operators
-    functions: set[str] = field(default_factory=set)  #: that not everybody may execute
-
-    def add(self, relation: int, columns: Iterable[int]) -> None:
-        """Add *columns* of *relation*."""
-        self.columns[relation].update(columns)
-
-
 async def write_script(
-    connection: Connection,
-    catalog: Catalog,
-    roles: Sequence[Role],
-    reads: Reads,
-    login: str,
+    connection: Connection, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str
 ) -> str:
     """Return the script for a *login* that reads what *roles* and their queries read."""
     if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
@@ -198,10 +178,8 @@ async def write_script(
         raise errors.ConfigurationError(message, hint="--login NAME gives it one.")
     # The views of row filters are written, which the login may have been told not to do.
     async with rolled_back(connection, "begin read write; set local jit = off"):
-        needs = await _needs(connection, catalog, roles, reads)
-    surroundings = await connection.fetchrow(SURROUNDINGS)
-    assert surroundings is not None
-    path = surroundings["search_path"]
+        needs = await _needs(_Reading(connection=connection), catalog, roles, reads)
+    ((database, path),) = await connection.fetch(SURROUNDINGS)
     set_role = _set_role(roles, login)
     return Script(
         roles=tuple(role.name for role in roles),
@@ -209,7 +187,7 @@ async def write_script(
         set_role=set_role,
         is_known=await connection.fetchval(IS_KNOWN, set_role),
         version=connection.get_server_version().major,
-        database=surroundings["database"],
+        database=database,
         search_path=None if path is None else tuple(path),
         needs=needs,
         earlier=await connection.fetch(EARLIER, login),
@@ -237,34 +215,30 @@ def _set_role_of(role: Role, login: str) -> str | None:
     return names[0] if names else None
 
 
-async def _needs(connection: Connection, catalog: Catalog, roles: Sequence[Role], queries: Reads) -> Needs:
+async def _needs(reading: "_Reading", catalog: Catalog, roles: Sequence[Role], queries: Reads) -> Needs:
     seen = [(role, table) for role in roles for table in restrict(catalog, role).tables]
-    places = {(table.schema, table.name) for _, table in seen} | {
-        (schema, name) for schema, name, _ in queries
-    }
+    places = {(table.schema, table.name) for _, table in seen} | {place[:2] for place in queries}
     schemas, names = [schema for schema, _ in places], [name for _, name in places]
-    rows = await connection.fetch(RELATIONS, [], schemas, names)
+    rows = await reading.connection.fetch(RELATIONS, [], schemas, names)
     found = {(row["schema"], row["name"]): row for row in rows}
-    reads = _Reads()
     for role, table in seen:
         row = found.get((table.schema, table.name))
         if row is None:
             continue
-        reads.add(row["number"], _numbers(row, [column.name for column in _read_columns(table)]))
+        reading.add(row, [column.name for column in _read_columns(table)])
         if _is_read_whole(catalog, role, table):
-            reads.whole.add(row["number"])
+            reading.whole.add(row["number"])
         if table.filter is not None:
-            await _add_filter(connection, reads, table, table.filter)
+            await reading.add_filter(table, table.filter)
     for schema, name, column in queries:
-        if (row := found.get((schema, name))) is not None:
-            reads.add(row["number"], _numbers(row, [column]))
-    relations = await _closed(connection, reads)
-    await _add_types(connection, reads)
-    grants = tuple(_grant(row, reads) for row in relations)
+        if (schema, name) in found:
+            reading.add(found[schema, name], [column])
+    relations = await reading.relations()
+    grants = tuple(reading.grant(row) for row in relations)
     return Needs(
         grants=grants,
-        schemas=tuple(sorted({*(grant.schema for grant in grants), *reads.schemas})),
-        functions=tuple(sorted(reads.functions)),
+        schemas=tuple(sorted({*(grant.schema for grant in grants), *reading.schemas})),
+        functions=tuple(sorted(reading.functions)),
         guarded=tuple((row["schema"], row["name"]) for row in relations if row["row_security"]),
         foreign=tuple((row["schema"], row["name"]) for row in relations if row["kind"] == "f"),
     )
@@ -272,11 +246,6 @@ async def _needs(connection: Connection, catalog: Catalog, roles: Sequence[Role]
 
 def _read_columns(table: Table) -> Sequence[Column]:
     return [column for column in table.columns if column.type.mask not in BLANK]
-
-
-def _numbers(row: Record, columns: Iterable[str]) -> Iterator[int]:
-    numbers = dict(zip(row["names"], row["columns"], strict=True))
-    return (numbers[column] for column in columns if column in numbers)
 
 
 def _is_read_whole(catalog: Catalog, role: Role, table: Table) -> bool:
@@ -290,63 +259,73 @@ def _is_read_whole(catalog: Catalog, role: Role, table: Table) -> bool:
     return rule.grant.columns is None and not rule.grant.exclude and everything
 
 
-async def _add_filter(connection: Connection, reads: _Reads, table: Table, filter: RowFilter) -> None:
-    """Add what *filter* reads, subqueries included."""
-    casts = iter(filter.casts)
-    condition = filter.condition.written(lambda _: f"(null::{next(casts)})")
-    name = f"{identifier(table.schema)}.{identifier(table.name)}"
-    view = f"select 1 as one from {name} where ({condition}\n)"
-    try:
-        await connection.execute(f"create or replace temporary view dbtools_filter as {view}")
-    except asyncpg.PostgresError as exc:
-        if exc.sqlstate in NOT_TEMPORARY:
+@dataclass(kw_only=True)
+class _Reading:
+    """What is read, by the numbers of relations and columns, and what else that needs."""
+
+    connection: Connection
+    columns: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    whole: set[int] = field(default_factory=set)  #: relations that are read whole, later columns too
+    schemas: set[str] = field(default_factory=set)  #: of types, functions and operators
+    functions: set[str] = field(default_factory=set)  #: that not everybody may execute
+
+    def add(self, relation: Record, columns: Iterable[str]) -> None:
+        """Add *columns* of *relation*, as far as it has them."""
+        numbers = dict(zip(relation["names"], relation["columns"], strict=True))
+        self.columns[relation["number"]].update(numbers[each] for each in columns if each in numbers)
+
+    async def add_filter(self, table: Table, filter: RowFilter) -> None:
+        """Add what *filter* reads, subqueries included."""
+        casts = iter(filter.casts)
+        condition = filter.condition.written(lambda _: f"(null::{next(casts)})")
+        name = f"{identifier(table.schema)}.{identifier(table.name)}"
+        view = f"select 1 as one from {name} where ({condition}\n)"
+        try:
+            await self.connection.execute(f"create or replace temporary view dbtools_filter as {view}")
+        except asyncpg.PostgresError as exc:
+            if exc.sqlstate not in NOT_TEMPORARY:
+                raise
             raise errors.ConfigurationError(
                 "What row filters read is told by temporary views, and this login may not create them.",
                 hint="Name a URL with a login that may: `grant temporary on database` lets one.",
             ) from exc
-        raise
-    number = await connection.fetchval("select 'pg_temp.dbtools_filter'::pg_catalog.regclass::pg_catalog.oid")
-    await _add_views(connection, reads, [number])
+        await self._add_views([await self.connection.fetchval(FILTER)])
 
+    async def _add_views(self, views: Sequence[int]) -> None:
+        """Add what somebody must be allowed to read for the queries of *views* to run."""
+        version = self.connection.get_server_version().major
+        for row in await self.connection.fetch(TREES, views):
+            for relation, columns in reads_of(row["tree"], version):
+                self.columns[relation].update(columns)
+        for row in await self.connection.fetch(OBJECTS, views):
+            self.schemas.add(row["schema"])
+            self.functions.update({row["closed_function"]} - {None})
 
-async def _add_views(connection: Connection, reads: _Reads, views: Sequence[int]) -> None:
-    """Add what somebody must be allowed to read for the queries of *views* to run."""
-    version = connection.get_server_version().major
-    for row in await connection.fetch(TREES, views):
-        for relation, columns in reads_of(row["tree"], version):
-            reads.add(relation, columns)
-    for row in await connection.fetch(OBJECTS, views):
-        reads.schemas.add(row["schema"])
-        if row["closed_function"]:
-            reads.functions.add(row["closed_function"])
+    async def relations(self) -> Sequence[Record]:
+        """Return all relations that are read, and add their types.
 
+        Views that ask what their reader may do need what they read themselves.
+        """
+        known: set[int] = set()
+        while True:
+            rows = await self.connection.fetch(RELATIONS, list(self.columns), [], [])
+            views = [row["number"] for row in rows if row["invoker"] and row["number"] not in known]
+            if not views:
+                break
+            known.update(views)
+            await self._add_views(views)
+        pairs = [(relation, column) for relation, columns in self.columns.items() for column in columns]
+        relations, columns = [each for each, _ in pairs], [each for _, each in pairs]
+        types = await self.connection.fetch(SCHEMAS_OF_TYPES, relations, columns)
+        self.schemas.update(row["schema"] for row in types)
+        return rows
 
-async def _closed(connection: Connection, reads: _Reads) -> Sequence[Record]:
-    """Return all relations that are read; views that ask what their reader may do need what they read."""
-    known: set[int] = set()
-    while True:
-        rows = await connection.fetch(RELATIONS, list(reads.columns), [], [])
-        views = [row["number"] for row in rows if row["invoker"] and row["number"] not in known]
-        if not views:
-            return rows
-        known.update(views)
-        await _add_views(connection, reads, views)
-
-
-async def _add_types(connection: Connection, reads: _Reads) -> None:
-    pairs = [(relation, column) for relation, columns in reads.columns.items() for column in columns]
-    relations, columns = [each for each, _ in pairs], [each for _, each in pairs]
-    for row in await connection.fetch(SCHEMAS_OF_TYPES, relations, columns):
-        reads.schemas.add(row["schema"])
-
-
-def _grant(row: Record, reads: _Reads) -> Grant:
-    number = row["number"]
-    wanted = reads.columns[number]
-    if number in reads.whole or WHOLE_ROW in wanted:
-        return Grant(schema=row["schema"], name=row["name"], columns=None)
-    names: Mapping[int, str] = dict(zip(row["columns"], row["names"], strict=True))
-    # Where rows are only counted, one column must be open all the same.
-    first = [each for each in names if each > 0][:1]
-    columns = tuple(names[each] for each in names if each in (wanted or first))
-    return Grant(schema=row["schema"], name=row["name"], columns=columns)
+    def grant(self, row: Record) -> Grant:
+        """Return the grant of what is read of the relation *row*."""
+        wanted = self.columns[row["number"]]
+        names: Mapping[int, str] = dict(zip(row["columns"], row["names"], strict=True))
+        # Where rows are only counted, one column must be open all the same.
+        first = [each for each in names if each > 0][:1]
+        is_whole = row["number"] in self.whole or WHOLE_ROW in wanted
+        columns = None if is_whole else tuple(names[each] for each in names if each in (wanted or first))
+        return Grant(schema=row["schema"], name=row["name"], columns=columns)
