@@ -7,7 +7,7 @@ types with their lengths and domains. Of a view that the query names only the vi
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -40,16 +40,16 @@ from dbtools.backends.postgresql.dependencies import (
     reads_of,
 )
 from dbtools.backends.postgresql.prepared_queries import (
-    PASSING,
     Piece,
     PreparedQuery,
     Query,
+    is_passing,
     prepare_query,
     refused,
 )
 from dbtools.backends.postgresql.session import apply, prepare
 from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, calls_in, lexis, placeholder_in
-from dbtools.backends.postgresql.types import TYPES, UNLIMITED, DeclaredTypes, TypeNumber, sql_name
+from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, read_types, sql_name
 from dbtools.backends.postgresql.versions import versions_locked
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
@@ -161,14 +161,12 @@ async def inspect_query(
     prepared = await prepare_query(connection, query)
     if prepared.columns is not None:
         check_names(each.name for each in prepared.columns)
-    inspection = _Inspection(connection=connection, query=query, prepared=prepared)
-    inspected = await inspection.of_view()
-    if inspected is None:
-        inspected = await inspection.without_view()
-    return replace(inspected, versions=await _try(connection, query, prepared))
+    inspection = _Inspection(connection=connection, prepared=prepared)
+    inspected = await inspection.of_view() or await inspection.without_view()
+    return replace(inspected, versions=await _try(connection, prepared))
 
 
-async def _try(connection: Any, query: Query, prepared: PreparedQuery) -> tuple[str, ...]:
+async def _try(connection: Any, prepared: PreparedQuery) -> tuple[str, ...]:
     """Begin the query with nulls, which looks at privileges and locks, and end it before the first row.
 
     Return the versions of the tables that it reads.
@@ -185,8 +183,8 @@ async def _try(connection: Any, query: Query, prepared: PreparedQuery) -> tuple[
         raise  # a migration has come between
     except asyncpg.PostgresError as exc:
         if (exc.sqlstate or "").startswith(CERTAIN):
-            raise refused(exc, query.cast(prepared.casts)) from exc
-        if (exc.sqlstate or "").startswith(PASSING):
+            raise refused(exc, prepared.query.cast(prepared.casts)) from exc
+        if is_passing(exc):
             raise
     return versions
 
@@ -196,7 +194,6 @@ class _Inspection:
     """The questions about one query."""
 
     connection: Any
-    query: Query
     prepared: PreparedQuery
 
     async def of_view(self) -> Inspected | None:
@@ -210,7 +207,7 @@ class _Inspection:
                 kept = await self.connection.fetchrow(KEPT, VIEW)
                 return None if kept is None else await self._told(kept)
         except asyncpg.PostgresError as exc:
-            if (exc.sqlstate or "").startswith(PASSING):
+            if is_passing(exc):
                 raise
             if exc.sqlstate == DUPLICATE:
                 raise refusal(f"{exc.args[0]}.", hint="Name each with AS.") from exc
@@ -222,20 +219,17 @@ class _Inspection:
         if columns is None:
             message = "The type of a column cannot be told."
             raise refusal(message, hint="Show rows and ranges as texts, such as to_json(a) or a::text.")
-        if ESCAPED.search("".join(each for each in self.query.source if isinstance(each, str))):
+        if ESCAPED.search("".join(each for each in self.prepared.query.source if isinstance(each, str))):
             # Its words are not those that are called.
             raise refusal('Names in U&"…" are not looked into.', hint='Write them in "…".')
         for name, offset in self._calls():
             if is_acting(name):
                 raise _acts(name, offset)
         async with rolled_back(self.connection, READING):
-            numbers = [(each.type.oid, UNLIMITED) for each in columns]
-            types = await self._types(numbers)
-        named = [(each.name, number) for each, number in zip(columns, numbers, strict=True)]
-        return self._inspected(types, named, filled=(), reads=None, functions=())
+            return await self._inspected([(each.name, (each.type.oid, UNLIMITED)) for each in columns])
 
     def _view(self) -> str:
-        query = self.query.with_nulls(self.prepared.casts)
+        query = self.prepared.query.with_nulls(self.prepared.casts)
         columns = self.prepared.columns
         if columns is None:
             return f"create temporary view {VIEW} as select * from ({query}\n) as q"
@@ -251,14 +245,12 @@ class _Inspection:
         """Return what the view *kept* tells."""
         tree = kept["tree"]
         functions = await self._functions(tree)
-        version = self.connection.get_server_version().major
-        read = list(reads_of(tree, version))
+        read = list(reads_of(tree, self.connection.get_server_version().major))
         rows = await self.connection.fetch(READ_COLUMNS, [relation for relation, _ in read])
         filled = {(row["relation"], row["number"]) for row in rows if row["filled"]}
         named = self._columns(kept)
         origins = origins_of(tree, len(named))
-        return self._inspected(
-            await self._types([number for _, number in named]),
+        return await self._inspected(
             named,
             filled=[at for at, origin in enumerate(origins) if origin in filled],
             reads=frozenset(_reads(read, rows)),
@@ -288,27 +280,25 @@ class _Inspection:
         return tuple(dict.fromkeys(names))
 
     def _calls(self) -> Iterator[tuple[str, int]]:
-        return calls_in("".join(map(str, self.query.source)))
+        return calls_in("".join(map(str, self.prepared.query.source)))
 
-    async def _types(self, numbers: Sequence[TypeNumber]) -> DeclaredTypes:
-        parameters = [(type.oid, UNLIMITED) for type in self.prepared.types.values()]
+    async def _types(self, numbers: Iterable[TypeNumber]) -> DeclaredTypes:
         known = KNOWN.setdefault(self.connection, {})
-        wanted = sorted({*numbers, *parameters} - known.keys())
-        types, modifiers = [type for type, _ in wanted], [modifier for _, modifier in wanted]
-        rows = await self.connection.fetch(TYPES, types, modifiers) if wanted else []
+        rows = await read_types(self.connection, set(numbers) - known.keys())
         known.update({(row["number"], row["modifier"]): row for row in rows if row["native"]})
         return DeclaredTypes([*known.values(), *rows])
 
-    def _inspected(
+    async def _inspected(
         self,
-        types: DeclaredTypes,
         columns: Sequence[tuple[str, TypeNumber]],
         *,
-        filled: Collection[int],
-        reads: frozenset[Read] | None,
-        functions: tuple[str, ...],
+        filled: Collection[int] = (),
+        reads: frozenset[Read] | None = None,
+        functions: tuple[str, ...] = (),
     ) -> Inspected:
-        parameters = {name: types[each.oid, UNLIMITED].type for name, each in self.prepared.types.items()}
+        taken = {name: (type.oid, UNLIMITED) for name, type in self.prepared.types.items()}
+        types = await self._types([*(number for _, number in columns), *taken.values()])
+        parameters = {name: types[number].type for name, number in taken.items()}
         for name, type in parameters.items():
             self._check(name, type)
         return Inspected(
@@ -324,12 +314,12 @@ class _Inspection:
 
     def _check(self, name: str, type: ColumnType) -> None:
         """Raise Refused where the parameter *name* is declared something that its *type* may not hold."""
-        declared = self.query.declared.get(name)
+        declared = self.prepared.query.declared.get(name)
         if declared is not None and not _fits(declared, type):
             raise refusal(
                 f":{name} is declared {declared}, and the database takes it for {type.name}.",
                 hint=f"Declare it so, or write a cast, such as :{name}::{type.name}.",
-                offset=self.query.offset_of(name),
+                offset=self.prepared.query.offset_of(name),
             )
 
 

@@ -14,7 +14,7 @@ from dbtools.backends.postgresql.connections import Connection
 from dbtools.backends.postgresql.dependencies import read_dependencies
 from dbtools.backends.postgresql.posture import read_posture
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.types import TYPES, DeclaredType, DeclaredTypes
+from dbtools.backends.postgresql.types import DeclaredTypes, read_types
 from dbtools.backends.postgresql.versions import fingerprint, together, versions_of
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
 from dbtools.types import Family
@@ -63,7 +63,7 @@ async def read_catalog(connection: Connection, selection: Selection) -> Catalog:
             raising |= lexis.total_operators
         posture = await read_posture(connection)
         stamp = await fingerprint(connection)
-    tables = sorted(_tables(facts), key=lambda table: _place(table, default_schema))
+    tables = sorted(_tables(facts), key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
         tables=tuple(_with_versions_beneath(tables)),
         default_schema=default_schema,
@@ -111,7 +111,7 @@ async def _read_facts(connection: Connection, relations: Sequence[Record]) -> _F
     # What inherits from a table repeats its keys.
     inherited = {row["number"] for row in relations if row["inherited"]}
     columns = await connection.fetch(catalog_queries.COLUMNS, numbers, restricted)
-    types = await _read_types(connection, columns)
+    types = await read_types(connection, {(row["type"], row["modifier"]) for row in columns})
     found = await connection.fetch(catalog_queries.KEYS, numbers)
     keys = [row for row in found if row["relation"] not in inherited]
     constraints = await connection.fetch(catalog_queries.CONSTRAINTS, numbers)
@@ -122,7 +122,7 @@ async def _read_facts(connection: Connection, relations: Sequence[Record]) -> _F
     return _Facts(
         relations=relations,
         columns=columns,
-        types=types,
+        types=DeclaredTypes(types),
         keys=keys,
         constraints=constraints,
         partitions=await connection.fetch(catalog_queries.PARTITIONS, partitioned),
@@ -135,22 +135,12 @@ async def _read_facts(connection: Connection, relations: Sequence[Record]) -> _F
     )
 
 
-async def _read_types(connection: Connection, columns: Sequence[Record]) -> DeclaredTypes:
-    numbers = sorted({(row["type"], row["modifier"]) for row in columns})
-    types, modifiers = [type for type, _ in numbers], [modifier for _, modifier in numbers]
-    return DeclaredTypes(await connection.fetch(TYPES, types, modifiers))
-
-
-def _place(table: Table, default_schema: str) -> tuple[bool, str, str]:
-    return table.schema != default_schema, table.schema, table.name
-
-
 def _tables(facts: _Facts) -> list[Table]:
     columns = _columns(facts)
     keys = _keys(facts, columns)
     foreign_keys = _foreign_keys(facts, columns)
     counted = [*facts.relations, *facts.partitions]
-    rows = {row["number"]: row["rows"] for row in counted if row["rows"] is not None}
+    rows = {row["number"]: round(row["rows"]) for row in counted if row["rows"] is not None}
     return [
         Table(
             name=row["name"],
@@ -161,7 +151,7 @@ def _tables(facts: _Facts) -> list[Table]:
             foreign_keys=foreign_keys[row["number"]],
             comment=row["comment"],
             # The estimate counts rows that row-level security hides.
-            row_estimate=None if row["secured"] else _rounded(rows.get(row["number"])),
+            row_estimate=None if row["secured"] else rows.get(row["number"]),
             reads=facts.reads.get(row["number"]),
             computed=row["kind"] in COMPUTED or row["computed"],
             version=facts.versions[row["number"]],
@@ -181,10 +171,6 @@ def _with_versions_beneath(tables: Sequence[Table]) -> Iterator[Table]:
         yield replace(table, version=together((table.version, *views))) if views else table
 
 
-def _rounded(rows: float | None) -> int | None:
-    return None if rows is None else round(rows)
-
-
 def _columns(facts: _Facts) -> Columns:
     derived = {row["number"] for row in facts.relations if row["kind"] in DERIVED}
     broken = {(row["relation"], row["columns"][0]) for row in facts.constraints if row["kind"] == "n"}
@@ -194,30 +180,24 @@ def _columns(facts: _Facts) -> Columns:
         relation, number = row["relation"], row["number"]
         declared = facts.types[row["type"], row["modifier"]]
         filled = row["filled"] or (declared.filled and relation not in derived)
-        own_checks = checks.get((relation, row["name"]), ())
-        columns[relation][number] = _column(
-            row,
-            declared,
+        column = Column(
+            name=row["name"],
+            type=declared.type,
             nullable=not filled or (relation, number) in broken,
-            checks=(*own_checks, *declared.checks),
+            default=row["expression"],
+            generated=row["generated"],
+            sources=frozenset(row["sources"]),
+            comment=row["comment"],
+        )
+        columns[relation][number] = _checked(
+            column, (*checks.get((relation, row["name"]), ()), *declared.checks)
         )
     return columns
 
 
-def _column(row: Record, declared: DeclaredType, *, nullable: bool, checks: Sequence[Check]) -> Column:
-    column = Column(
-        name=row["name"],
-        type=declared.type,
-        nullable=nullable,
-        default=row["expression"],
-        generated=row["generated"],
-        sources=frozenset(row["sources"]),
-        comment=row["comment"],
-    )
-    return _checked(column, checks) if checks else column
-
-
-def _checked(column: Column, checks: Iterable[Check]) -> Column:
+def _checked(column: Column, checks: Sequence[Check]) -> Column:
+    if not checks:
+        return column
     minima = [(each.minimum, each.exclusive_minimum) for each in checks if each.minimum is not None]
     maxima = [(each.maximum, each.exclusive_maximum) for each in checks if each.maximum is not None]
     return replace(
@@ -238,20 +218,16 @@ def _bound(bounds: Sequence[tuple[str, bool]], sign: int, family: Family) -> str
     """Return the narrowest of *bounds*, which are minima if *sign* is 1 and maxima if it is -1."""
     if not bounds:
         return None
-    text, exclusive = _narrowest(bounds, sign)
+    try:
+        text, exclusive = max(bounds, key=lambda bound: (sign * Decimal(bound[0]), bound[1]))
+    except InvalidOperation:
+        # Dates and texts are not compared: any one bound is true, if not the narrowest.
+        text, exclusive = bounds[0]
     if not exclusive:
         return text
     if family is Family.INTEGER and re.fullmatch(r"-?\d+", text):
         return str(int(text) + sign)
     return f"{'>' if sign == 1 else '<'} {text}"
-
-
-def _narrowest(bounds: Sequence[tuple[str, bool]], sign: int) -> tuple[str, bool]:
-    try:
-        return max(bounds, key=lambda bound: (sign * Decimal(bound[0]), bound[1]))
-    except InvalidOperation:
-        # Dates and texts are not compared: any one bound is true, if not the narrowest.
-        return bounds[0]
 
 
 def _checks(constraints: Iterable[Record]) -> Checks:

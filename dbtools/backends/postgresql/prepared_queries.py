@@ -76,7 +76,10 @@ class Query:
 
     def offset_of(self, name: str) -> int:
         """Return where the operator first wrote the parameter *name*."""
-        at = next(i for i, piece in enumerate(self.source) if str(piece) == f":{name}")
+        return self.start_of(next(at for at, piece in enumerate(self.source) if str(piece) == f":{name}"))
+
+    def start_of(self, at: int) -> int:
+        """Return the offset of the piece with the number *at*."""
         return sum(len(str(piece)) for piece in self.source[:at])
 
     def written(self, place: Place, before: str, after: str) -> "Written":
@@ -126,11 +129,9 @@ class Written:
     def offset_at(self, position: int) -> int:
         """Return the offset in the operator's text of what stands at *position*, or is nearest to it."""
         at = self.piece_at(position)
-        start = len(self.before) + sum(map(len, self.texts[:at]))
-        source = [str(piece) for piece in self.query.source]
-        within = min(max(position - start, 0), len(source[at]))
-        is_text = isinstance(self.query.source[at], str)
-        return sum(map(len, source[:at])) + (within if is_text else 0)
+        within = position - len(self.before) - sum(map(len, self.texts[:at]))
+        piece = self.query.source[at]
+        return self.query.start_of(at) + (min(max(within, 0), len(piece)) if isinstance(piece, str) else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,17 +173,13 @@ async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
     found = declared | dict(first.casts)
     # A text is also what the server says where it knows nothing: there the declared type may fit as well.
     fitting = found | {name: declared[name] for name, cast in found.items() if cast in TEXTS}
-    written = query.cast(found)
-    problem: asyncpg.PostgresError | None = None
+    problems = []
     for casts in (fitting, found, declared):
-        try:
-            return await _prepare(connection, query.cast(casts))
-        except asyncpg.PostgresError as exc:
-            if is_passing(exc):
-                raise
-            problem = exc if casts is found else problem
-    assert problem is not None
-    raise refused(problem, written) from problem
+        tried = await _prepare(connection, query.cast(casts))
+        if isinstance(tried, PreparedQuery):
+            return tried
+        problems.append(tried)
+    raise refused(problems[1], query.cast(found)) from problems[1]
 
 
 @dataclass(kw_only=True)
@@ -197,17 +194,15 @@ class _Search:
         """Return what the server makes of the query as it is written, as far as it can, or raise Refused."""
         while True:
             written = self.query.cast({}, self.loose)
-            try:
-                return await _prepare(self.connection, written)
-            except asyncpg.PostgresError as exc:
-                if is_passing(exc):
-                    raise
-                if self._loosen(exc, written):
-                    continue
-                found = await self._declared() if exc.sqlstate in UNTYPED else None
-                if found is None:
-                    raise await self._refused(exc, written) from exc
-                return found
+            tried = await _prepare(self.connection, written)
+            if isinstance(tried, PreparedQuery):
+                return tried
+            if self._loosen(tried, written):
+                continue
+            found = await self._declared() if tried.sqlstate in UNTYPED else None
+            if found is None:
+                raise await self._refused(tried, written) from tried
+            return found
 
     def _loosen(self, error: asyncpg.PostgresError, written: Written) -> bool:
         """Return whether *error* has shown a place that tells no type, and note it."""
@@ -223,11 +218,9 @@ class _Search:
     async def _declared(self) -> PreparedQuery | None:
         """Return the query with declared types, fewest first, or None where none helps."""
         for casts in self._castings():
-            try:
-                return await _prepare(self.connection, self.query.cast(casts, self.loose))
-            except asyncpg.PostgresError as exc:
-                if is_passing(exc):
-                    raise
+            tried = await _prepare(self.connection, self.query.cast(casts, self.loose))
+            if isinstance(tried, PreparedQuery):
+                return tried
         return None
 
     def _castings(self) -> Iterator[Mapping[str, str]]:
@@ -251,8 +244,14 @@ class _Search:
         return refusal(NOT_READING)
 
 
-async def _prepare(connection: Any, written: Written) -> PreparedQuery:
-    statement = await connection.prepare(written.sql)
+async def _prepare(connection: Any, written: Written) -> PreparedQuery | asyncpg.PostgresError:
+    """Return what the server makes of *written*, or its error where that is of the statement."""
+    try:
+        statement = await connection.prepare(written.sql)
+    except asyncpg.PostgresError as exc:
+        if is_passing(exc):
+            raise
+        return exc
     types = dict(zip(written.names, statement.get_parameters(), strict=True))
     casts = {name: sql_name(type) for name, type in types.items()}
     return PreparedQuery(query=written.query, statement=statement, types=types, casts=casts)

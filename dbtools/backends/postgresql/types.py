@@ -1,7 +1,8 @@
 """What the types of columns mean. Numbers of types in, declared types out."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import asyncpg
 from asyncpg import Record
@@ -17,25 +18,18 @@ HEADER = 4  #: by which the modifier of a length or of a precision is greater
 UNLIMITED = -1  #: the modifier of a type without one
 
 NATIVE: Mapping[str, Family] = {
-    "int2": Family.INTEGER,
-    "int4": Family.INTEGER,
-    "int8": Family.INTEGER,
-    "float4": Family.NUMBER,
-    "float8": Family.NUMBER,
+    **dict.fromkeys(("int2", "int4", "int8"), Family.INTEGER),
+    **dict.fromkeys(("float4", "float8"), Family.NUMBER),
+    **dict.fromkeys(("text", "varchar", "bpchar", "name"), Family.TEXT),
+    **dict.fromkeys(("json", "jsonb"), Family.JSON),
     "numeric": Family.DECIMAL,
     "bool": Family.BOOLEAN,
-    "text": Family.TEXT,
-    "varchar": Family.TEXT,
-    "bpchar": Family.TEXT,
-    "name": Family.TEXT,
     "date": Family.DATE,
     "time": Family.TIME,
     "timestamp": Family.TIMESTAMP,
     "timestamptz": Family.TIMESTAMPTZ,
     "interval": Family.INTERVAL,
     "uuid": Family.UUID,
-    "json": Family.JSON,
-    "jsonb": Family.JSON,
     "bytea": Family.BYTES,
 }
 EXTENSIONS: Mapping[str, Family] = {"citext": Family.TEXT}
@@ -81,8 +75,7 @@ comparable (type, equatable, ordered) as materialized (
     join pg_catalog.pg_am as m on m.oid = l.opcmethod
     join pg_catalog.pg_amop as o
         on o.amopfamily = l.opcfamily
-        and o.amoplefttype = l.opcintype
-        and o.amoprighttype = l.opcintype
+        and o.amoplefttype = l.opcintype and o.amoprighttype = l.opcintype
     where l.opcdefault
         and (m.amname, o.amopstrategy) in (('btree', 1), ('btree', 3), ('hash', 1))
         and pg_catalog.pg_operator_is_visible(o.amopopr)
@@ -171,7 +164,8 @@ class DeclaredTypes:
 
     def _make(self, row: Record, depth: int) -> DeclaredType:
         if depth == DEEPEST:
-            return DeclaredType(type=_opaque(row), base=row["name"])
+            opaque = ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row), large=True)
+            return DeclaredType(type=replace(opaque, equatable=False, ordered=False), base=row["name"])
         if row["kind"] == "d":
             return self._domain(row, depth)
         made = self._undomained(row, depth)
@@ -198,19 +192,24 @@ class DeclaredTypes:
     def _undomained(self, row: Record, depth: int) -> ColumnType:
         match row["kind"]:
             case "e":
-                return _enum(row)
+                labels = tuple(row["labels"])
+                return ColumnType(family=Family.ENUM, name=row["name"], cast=_own_name(row), labels=labels)
             case "c":
                 return self._composite(row, depth)
             case "r" | "m":
-                return self._range(row, depth)
+                large = row["subtype"] is None or self._inner((row["subtype"], UNLIMITED), depth).large
+                return ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row), large=large)
             case _ if row["element"] is not None:
                 return self._array(row, depth)
             case _:
                 return _scalar(row)
 
+    def _inner(self, number: TypeNumber, depth: int) -> ColumnType:
+        return self._declared(number, depth + 1).type
+
     def _array(self, row: Record, depth: int) -> ColumnType:
         number = (row["element"], row["modifier"])
-        element = self._declared(number, depth + 1).type
+        element = self._inner(number, depth)
         return ColumnType(
             family=Family.ARRAY,
             name=row["name"],
@@ -223,7 +222,7 @@ class DeclaredTypes:
 
     def _composite(self, row: Record, depth: int) -> ColumnType:
         numbers = zip(row["field_types"] or (), row["field_modifiers"] or (), strict=True)
-        types = [self._declared(number, depth + 1).type for number in numbers]
+        types = [self._inner(number, depth) for number in numbers]
         return ColumnType(
             family=Family.OBJECT,
             name=row["name"],
@@ -234,10 +233,13 @@ class DeclaredTypes:
             large=True,
         )
 
-    def _range(self, row: Record, depth: int) -> ColumnType:
-        subtype = row["subtype"]
-        large = subtype is None or self._declared((subtype, UNLIMITED), depth + 1).type.large
-        return ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row), large=large)
+
+async def read_types(connection: Any, numbers: Iterable[TypeNumber]) -> Sequence[Record]:
+    """Return the rows of the types *numbers*, and of all that they are made of."""
+    wanted = sorted(numbers)
+    types, modifiers = [type for type, _ in wanted], [modifier for _, modifier in wanted]
+    rows: Sequence[Record] = await connection.fetch(TYPES, types, modifiers) if wanted else ()
+    return rows
 
 
 def sql_name(type: asyncpg.Type) -> str:
@@ -260,26 +262,6 @@ def _own_name(row: Record) -> str:
     return f"pg_catalog.{row['own_name']}" if row["native"] else str(row["quoted_name"])
 
 
-def _opaque(row: Record) -> ColumnType:
-    return ColumnType(
-        family=Family.OTHER,
-        name=row["name"],
-        cast=_own_name(row),
-        equatable=False,
-        ordered=False,
-        large=True,
-    )
-
-
-def _enum(row: Record) -> ColumnType:
-    return ColumnType(
-        family=Family.ENUM,
-        name=row["name"],
-        cast=_own_name(row),
-        labels=tuple(row["labels"]),
-    )
-
-
 def _scalar(row: Record) -> ColumnType:
     # Reading the name of an object or a role that does not exist fails, and so tells which ones do; comparing
     # single bytes fails where the planner has statistics of them.
@@ -287,13 +269,13 @@ def _scalar(row: Record) -> ColumnType:
     names_objects = name.startswith("reg") or name == "aclitem"
     families = NATIVE if row["native"] else EXTENSIONS
     family = families.get(row["own_name"], Family.OTHER)
-    minimum, maximum = _bounds(row, family)
+    half = 2 ** (8 * row["length"] - 1) if family is Family.INTEGER else None
     return ColumnType(
         family=family,
         name=row["name"],
         cast=_own_name(row),
-        minimum=minimum,
-        maximum=maximum,
+        minimum=None if half is None else -half,
+        maximum=None if half is None else half - 1,
         infinite=family in INFINITE,
         equatable=row["equatable"] and not names_objects,
         ordered=row["ordered"] and name != "char" and not names_objects,
@@ -301,29 +283,16 @@ def _scalar(row: Record) -> ColumnType:
     )
 
 
-def _bounds(row: Record, family: Family) -> tuple[int | None, int | None]:
-    if family is not Family.INTEGER:
-        return None, None
-    half: int = 2 ** (8 * row["length"] - 1)
-    return -half, half - 1
-
-
 def _is_large(row: Record) -> bool:
     """Return whether the text of a cell may be longer than LONGEST_SMALL."""
-    name = row["own_name"] if row["native"] else ""
-    most = None if row["modifier"] == UNLIMITED else _most_characters(name, row["modifier"])
-    if most is not None:
-        return most > LONGEST_SMALL
-    return bool(row["length"] < 0) and name not in SMALL
-
-
-def _most_characters(name: str, modifier: int) -> int | None:
+    name, modifier = row["own_name"] if row["native"] else "", row["modifier"]
     match name:
-        case "varchar" | "bpchar":
-            return modifier - HEADER
-        case "numeric":
-            return (modifier - HEADER) >> 16
-        case "bit" | "varbit":
-            return modifier
+        case "varchar" | "bpchar" if modifier != UNLIMITED:
+            most = modifier - HEADER
+        case "numeric" if modifier != UNLIMITED:
+            most = (modifier - HEADER) >> 16
+        case "bit" | "varbit" if modifier != UNLIMITED:
+            most = modifier
         case _:
-            return None
+            return bool(row["length"] < 0) and name not in SMALL
+    return bool(most > LONGEST_SMALL)
