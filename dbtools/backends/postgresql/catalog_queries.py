@@ -44,8 +44,7 @@ select
     c.relrowsecurity and pg_catalog.row_security_active(c.oid) as secured,
     coalesce(d.description, '') as comment,
     pg_catalog.has_schema_privilege(n.oid, 'usage') as reachable,
-    pg_catalog.has_table_privilege(c.oid, 'select') as readable,
-    c.relkind <> 'p'
+    pg_catalog.has_table_privilege(c.oid, 'select') as readable, c.relkind <> 'p'
     and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as inherited,
     exists (
         select from pg_catalog.pg_attribute as a where a.attrelid = c.oid and a.attgenerated = 'v'
@@ -83,8 +82,7 @@ left join pg_catalog.pg_attrdef as e on e.adrelid = a.attrelid and e.adnum = a.a
 left join pg_catalog.pg_description as d
     on d.objoid = a.attrelid and d.classoid = {class_of("pg_class")} and d.objsubid = a.attnum
 where a.attrelid = any($1::pg_catalog.oid[])
-    and a.attnum > 0
-    and not a.attisdropped
+    and a.attnum > 0 and not a.attisdropped
     and (
         a.attrelid <> all($2::pg_catalog.oid[])
         or pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select')
@@ -99,8 +97,7 @@ from pg_catalog.pg_attribute as a
 join pg_catalog.pg_class as c on c.oid = a.attrelid
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 where a.attrelid = any($1::pg_catalog.oid[])
-    and a.attnum > 0
-    and not a.attisdropped
+    and a.attnum > 0 and not a.attisdropped
     and (
         a.attrelid = any($2::pg_catalog.oid[])
         or not pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select')
@@ -114,18 +111,14 @@ select i.indrelid as relation, i.indisprimary as main,
     (i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1] as columns
 from pg_catalog.pg_index as i
 where i.indrelid = any($1::pg_catalog.oid[])
-    and i.indisunique
-    and i.indisvalid
-    and (i.indimmediate or i.indisprimary)
-    and i.indpred is null
-    and i.indexprs is null
+    and i.indisunique and i.indisvalid and (i.indimmediate or i.indisprimary)
+    and i.indpred is null and i.indexprs is null
     and not exists (
         select
         from pg_catalog.pg_attribute as a
         join pg_catalog.pg_collation as l on l.oid = a.attcollation
         where a.attrelid = i.indrelid
-            and a.attnum = any(i.indkey::pg_catalog.int2[])
-            and not l.collisdeterministic
+            and a.attnum = any(i.indkey::pg_catalog.int2[]) and not l.collisdeterministic
             and l.oid <> all(i.indcollation::pg_catalog.oid[])
     )
 order by i.indrelid, i.indisprimary desc, i.indnkeyatts, columns
@@ -170,10 +163,8 @@ join pg_catalog.pg_proc as f on f.oid = o.oprcode::pg_catalog.oid
 join types as l on l.number = o.oprleft
 join types as r on r.number = o.oprright
 where o.oid = any($1::pg_catalog.oid[])
-    and o.oprname = '='
-    and pg_catalog.pg_operator_is_visible(o.oid)
-    and pg_catalog.has_function_privilege(f.oid, 'execute')
-    and f.provolatile = 'i'
+    and o.oprname = '=' and pg_catalog.pg_operator_is_visible(o.oid)
+    and pg_catalog.has_function_privilege(f.oid, 'execute') and f.provolatile = 'i'
 """
 #: What may raise an error in a row filter: views and the like, and what did not come with the server or with
 #: an extension.
@@ -188,8 +179,7 @@ with own (class, number, name, namespace) as (
 select distinct w.name::text as name
 from own as w
 join pg_catalog.pg_namespace as n on n.oid = w.namespace
-where n.nspname not in ('pg_catalog', 'information_schema')
-    and not {of_extension("w.class", "w.number")}
+where n.nspname not in ('pg_catalog', 'information_schema') and not {of_extension("w.class", "w.number")}
 union
 select c.relname::text
 from pg_catalog.pg_class as c
@@ -201,9 +191,7 @@ CASTING = f"""
 select exists (
     select
     from pg_catalog.pg_cast as k
-    where k.oid >= '16384'
-        and k.castcontext = 'i'
-        and not {of_extension(class_of("pg_cast"), "k.oid")}
+    where k.oid >= '16384' and k.castcontext = 'i' and not {of_extension(class_of("pg_cast"), "k.oid")}
 )
 """
 #: The tables within the partitioned tables $1.

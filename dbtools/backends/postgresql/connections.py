@@ -137,23 +137,23 @@ def check_version(connection: Any) -> None:
 
 def unavailable(exc: Exception) -> DatabaseUnavailable:
     """Return what keeps the database from being reached, without the server's words."""
+    hint = ""
     match exc:
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-            return DatabaseUnavailable("The database refused the login: user or password is wrong.")
+            message = "The database refused the login: user or password is wrong."
         case asyncpg.InvalidCatalogNameError():
-            return DatabaseUnavailable("The server has no database of this name.")
+            message = "The server has no database of this name."
         case asyncpg.TooManyConnectionsError():
-            return DatabaseUnavailable("The server has no connection free.")
+            message = "The server has no connection free."
         case asyncpg.CannotConnectNowError():
-            return DatabaseUnavailable("The server is starting or stopping.", hint="Try again in a moment.")
-        case asyncio.TimeoutError():
-            return DatabaseUnavailable(f"The server did not answer within {CONNECT_TIMEOUT:g} seconds.")
+            message, hint = "The server is starting or stopping.", "Try again in a moment."
+        case TimeoutError():
+            message = f"The server did not answer within {CONNECT_TIMEOUT:g} seconds."
         case OSError():
-            return DatabaseUnavailable(
-                "The server cannot be reached: is it running, are host and port right?"
-            )
+            message = "The server cannot be reached: is it running, are host and port right?"
         case _:
-            return DatabaseUnavailable("The server cannot be reached with this URL.")
+            message = "The server cannot be reached with this URL."
+    return DatabaseUnavailable(message, hint=hint)
 
 
 def is_lost(error: Exception) -> bool:

@@ -5,7 +5,7 @@ Alembic. Changes that nobody tells of are found by looking, which needs no privi
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -24,13 +24,12 @@ from dbtools.backends.postgresql.connections import (
 )
 from dbtools.backends.postgresql.introspection import read_catalog
 from dbtools.backends.postgresql.registry import registry_of
-from dbtools.backends.postgresql.versions import fingerprint, newest
+from dbtools.backends.postgresql.versions import Ask, fingerprint, newest
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import DatabaseUnavailable, DbtoolsError
 
 T = TypeVar("T")
-Ask = Callable[[Any], Awaitable[T]]  #: asks a connection
 
 CHANNEL = "dbtools_schema"
 INTERVAL = 2.0  #: seconds between two looks

@@ -112,15 +112,14 @@ cross join lateral (
     where a.attrelid = c.oid and a.attnum > 0
 ) as a
 where c.relnamespace = pg_catalog.pg_my_temp_schema()
-    and c.relname = $1::pg_catalog.text
-    and r.ev_type = '1'
+    and c.relname = $1::pg_catalog.text and r.ev_type = '1'
 """
 #: The columns of the tables $1, and whether each surely has no nulls: those that inherit a table may have.
 READ_COLUMNS = """
 select
     c.oid as relation, n.nspname::text as schema, c.relname::text as name, a.attnum as number,
-    a.attname::text as column, a.attnotnull
-    and (c.relkind = 'p' or c.relkind = 'r' and not c.relhassubclass)
+    a.attname::text as column,
+    a.attnotnull and (c.relkind = 'p' or c.relkind = 'r' and not c.relhassubclass)
     and not exists (
         select
         from pg_catalog.pg_constraint as k
@@ -154,8 +153,7 @@ with recursive types (oid) as (
     left join pg_catalog.pg_range as r on r.rngtypid = t.oid
     left join pg_catalog.pg_attribute as a
         on a.attrelid = t.typrelid
-        and a.attnum > 0
-        and not a.attisdropped
+        and a.attnum > 0 and not a.attisdropped
     cross join lateral pg_catalog.unnest(array[t.typbasetype, t.typelem, r.rngsubtype, a.atttypid]) as p (oid)
     where p.oid <> 0
 )

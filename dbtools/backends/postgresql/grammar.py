@@ -20,18 +20,10 @@ from dbtools.types import ColumnType, Family, Operator
 
 #: An address that is cast to a text has a mask even where it is that of one host.
 PLAIN_TEXT = {"pg_catalog.text", "pg_catalog.varchar", "pg_catalog.bpchar", "pg_catalog.inet"}
+#: The families whose cells the driver keeps exactly, as the codecs have them.
 AS_THEY_ARE = {
-    Family.INTEGER,
-    Family.NUMBER,
-    Family.DECIMAL,
-    Family.BOOLEAN,
-    Family.DATE,
-    Family.TIME,
-    Family.TIMESTAMP,
-    Family.TIMESTAMPTZ,
-    Family.INTERVAL,
-    Family.UUID,
-    Family.BYTES,
+    *(Family.INTEGER, Family.NUMBER, Family.DECIMAL, Family.BOOLEAN, Family.UUID, Family.BYTES),
+    *(Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ, Family.INTERVAL),
 }
 #: What a measure's value, which no column has declared, is compared as.
 COMPUTED: Mapping[Family, str] = {
@@ -72,12 +64,22 @@ class PostgresqlGrammar:
     dialect: sa.Dialect = veiling(asyncpg_dialect())  # type: ignore[no-untyped-call]
 
     def bound(self, value: object, type: ColumnType) -> object:
-        """Return *value* as the driver takes it."""
-        return parameter(value, type)
+        """Return *value* as the text that the server casts."""
+        match value:
+            case None:
+                return None
+            case bool():
+                return "true" if value else "false"
+            case bytes():
+                return "\\x" + value.hex()
+            case float():
+                return repr(value)
+            case _:
+                return str(value)
 
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
-        """Return *values* as the driver takes them."""
-        return list_parameter(values, type)
+        """Return *values* as texts."""
+        return [self.bound(value, type) for value in values]
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter as a text that is cast to *type*."""
@@ -194,23 +196,3 @@ def _cast(type: ColumnType) -> str:
 def _beyond(size: Element, length: Element, cut: int) -> Element:
     """Return *length* where *size*, which is never smaller and cheaper to know, is beyond *cut*."""
     return sa.case((size > sa.literal_column(str(cut)), length))
-
-
-def parameter(value: object, type: ColumnType) -> str | None:
-    """Return *value* as the text that the server casts."""
-    match value:
-        case None:
-            return None
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return "\\x" + value.hex()
-        case float():
-            return repr(value)
-        case _:
-            return str(value)
-
-
-def list_parameter(values: Sequence[object], type: ColumnType) -> list[str | None]:
-    """Return *values* as texts."""
-    return [parameter(value, type) for value in values]

@@ -28,8 +28,7 @@ relations as materialized (
     from pg_catalog.pg_class as c
     join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
     where c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
-        and not pg_catalog.starts_with(n.nspname::text, 'pg_')
-        and n.nspname <> 'information_schema'
+        and not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
 ),
 granted (fact, name, role) as (
     select 'write', r.name, p.grantee
@@ -56,8 +55,7 @@ granted (fact, name, role) as (
         coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))
     ) as p
     where p.privilege_type = 'CREATE'
-        and not pg_catalog.starts_with(n.nspname::text, 'pg_')
-        and n.nspname <> 'information_schema'
+        and not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
     union all
     select 'create schemas', d.datname, p.grantee
     from pg_catalog.pg_database as d

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
-Read = Callable[[Any], Awaitable[T]]  #: reads something on a connection
+Ask = Callable[[Any], Awaitable[T]]  #: asks a connection
 
 #: What is temporary is nobody else's.
 PERMANENT = "not in (select p.oid from passing as p)"
@@ -161,7 +161,7 @@ async def _fingerprint(connection: Any) -> str:
     return str(await connection.fetchval(FINGERPRINT))
 
 
-async def newest(connection: Any, read: Read[T]) -> T:
+async def newest(connection: Any, read: Ask[T]) -> T:
     """Return what *read* reads on *connection*; in no time where nobody has written since it did last."""
     ended = str(await connection.fetchval(ENDED))
     seen = SEEN.setdefault(connection, {})
