@@ -21,6 +21,7 @@ from dbtools.backends import open_backend
 from dbtools.backends.port import Look
 from dbtools.backends.postgresql.control import listen
 from dbtools.backends.postgresql.versions import FINGERPRINT, fingerprint
+from dbtools.catalog import Selection
 from dbtools.records.registry import add
 from dbtools.records.upgrading import upgrade
 from dbtools.service.following import Observed, Watch
@@ -192,6 +193,52 @@ async def test_change_of_the_registry_tells_every_server(url: str) -> None:
         await add(url, {"one": "-- name: one\n-- description: One.\nselect 1 as one\n"})
 
         assert (before, await ear.heard()) == (0, 1)
+
+
+CONNECTIONS = """
+    select pid
+    from pg_stat_activity
+    where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
+"""
+
+
+async def _connections(url: str) -> list[int]:
+    async with connected(url) as connection:
+        return [pid for (pid,) in await connection.fetch(CONNECTIONS)]
+
+
+async def test_one_connection_reads_listens_and_looks(url: str) -> None:
+    backend = open_backend(url)
+    async with backend.watcher(lambda: None) as look, backend.registry_watcher(lambda: None) as other:
+        await backend.introspect(Selection())
+        await look()
+        await other()
+        followed = await _connections(url)
+
+    assert len(followed) == 1
+
+
+async def test_lost_connection_is_heard_and_another_one_listens(
+    url: str, postgresql_server: PostgresqlServer
+) -> None:
+    heard = [anyio.Event(), anyio.Event()]
+    backend = open_backend(url)
+    async with (
+        backend.watcher(lambda: heard[0].set()) as look,
+        backend.registry_watcher(lambda: heard[1].set()) as other,
+    ):
+        before = await look(), await other()
+        (lost,) = await _connections(url)
+        for sql in (f"select pg_terminate_backend({lost})", "notify dbtools_schema"):
+            heard[:] = [anyio.Event(), anyio.Event()]
+            await anyio.to_thread.run_sync(partial(postgresql_server.execute, sql, url=url))
+            with anyio.fail_after(20):
+                await heard[0].wait()
+                await heard[1].wait()
+            after = await look(), await other()
+
+            assert after == before
+            assert lost not in await _connections(url)
 
 
 @pytest.fixture

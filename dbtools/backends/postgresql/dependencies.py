@@ -152,8 +152,7 @@ with recursive types (oid) as (
     join pg_catalog.pg_type as t on t.oid = s.oid
     left join pg_catalog.pg_range as r on r.rngtypid = t.oid
     left join pg_catalog.pg_attribute as a
-        on a.attrelid = t.typrelid
-        and a.attnum > 0 and not a.attisdropped
+        on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
     cross join lateral pg_catalog.unnest(array[t.typbasetype, t.typelem, r.rngsubtype, a.atttypid]) as p (oid)
     where p.oid <> 0
 )
@@ -167,10 +166,7 @@ select c.oid as relation, n.nspname::text as schema, r.relname::text as name, a.
     a.attname::text as column
 from pg_catalog.pg_class as c
 join pg_catalog.pg_class as r
-    on r.oid = case
-        when c.relispartition then pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid
-        else c.oid
-    end
+    on r.oid = coalesce(pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid, c.oid)
 join pg_catalog.pg_namespace as n on n.oid = r.relnamespace
 left join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 where c.oid = any($1::pg_catalog.oid[])
@@ -205,9 +201,7 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
     trees: Sequence[Record] = await connection.fetch(TREES, views) if views else []
     read = {row["view"]: list(reads_of(row["tree"], version)) for row in trees}
     pairs = [(row["relation"], row["ancestor"]) for row in await connection.fetch(ANCESTORS)]
-    tables = {table for each in read.values() for table, _ in each} | {
-        table for pair in pairs for table in pair
-    }
+    tables = {table for each in read.values() for table, _ in each}.union(*pairs)
     names = _Names(await connection.fetch(COLUMNS, sorted(tables)) if tables else [])
     others = await _others(connection, {row["view"]: row["tree"] for row in trees})
     columns: defaultdict[int, set[Place]] = defaultdict(set)
@@ -218,12 +212,10 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
         columns[ancestor].update(names.shared(child, ancestor))
         parents[child].update(names.shared(ancestor, child))
     return {
-        number: Reads(
-            columns=frozenset(columns[number]),
-            parents=frozenset(parents[number]),
-            others=others.get(number, ()),
+        each: Reads(
+            columns=frozenset(columns[each]), parents=frozenset(parents[each]), others=others.get(each, ())
         )
-        for number in {*columns, *parents, *others}
+        for each in {*columns, *parents, *others}
     }
 
 

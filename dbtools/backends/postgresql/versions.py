@@ -21,6 +21,7 @@ PERMANENT = "not in (select p.oid from passing as p)"
 #: Of roles, those that the login is a member of, or may become.
 CONCERNED = """in (select e.oid from entered as e)
     or pg_catalog.current_setting('is_superuser')::pg_catalog.bool"""
+NOT_SYSTEM = "not pg_catalog.starts_with({}.nspname::pg_catalog.text, 'pg_')"
 #: Rows x of the catalogs, which count by their transactions: no VACUUM changes these.
 WRITTEN = {
     "attribute": f"pg_attribute as x where x.attrelid >= '16384' and x.attnum > 0 and x.attrelid {PERMANENT}",
@@ -30,17 +31,16 @@ WRITTEN = {
     "inherits": "pg_inherits as x",
     "rewrite": f"pg_rewrite as x where x.oid >= '16384' and x.ev_class {PERMANENT}",
     "description": "pg_description as x where x.objoid >= '16384'",
-    "type": """pg_type as x
+    "type": f"""pg_type as x
     join pg_catalog.pg_namespace as n on n.oid = x.typnamespace
-    where x.oid >= '16384' and not pg_catalog.starts_with(n.nspname::pg_catalog.text, 'pg_')""",
+    where x.oid >= '16384' and {NOT_SYSTEM.format("n")}""",
     "enum": "pg_enum as x",
     "proc": "pg_proc as x where x.oid >= '16384'",
     "policy": "pg_policy as x",
-    "namespace": """pg_namespace as x
-    where not pg_catalog.starts_with(x.nspname::pg_catalog.text, 'pg_')""",
+    "namespace": f"pg_namespace as x where {NOT_SYSTEM.format('x')}",
     "member": f"pg_auth_members as x where x.member {CONCERNED}",
 }
-#: The same of catalogs that hold statistics or secrets as well: only these of their columns count.
+#: Rows of catalogs that hold statistics or secrets as well, which count by these columns.
 HASHED = {
     "class": (
         "x.oid, x.relname, x.relnamespace, x.relkind, x.relowner, x.relrowsecurity, x.relforcerowsecurity, "
@@ -54,12 +54,10 @@ HASHED = {
     ),
 }
 COUNTED = "select '{}', count(*), sum({}) from pg_catalog.{}"
+XMIN = "x.xmin::pg_catalog.text::pg_catalog.int8"
 HASH = "pg_catalog.hashtextextended(pg_catalog.concat_ws(' ', {}), '0')::pg_catalog.numeric"
 COUNTS = [
-    *(
-        COUNTED.format(name, "x.xmin::pg_catalog.text::pg_catalog.int8", rows)
-        for name, rows in WRITTEN.items()
-    ),
+    *(COUNTED.format(name, XMIN, rows) for name, rows in WRITTEN.items()),
     *(COUNTED.format(name, HASH.format(columns), rows) for name, (columns, rows) in HASHED.items()),
 ]
 FINGERPRINT = f"""
