@@ -5,9 +5,9 @@ A role that the login is a member of counts as well: SET ROLE lets it become tha
 
 from collections.abc import Mapping
 
-import asyncpg
 from asyncpg import Record
 
+from dbtools.backends.postgresql.connections import Connection
 from dbtools.errors import listing
 
 MOST_NAMES = 5  #: that one sentence has
@@ -51,9 +51,7 @@ granted (fact, name, role) as (
     union all
     select 'create', n.nspname, p.grantee
     from pg_catalog.pg_namespace as n
-    cross join lateral pg_catalog.aclexplode(
-        coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))
-    ) as p
+    cross join lateral pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) as p
     where p.privilege_type = 'CREATE'
         and not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
     union all
@@ -77,14 +75,11 @@ facts (fact, name, role) as (
             ('create roles', i.rolcreaterole),
             ('create databases', i.rolcreatedb),
             ('replicate', i.rolreplication),
-            (
-                'member',
-                i.rolname in (
-                    'pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program',
-                    'pg_read_all_data', 'pg_write_all_data', 'pg_signal_backend', 'pg_maintain',
-                    'pg_create_subscription'
-                )
-            )
+            ('member', i.rolname in (
+                'pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program',
+                'pg_read_all_data', 'pg_write_all_data', 'pg_signal_backend', 'pg_maintain',
+                'pg_create_subscription'
+            ))
     ) as f (fact, holds)
     where f.holds
 )
@@ -109,7 +104,7 @@ SENTENCES: Mapping[str, str] = {
 }
 
 
-async def read_posture(connection: "asyncpg.Connection[Record]") -> tuple[str, ...]:
+async def read_posture(connection: Connection) -> tuple[str, ...]:
     """Return what the login of *connection* can do beyond reading."""
     rows = await connection.fetch(FACTS)
     found = {row["fact"]: _sentence(row) for row in rows}
