@@ -6,7 +6,7 @@ one that is declared. Nothing is run.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, product
 from typing import Any
@@ -166,7 +166,7 @@ async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
 
 
 async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
-    first = await _Search(connection=connection, query=query).first()
+    first = await _first(connection, query)
     declared = {name: casts_of(each)[0] for name, each in query.parameters.items()}
     if not declared:
         return first
@@ -182,66 +182,54 @@ async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
     raise refused(problems[1], query.cast(found)) from problems[1]
 
 
-@dataclass(kw_only=True)
-class _Search:
-    """The search for a way to write a query so that each parameter has a type."""
-
-    connection: Any
-    query: Query
-    loose: list[int] = field(default_factory=list)  #: the numbers of pieces that tell no type
-
-    async def first(self) -> PreparedQuery:
-        """Return what the server makes of the query as it is written, as far as it can, or raise Refused."""
-        while True:
-            written = self.query.cast({}, self.loose)
-            tried = await _prepare(self.connection, written)
-            if isinstance(tried, PreparedQuery):
-                return tried
-            if self._loosen(tried, written):
-                continue
-            found = await self._declared() if tried.sqlstate in UNTYPED else None
-            if found is None:
-                raise await self._refused(tried, written) from tried
+async def _first(connection: Any, query: Query) -> PreparedQuery:
+    """Return what the server makes of *query* as written, else with declared types; or raise Refused."""
+    loose: list[int] = []
+    while True:
+        written = query.cast({}, loose)
+        tried = await _prepare(connection, written)
+        if isinstance(tried, PreparedQuery):
+            return tried
+        untold = _untold(tried, written)
+        if untold is None or untold in loose:
+            break
+        loose.append(untold)
+    for casts in _castings(query.parameters) if tried.sqlstate in UNTYPED else ():
+        found = await _prepare(connection, query.cast(casts, loose))
+        if isinstance(found, PreparedQuery):
             return found
+    raise await _refused(connection, tried, written) from tried
 
-    def _loosen(self, error: asyncpg.PostgresError, written: Written) -> bool:
-        """Return whether *error* has shown a place that tells no type, and note it."""
-        position = _position(error)
-        if error.sqlstate != AMBIGUOUS or position is None:
-            return False
-        at = written.piece_at(position)
-        if at in self.loose or isinstance(self.query.pieces[at], str):
-            return False
-        self.loose.append(at)
-        return True
 
-    async def _declared(self) -> PreparedQuery | None:
-        """Return the query with declared types, fewest first, or None where none helps."""
-        for casts in self._castings():
-            tried = await _prepare(self.connection, self.query.cast(casts, self.loose))
-            if isinstance(tried, PreparedQuery):
-                return tried
+def _untold(error: asyncpg.PostgresError, written: Written) -> int | None:
+    """Return the number of the piece whose place tells no type for its parameter, if *error* is of that."""
+    position = _position(error)
+    if error.sqlstate != AMBIGUOUS or position is None:
         return None
+    at = written.piece_at(position)
+    return None if isinstance(written.query.pieces[at], str) else at
 
-    def _castings(self) -> Iterator[Mapping[str, str]]:
-        # What is declared a text may well be something else, such as an enum.
-        parameters = self.query.parameters
-        certain = [name for name, each in parameters.items() if each.type != TEXT.type]
-        for names, choice in product((certain, list(parameters)), (0, -1)):
-            if names:
-                yield {name: casts_of(parameters[name])[choice] for name in names}
 
-    async def _refused(self, error: asyncpg.PostgresError, written: Written) -> Exception:
-        """Return the error of a query that does not work, in the words for the query as it stands alone."""
-        if error.sqlstate not in NO_GRAMMAR:
-            return refused(error, written)
-        alone = replace(self.query.cast({}), before="", after="")
-        try:
-            await self.connection.prepare(alone.sql)
-        except asyncpg.PostgresError as exc:
-            if exc.sqlstate in NO_GRAMMAR:
-                return refused(exc, alone)
-        return refusal(NOT_READING)
+def _castings(parameters: Mapping[str, Declared]) -> Iterator[Mapping[str, str]]:
+    """Yield casts to declared types, of fewest parameters first."""
+    # What is declared a text may well be something else, such as an enum.
+    certain = [name for name, each in parameters.items() if each.type != TEXT.type]
+    for names, choice in product((certain, list(parameters)), (0, -1)):
+        if names:
+            yield {name: casts_of(parameters[name])[choice] for name in names}
+
+
+async def _refused(connection: Any, error: asyncpg.PostgresError, written: Written) -> Exception:
+    """Return the error of a query that does not work, in the words for the query as it stands alone."""
+    if error.sqlstate not in NO_GRAMMAR:
+        return refused(error, written)
+    alone = replace(written.query.cast({}), before="", after="")
+    try:
+        await connection.prepare(alone.sql)
+    except asyncpg.PostgresError as exc:
+        if exc.sqlstate in NO_GRAMMAR:
+            return refused(exc, alone)
+    return refusal(NOT_READING)
 
 
 async def _prepare(connection: Any, written: Written) -> PreparedQuery | asyncpg.PostgresError:
