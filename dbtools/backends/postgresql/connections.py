@@ -105,7 +105,7 @@ async def _connect(url: str) -> Connection:
         except BaseException:
             connection.terminate()
             raise
-        await connection.close(timeout=CONNECT_TIMEOUT)
+        await end(connection)
     known = {"application_name": SETTINGS["application_name"]}
     pooled: PooledConnection = await asyncpg.connect(
         dsn_of(url), server_settings=known, connection_class=PooledConnection, **options

@@ -34,7 +34,7 @@ T = TypeVar("T")
 CHANNEL = "dbtools_schema"
 INTERVAL = 2.0  #: seconds between two looks
 PATIENCE = 10.0  #: seconds that one look may take
-LONGEST = 600.0  #: seconds that reading the catalog may take
+LONGEST = 600.0  #: seconds that reading the catalog may take; meanwhile looks wait
 NO_CATALOG = "The catalog of the database cannot be read."
 NO_LOOK = "The database does not answer whether it has changed."
 #: Compiling takes longer than looking. Nothing is set for longer: a pooler lends the connection to others.
