@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import anyio
@@ -162,6 +163,13 @@ class Describe(Protocol):
         """
 
 
+class Subject(Enum):
+    """What of a database may change while it is served."""
+
+    SCHEMA = auto()
+    REGISTRY = auto()
+
+
 class Look(Protocol):
     """Looks once."""
 
@@ -211,8 +219,8 @@ class Backend(ABC):
         """Lend what asks the database of operators' SQL, with the settings *session*; or raise Refused."""
 
     @abstractmethod
-    def watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Lend what tells the stamp of the schema, again and again."""
+    def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
+        """Lend what tells the state of *subject*, again and again: of the schema, the stamp."""
 
     @abstractmethod
     async def registry(self) -> Registry | None:
@@ -224,10 +232,6 @@ class Backend(ABC):
 
         *patience*: seconds that a write may wait; None leaves it to the database.
         """
-
-    @abstractmethod
-    def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Lend what tells what the registry in the database holds, again and again."""
 
     async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
         """Return an SQL script for a *login* that reads what *roles* and their queries read of *catalog*.

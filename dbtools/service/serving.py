@@ -8,7 +8,7 @@ from functools import partial
 import anyio
 
 from dbtools.backends import open_backend
-from dbtools.backends.port import Backend, Look
+from dbtools.backends.port import Backend, Look, Subject
 from dbtools.service.catalogs import check_strictness, read_catalog
 from dbtools.service.current import Current
 from dbtools.service.execution import Execution
@@ -88,8 +88,10 @@ async def _resolved(current: Current, backend: Backend, only: str | None) -> Res
 
 
 def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
-    """Yield what may change while *database* is served with the *current* settings."""
-    yield Observed(name=DATABASE, open=backend.watcher, interval=backend.facts.interval)
+    """Yield what may change while the database is served with the *current* settings."""
+    yield Observed(
+        name=DATABASE, open=partial(backend.listen, Subject.SCHEMA), interval=backend.facts.interval
+    )
     settings = current.settings
     url = settings.registry.url or settings.database.url
     if settings.path:
@@ -113,7 +115,7 @@ def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
                     if registry_url(current.settings) != url:
                         return None
                     if look is None:
-                        look = await stack.enter_async_context(registry.registry_watcher(heard))
+                        look = await stack.enter_async_context(registry.listen(Subject.REGISTRY, heard))
                     return await look()
 
                 yield look_where_it_counts

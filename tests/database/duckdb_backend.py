@@ -6,7 +6,7 @@ policies and permitted queries work through the port. It keeps no registry, and 
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import date
 from decimal import Decimal
 from itertools import count
@@ -22,7 +22,18 @@ from dbtools.aggregates import Bucket, Function
 from dbtools.backends import port
 from dbtools.backends.identifiers import identifier
 from dbtools.backends.plans import ESCAPE, ListForms, Plan
-from dbtools.backends.port import NO_SESSION, Declared, Facts, Fetched, Heard, Inspected, Look, Run, refusal
+from dbtools.backends.port import (
+    NO_SESSION,
+    Declared,
+    Facts,
+    Fetched,
+    Heard,
+    Inspected,
+    Look,
+    Run,
+    Subject,
+    refusal,
+)
 from dbtools.backends.queries import compile_query
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.backends.selects import Truth, compile_select
@@ -237,8 +248,8 @@ class Backend(port.Backend):
         yield Description(self._connection.cursor())
 
     @asynccontextmanager
-    async def watcher(self, heard: Heard) -> AsyncIterator[Look]:
-        """Lend what tells the stamp of the schema."""
+    async def listen(self, subject: Subject, heard: Heard) -> AsyncIterator[Look]:
+        """Lend what tells the stamp of the schema: there is no registry."""
 
         async def look() -> str:
             return await asyncio.to_thread(stamp_of, self._connection.cursor())
@@ -248,10 +259,6 @@ class Backend(port.Backend):
     async def registry(self) -> Registry | None:
         """Return None: there is no registry."""
         return None
-
-    def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Lend what tells the stamp of the schema, since there is no registry."""
-        return self.watcher(heard)
 
     async def close(self) -> None:
         """Close the file."""

@@ -13,6 +13,7 @@ from alembic import command
 from alembic.config import Config
 
 from dbtools.backends import open_backend, read_registry
+from dbtools.backends.port import Subject
 from dbtools.backends.postgresql.runner import open_engine
 from dbtools.catalog import Catalog
 from dbtools.records.registry import add, disable, enable, read_entries, remove
@@ -180,8 +181,8 @@ def test_changes_are_seen_without_them(hostile: str) -> None:
     async def looks() -> bool:
         backend = open_backend(hostile)
         async with (
-            backend.watcher(lambda: None) as look,
-            backend.registry_watcher(lambda: None) as other,
+            backend.listen(Subject.SCHEMA, lambda: None) as look,
+            backend.listen(Subject.REGISTRY, lambda: None) as other,
         ):
             return await look() == await look() and await other() is None
 

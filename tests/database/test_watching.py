@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from dbtools.alembic import notify
 from dbtools.backends import open_backend
-from dbtools.backends.port import Look
+from dbtools.backends.port import Look, Subject
 from dbtools.backends.postgresql.control import listen
 from dbtools.backends.postgresql.versions import FINGERPRINT, fingerprint
 from dbtools.catalog import Selection
@@ -62,9 +62,9 @@ class Ear:
 
 
 @asynccontextmanager
-async def _listening(url: str, watcher: str = "watcher") -> AsyncIterator[Ear]:
+async def _listening(url: str, subject: Subject = Subject.SCHEMA) -> AsyncIterator[Ear]:
     ear = Ear()
-    async with getattr(open_backend(url), watcher)(ear.hear) as ear.look:
+    async with open_backend(url).listen(subject, ear.hear) as ear.look:
         yield ear
 
 
@@ -173,7 +173,7 @@ async def test_server_that_lets_nobody_listen_is_looked_at() -> None:
 async def test_look_tells_of_what_nobody_has_told(
     again: str, url: str, postgresql_server: PostgresqlServer
 ) -> None:
-    async with open_backend(url).watcher(lambda: None) as look:
+    async with open_backend(url).listen(Subject.SCHEMA, lambda: None) as look:
         first = await look()
         await anyio.to_thread.run_sync(
             lambda: postgresql_server.execute("insert into customers values (2, 'Bo')", url=url)
@@ -188,7 +188,7 @@ async def test_look_tells_of_what_nobody_has_told(
 
 async def test_change_of_the_registry_tells_every_server(url: str) -> None:
     await anyio.to_thread.run_sync(upgrade, url)
-    async with _listening(url, "registry_watcher") as ear:
+    async with _listening(url, Subject.REGISTRY) as ear:
         before = await ear.heard()
         await add(url, {"one": "-- name: one\n-- description: One.\nselect 1 as one\n"})
 
@@ -209,7 +209,10 @@ async def _connections(url: str) -> list[int]:
 
 async def test_one_connection_reads_listens_and_looks(url: str) -> None:
     backend = open_backend(url)
-    async with backend.watcher(lambda: None) as look, backend.registry_watcher(lambda: None) as other:
+    async with (
+        backend.listen(Subject.SCHEMA, lambda: None) as look,
+        backend.listen(Subject.REGISTRY, lambda: None) as other,
+    ):
         await backend.introspect(Selection())
         await look()
         await other()
@@ -224,8 +227,8 @@ async def test_lost_connection_is_heard_and_another_one_listens(
     heard = [anyio.Event(), anyio.Event()]
     backend = open_backend(url)
     async with (
-        backend.watcher(lambda: heard[0].set()) as look,
-        backend.registry_watcher(lambda: heard[1].set()) as other,
+        backend.listen(Subject.SCHEMA, lambda: heard[0].set()) as look,
+        backend.listen(Subject.REGISTRY, lambda: heard[1].set()) as other,
     ):
         before = await look(), await other()
         (lost,) = await _connections(url)
@@ -257,7 +260,7 @@ async def test_storm_of_notifications_leads_to_looks_alone(
 
     @asynccontextmanager
     async def watcher(heard: Callable[[], None]) -> AsyncIterator[Look]:
-        async with served.backend.watcher(heard) as look:
+        async with served.backend.listen(Subject.SCHEMA, heard) as look:
 
             async def counted() -> Hashable:
                 found = await look()
@@ -323,7 +326,7 @@ class Hand:
 
     async def _fingerprint(self) -> Hashable:
         ada = self.logins["ada"]
-        async with open_backend(ada).watcher(lambda: None) as look:
+        async with open_backend(ada).listen(Subject.SCHEMA, lambda: None) as look:
             return await look()
 
 

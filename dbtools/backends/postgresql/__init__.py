@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner
+from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
 from dbtools.backends.postgresql import control, inspection
 from dbtools.backends.postgresql.connections import dsn_of, opened
 from dbtools.backends.postgresql.grants import write_script
@@ -75,9 +75,9 @@ class Backend(port.Backend):
         """Lend what asks the server of operators' SQL."""
         return inspection.describe(self.url, session)
 
-    def watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Lend what tells the stamp of the schema; a notification is *heard*."""
-        return self._control.watch(heard, control.look_at_schema)
+    def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
+        """Lend what tells the state of *subject*; a notification, and a lost connection, are *heard*."""
+        return self._control.watch(heard, control.LOOKS[subject])
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the database holds now, None where there is none."""
@@ -86,10 +86,6 @@ class Backend(port.Backend):
     def open_records(self, patience: float | None) -> PostgresqlRecords:
         """Return the tables that dbtools keeps in the database."""
         return PostgresqlRecords(self.url, patience)
-
-    def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Lend what tells what the registry holds; a notification is *heard*."""
-        return self._control.watch(heard, control.look_at_registry)
 
     async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
         """Return the script for a *login* that reads what *roles* and their queries read of *catalog*."""

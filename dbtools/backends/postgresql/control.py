@@ -5,14 +5,14 @@ Alembic. Changes that nobody tells of are found by looking, which needs no privi
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
 
-from dbtools.backends.port import Heard, Look
+from dbtools.backends.port import Heard, Look, Subject
 from dbtools.backends.postgresql.connections import (
     DRIVER_ERRORS,
     connect,
@@ -187,6 +187,13 @@ async def _registry(connection: Any) -> Hashable:
     except DatabaseUnavailable as exc:
         # It is there, and not for this login, or not to be trusted: that may change as well.
         return str(exc)
+
+
+#: How each subject is looked at.
+LOOKS: Mapping[Subject, Ask[Hashable]] = {
+    Subject.SCHEMA: look_at_schema,
+    Subject.REGISTRY: look_at_registry,
+}
 
 
 async def install_watch(url: str) -> None:

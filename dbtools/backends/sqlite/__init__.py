@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner
+from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite import inspection
 from dbtools.backends.sqlite.introspection import read_catalog
@@ -69,9 +69,10 @@ class Backend(port.Backend):
         """Lend what asks SQLite of operators' SQL; there are no sessions."""
         return inspection.describe(self._location, session)
 
-    def watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Lend what tells the stamp of the schema; a file tells nobody of changes."""
-        return watch(self._location, partial(asyncio.to_thread, read_stamp, self._location))
+    def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
+        """Lend what tells the state of *subject*; a file tells nobody of changes."""
+        stamp = partial(asyncio.to_thread, read_stamp, self._location)
+        return watch(self._location, stamp if subject is Subject.SCHEMA else self.registry)
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the file holds now, None where there is none."""
@@ -80,10 +81,6 @@ class Backend(port.Backend):
     def open_records(self, patience: float | None) -> SqliteRecords:
         """Return the tables that dbtools keeps in the file."""
         return SqliteRecords(self._location, patience)
-
-    def registry_watcher(self, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Lend what tells what the registry in the file holds."""
-        return watch(self._location, self.registry)
 
     async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
         """Raise ConfigurationError: a file knows no logins."""
