@@ -13,7 +13,6 @@ from dbtools.errors import listing
 __all__ = [
     "BACKENDS",
     "announcement_of",
-    "dialect_of",
     "open_backend",
     "read_registry",
     "resolved_url",
@@ -31,7 +30,7 @@ BACKENDS: Mapping[str, str] = {
 
 def open_backend(url: str) -> Backend:
     """Return the database at *url*, to which nothing is opened yet; or raise ConfigurationError."""
-    backend: Backend = dialect_of(url).Backend(url)
+    backend: Backend = _package(url).Backend(url)
     return backend
 
 
@@ -62,12 +61,11 @@ def announcement_of(name: str) -> str | None:
     """Return the statement by which a migration of a database of the kind *name* tells of itself."""
     if name not in BACKENDS:
         return None
-    backend: type[Backend] = dialect_of(f"{name}:").Backend
+    backend: type[Backend] = _package(f"{name}:").Backend
     return backend.facts.announcement
 
 
-def dialect_of(url: str) -> Any:
-    """Return the package of the database at *url*, or raise ConfigurationError."""
+def _package(url: str) -> Any:
     return import_module(_module(url))
 
 
