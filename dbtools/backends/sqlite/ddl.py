@@ -12,21 +12,21 @@ import re
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise, takewhile
 
 from dbtools.backends.sqlite.syntax import fold, in_groups, names_in, readable
-from dbtools.sql import PHRASE, QUOTED, Group, Kind, Part, Token
+from dbtools.sql import PHRASE, QUOTED, Kind, Token
 
-COMMENTS = ("--", "/*")
 SIGNS = ("--", "/*", "check", "collate")  #: of anything that is read here
 STEPS = {"(": 1, ",": 0, ")": -1}  #: into parentheses and out
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
 BINARY = "binary"  #: the collation of a column that names none
 VIEW = "create view "  #: what the statement of a view begins with: SQLite itself writes so
 QUERIES = ("select", "with", "values")  #: what a view's own query begins with
+CHECK = re.compile(r"(?<!\S)check$", re.IGNORECASE)  #: at the end of a phrase
 BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
-DECORATION = "-=*#_~+/"  #: signs of which frames and rules are made
+DECORATION = re.compile(r"[-=*#_~+/\s]*")  #: of which frames and rules are made
 
 TABLE = -1  #: the table, where the definitions of its columns are counted from 0
 NOBODY = -2
@@ -55,6 +55,7 @@ class _Statement:
     tokens: Sequence[Token]  #: words that only blanks are between may be one
     comments: Mapping[int, Token]  #: by their places among the tokens
     marks: Sequence[int]  #: which tokens open, separate and close the definitions of the body
+    pairs: Sequence[tuple[int, int]]  #: which tokens open and close the parentheses right within them
 
     def text(self, number: int) -> str:
         """Return the definition *number*, of a column or a constraint."""
@@ -137,7 +138,8 @@ def _parts(sql: str) -> tuple[Sequence[Token], Sequence[Token]]:
 def _statement(sql: str, tokens: Sequence[Token]) -> _Statement:
     comments: dict[int, Token] = {}
     marks: list[int] = []
-    depth = 0
+    pairs: list[tuple[int, int]] = []
+    depth = opening = 0
     for at, token in enumerate(tokens):
         text = token.text
         if text in STEPS:
@@ -145,9 +147,13 @@ def _statement(sql: str, tokens: Sequence[Token]) -> _Statement:
             # From 0 to 1 and back the body opens and closes; at 1 a comma is between its definitions.
             if level + depth in (1, 2):
                 marks.append(at)
-        elif text[:2] in COMMENTS:
+            elif level + depth == 3 and text == "(":
+                opening = at
+            elif level + depth == 3:
+                pairs.append((opening, at))
+        elif token.kind is Kind.COMMENT:
             comments[at] = token
-    return _Statement(sql=sql, tokens=tokens, comments=comments, marks=marks)
+    return _Statement(sql=sql, tokens=tokens, comments=comments, marks=marks, pairs=pairs)
 
 
 def _comments(statement: _Statement) -> dict[str | None, list[Token]]:
@@ -229,38 +235,24 @@ def _owner_of_own_line(statement: _Statement, number: int, at: int) -> int:
 
 
 def _checks(statement: _Statement) -> Iterator[str]:
-    for number in range(len(statement.marks) - 1):
-        text = statement.text(number)
-        if "check" in text.lower():
-            yield from _checks_in(text)
-
-
-@lru_cache(maxsize=1024)  # many tables have the same
-def _checks_in(text: str) -> Sequence[str]:
-    return [
-        text[group.offset : group.end]
-        for word, group in _pairs(text)
-        if word.word == "check" and isinstance(group, Group)
-    ]
+    for opening, closing in statement.pairs:
+        before = statement.tokens[statement.preceding(opening)]
+        if before.kind is Kind.WORD and CHECK.search(before.text):
+            yield statement.sql[statement.tokens[opening].offset : statement.tokens[closing].end]
 
 
 def _collations(statement: _Statement) -> Iterator[tuple[str, str]]:
     """Yield the folded names of columns with their collations: of several the last counts."""
     for name, text in statement.columns():
-        for word, collation in _pairs(text) if "collate" in text.lower() else ():
+        for word, collation in pairwise(in_groups(text).parts) if "collate" in text.lower() else ():
             if word.word == "collate" and isinstance(collation, Token):
                 yield name, fold(collation.value)
 
 
-def _pairs(sql: str) -> Iterator[tuple[Part, Part]]:
-    """Return each part of *sql* with the next one."""
-    return pairwise(in_groups(sql).parts)
-
-
 def _cleaned(comments: Iterable[Token]) -> str:
     """Return the text of *comments* in one line, without frames and rules made of signs."""
-    lines = (line.split() for comment in comments for line in _lines(comment.text))
-    return " ".join([word for words in lines if "".join(words).strip(DECORATION) for word in words])
+    lines = [line for comment in comments for line in _lines(comment.text)]
+    return " ".join(" ".join([line for line in lines if not DECORATION.fullmatch(line)]).split())
 
 
 def _lines(comment: str) -> list[str]:
