@@ -12,13 +12,14 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
+from dbtools.types import UNSENDABLE
+
 CLAIMS = "claims"
 BLANKS = " \t\n\r\f\v"
 HIGH = r"\x80-\U0010ffff"  #: is all letters to a database
 WORD = rf"[A-Za-z_{HIGH}][A-Za-z0-9_${HIGH}]*+"
 #: Words with nothing between them but blanks and the lengths of types.
 PHRASE = rf"{WORD}(?:[{BLANKS}]*+\([0-9, ]++\)|[{BLANKS}]++{WORD})*+"
-UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 CLOSINGS = {"(": ")", "[": "]", "case": "end"}  #: of groups, by what opens them
 
 
@@ -101,8 +102,7 @@ class Fragment:
 
     def offset_of(self, parameter: Parameter) -> int:
         """Return where in the text *parameter* first stands."""
-        before = self.pieces[: self.pieces.index(parameter)]
-        return sum(len(str(piece)) for piece in before)
+        return len("".join(map(str, self.pieces[: self.pieces.index(parameter)])))
 
 
 class Kind(StrEnum):
@@ -285,7 +285,7 @@ def tokenize(sql: str, lexis: Lexis, word: str = WORD) -> Iterator[Token]:
 
     The pattern of a *word* may be PHRASE, which makes half as many tokens.
     """
-    if found := UNWRITABLE.search(sql):
+    if found := UNSENDABLE.search(sql):
         raise SqlError("no database reads this character", sql=sql, offset=found.start())
     pattern, kinds = _reading(lexis, word)
     # Schemas are large: to make a NamedTuple in its own way takes twice as long.

@@ -20,6 +20,7 @@ from dbtools.sql import (
     pieces_of,
     scan,
     tokenize,
+    words,
 )
 
 OPENING, CLOSING = "/*?", "?*/"
@@ -33,55 +34,35 @@ IDLE = {
     "partition": "puts all rows into one partition",
 }
 #: What a term of such a list may be followed by.
-ENDS = {
-    *(
-        ")",
-        ";",
-        ",",
-        "asc",
-        "desc",
-        "nulls",
-        "using",
-        "limit",
-        "offset",
-        "fetch",
-        "for",
-        "union",
-        "intersect",
-    ),
-    *("except", "having", "window", "order", "rows", "range", "groups"),
-}
+ENDS = words(
+    ") ; , asc desc nulls using limit offset fetch for union intersect except having window order rows range "
+    "groups"
+)
 #: What a comma before may belong to instead.
-CLAUSES = {"select", "from", "where", "having", "limit", "offset", "values", "on", "window", "distinct"}
+CLAUSES = words("select from where having limit offset values on window distinct")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fixed:
-    """SQL that every variant has."""
+class Stretch:
+    """SQL that every variant has or, as an optional clause, only some."""
 
     pieces: Pieces
+    needs: tuple[
+        str, ...
+    ] = ()  #: the parameters without which a clause is left out: those that may be absent
     line: int = field(default=0, compare=False)  #: on which it begins, counted from that of the SQL
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clause:
-    """SQL that only some variants have."""
-
-    pieces: Pieces
-    needs: tuple[str, ...]  #: the parameters without which it is left out: those that may be absent
-    line: int = field(default=0, compare=False)  #: as of what is fixed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Body:
     """One statement in parts, some of which are optional."""
 
-    parts: tuple[Fixed | Clause, ...]
+    parts: tuple[Stretch, ...]
 
     @property
-    def clauses(self) -> tuple[Clause, ...]:
+    def clauses(self) -> tuple[Stretch, ...]:
         """The optional parts."""
-        return tuple(part for part in self.parts if isinstance(part, Clause))
+        return tuple(part for part in self.parts if part.needs)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -104,13 +85,13 @@ class Body:
             offset -= len(text)
         return line
 
-    def _kept(self, present: Collection[str]) -> Iterator[Fixed | Clause]:
-        return (part for part in self.parts if isinstance(part, Fixed) or set(part.needs).issubset(present))
+    def _kept(self, present: Collection[str]) -> Iterator[Stretch]:
+        return (part for part in self.parts if set(part.needs).issubset(present))
 
     def variants(self) -> tuple[frozenset[str], ...]:
         """Return the sets of parameters to check: none, those of all clauses, and those of each alone."""
-        alone = [frozenset(clause.needs) for clause in self.clauses]
-        return tuple(dict.fromkeys((frozenset[str](), frozenset[str]().union(*alone), *alone)))
+        none, *alone = [frozenset[str](), *(frozenset(clause.needs) for clause in self.clauses)]
+        return tuple(dict.fromkeys((none, none.union(*alone), *alone)))
 
 
 def _merged(pieces: Iterable[str | Parameter]) -> Pieces:
@@ -131,8 +112,7 @@ def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
     if len(clauses) > MOST_CLAUSES:
         problem = f"there are {len(clauses)} optional clauses, and {MOST_CLAUSES} may be"
         raise SqlError(problem, sql=sql, offset=clauses[MOST_CLAUSES].offset)
-    parts = _parts(tokens, sql, lexis, always)
-    body = Body(parts=tuple(part for part in parts if part.pieces))
+    body = Body(parts=tuple(part for part in _parts(tokens, sql, lexis, always) if part.pieces))
     if scan(_bare(sql, tokens), lexis).empty:
         problem = "there is no SQL without the optional clauses" if clauses else "there is no SQL"
         raise SqlError(problem, sql=sql, offset=tokens[0].offset if tokens else 0)
@@ -151,10 +131,9 @@ def is_clause(token: Token) -> bool:
 
 def _bare(sql: str, tokens: Sequence[Token]) -> str:
     """Return the statement of *tokens* with blanks for the clauses, so that every place is where it was."""
-    bare = sql[: tokens[-1].end] if tokens else ""
     for clause in filter(is_clause, tokens):
-        bare = bare[: clause.offset] + " " * len(clause.text) + bare[clause.end :]
-    return bare
+        sql = sql[: clause.offset] + " " * len(clause.text) + sql[clause.end :]
+    return sql[: tokens[-1].end] if tokens else ""
 
 
 def _is_read_as_written(variant: Fragment, lexis: Lexis) -> bool:
@@ -214,9 +193,7 @@ def _holds_clause(sql: str, lexis: Lexis) -> bool:
         return sql.startswith(OPENING, exc.offset)
 
 
-def _parts(
-    tokens: Sequence[Token], sql: str, lexis: Lexis, always: Collection[str]
-) -> Iterator[Fixed | Clause]:
+def _parts(tokens: Sequence[Token], sql: str, lexis: Lexis, always: Collection[str]) -> Iterator[Stretch]:
     start = 0
     for clause in filter(is_clause, tokens):
         # A blank for the mark, where it alone keeps two words apart.
@@ -227,26 +204,24 @@ def _parts(
     yield _fixed(sql[: tokens[-1].end] if tokens else "", tokens, start)
 
 
-def _fixed(sql: str, tokens: Sequence[Token], start: int) -> Fixed:
+def _fixed(sql: str, tokens: Sequence[Token], start: int) -> Stretch:
     """Return the end of *sql*, from *start* on."""
     between = (token for token in tokens if start <= token.offset < len(sql))
-    return Fixed(pieces=tuple(pieces_of(sql, between, start)), line=sql.count("\n", 0, start))
+    return Stretch(pieces=tuple(pieces_of(sql, between, start)), line=sql.count("\n", 0, start))
 
 
-def _clause(token: Token, sql: str, lexis: Lexis, always: Collection[str]) -> Clause:
+def _clause(token: Token, sql: str, lexis: Lexis, always: Collection[str]) -> Stretch:
     text, start = inside(token)
     try:
         fragment = scan(text, lexis)
-        problem, offset = _clause_problem(text, fragment, lexis, always), -len(OPENING)
     except SqlError as exc:
-        problem, offset = exc.problem, exc.offset
-    if problem:
-        raise SqlError(problem, sql=sql, offset=start + offset)
-    names = [parameter.name for parameter in fragment.parameters]
+        raise SqlError(exc.problem, sql=sql, offset=start + exc.offset) from exc
+    if problem := _clause_problem(text, fragment, lexis, always):
+        raise SqlError(problem, sql=sql, offset=token.offset)
     touches = text[-1] not in BLANKS and token.end < len(sql) and sql[token.end] not in BLANKS
-    return Clause(
+    return Stretch(
         pieces=_merged([*fragment.pieces, *([" "] if touches else [])]),
-        needs=tuple(name for name in names if name not in always),
+        needs=tuple(each.name for each in fragment.parameters if each.name not in always),
         line=sql.count("\n", 0, start),
     )
 
@@ -291,8 +266,7 @@ def idle_terms(tokens: Iterable[Token], sql: str) -> Iterator[tuple[int, str]]:
     A parameter is a value and never the name of a column, so that all rows have the same there.
     """
     for group, place, token in grouped(tokens, sql).parameters():
-        word = _idle(group, place)
-        if word:
+        if word := _idle(group, place):
             case = f"{word} by case {token.text} when 'name' then name when … end"
             problem = f"{word} by {token.text} {IDLE[word]}: it is a value, not the name of a column"
             yield token.offset, f"{problem}. Write {case}"

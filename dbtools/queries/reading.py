@@ -6,6 +6,7 @@ line is one query with the name of the file. What is broken in one query does no
 
 import re
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
@@ -14,11 +15,11 @@ from pathlib import PurePath
 from dbtools.catalog import Column
 from dbtools.errors import nearest
 from dbtools.policy import Finding, Source
-from dbtools.queries.bodies import CLOSING, OPENING, Body, Fixed, all_tokens, idle_terms, is_clause, read_body
+from dbtools.queries.bodies import CLOSING, OPENING, Body, all_tokens, idle_terms, is_clause, read_body
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
-from dbtools.sql import CLAIMS, QUOTED, UNWRITABLE, Kind, Lexis, Parameter, SqlError, Token, tokenize
-from dbtools.types import ColumnType, quoted
+from dbtools.sql import CLAIMS, QUOTED, Kind, Lexis, Parameter, SqlError, Token, tokenize
+from dbtools.types import UNSENDABLE, ColumnType, quoted
 
 MOST_ATTEMPTS = 1000  #: to go on after an error, before what is left of a query is taken for SQL
 BEGINNING = re.compile(r"-- name:[ \t]*(?P<name>[^\r\n]*)")
@@ -124,25 +125,23 @@ def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...],
 
 def sources_of(text: str, file: str, lexis: Lexis) -> Mapping[str, Source]:
     """Return where in *text*, that of *file*, each query is, by name: those that cannot be used too."""
-    return {
-        part.name or PurePath(file).stem: Source(file=file, line=part.line) for part in _named(text, lexis)
-    }
-
-
-def _named(text: str, lexis: Lexis) -> Sequence[_Part]:
-    """Return the parts of *text* that hold a query."""
-    parts = list(_parts(text.removeprefix("\ufeff"), lexis))
-    return parts[1:] if len(parts) > 1 and parts[0].name is None else parts
+    return {name: Source(file=file, line=part.line) for name, part in _named(text, file, lexis)}
 
 
 def texts_of(text: str, file: str, lexis: Lexis) -> Mapping[str, str]:
     """Return the text of each query in *text*, that of *file*, by name, each as a file of its own."""
     texts: dict[str, str] = {}
-    for part in _named(text, lexis):
-        name = part.name or PurePath(file).stem
+    for name, part in _named(text, file, lexis):
         beginning = "" if part.name else f"-- name: {name}\n"
         texts[name] = f"{beginning}{part.text.strip()}\n"
     return texts
+
+
+def _named(text: str, file: str, lexis: Lexis) -> Iterator[tuple[str, _Part]]:
+    """Yield the parts of *text* that hold a query, each after its name."""
+    parts = list(_parts(text.removeprefix("\ufeff"), lexis))
+    for part in parts[1:] if len(parts) > 1 and parts[0].name is None else parts:
+        yield part.name or PurePath(file).stem, part
 
 
 def _finding(file: str, name: str, line: int, problem: str) -> Finding:
@@ -154,7 +153,7 @@ def _finding(file: str, name: str, line: int, problem: str) -> Finding:
 
 def _parts(text: str, lexis: Lexis) -> Iterator[_Part]:
     """Yield *text* in parts, each from a beginning of a query to the next."""
-    readable = UNWRITABLE.sub(" ", text)
+    readable = UNSENDABLE.sub(" ", text)
     line_begins = rf"(?<![^{lexis.line_ends}])"
     starts = [found.start() for found in re.finditer(line_begins + BEGINNING.pattern, readable)]
     start, end = -1, 0
@@ -193,8 +192,7 @@ def _end(text: str, start: int, starts: Sequence[int], lexis: Lexis) -> tuple[in
 
 def _error(sql: str, lexis: Lexis) -> int | None:
     try:
-        for _ in tokenize(sql, lexis):
-            pass
+        deque(tokenize(sql, lexis), maxlen=0)
     except SqlError as exc:
         return exc.offset
     return None
@@ -281,7 +279,7 @@ def _head(part: _Part, lexis: Lexis) -> tuple[list[CommentLine], int]:
     Comments in between the last of them and the SQL belong to the SQL, since a database may heed them.
     """
     end = _sql_of(part.text, lexis)
-    comments = [] if UNWRITABLE.search(part.text) else list(tokenize(part.text[:end], lexis))
+    comments = [] if UNSENDABLE.search(part.text) else list(tokenize(part.text[:end], lexis))
     lines = [_comment_line(token, part) for token in comments if token.text.startswith("--")]
     kept = takewhile(lambda token: not token.text.startswith("--"), reversed(comments))
     starts = [token.offset for token in kept]
@@ -290,11 +288,8 @@ def _head(part: _Part, lexis: Lexis) -> tuple[list[CommentLine], int]:
 
 def _comment_line(comment: Token, part: _Part) -> CommentLine:
     before = part.text[: comment.offset]
-    return CommentLine(
-        text=comment.text,
-        line=part.line_of(comment.offset),
-        indented=not before.endswith(("\n", "\r")) and bool(before),
-    )
+    indented = not before.endswith(("\n", "\r")) and bool(before)
+    return CommentLine(text=comment.text, line=part.line_of(comment.offset), indented=indented)
 
 
 def _late_headers(part: _Part, start: int, lexis: Lexis, problem: str) -> Iterator[tuple[int, str]]:
@@ -359,7 +354,7 @@ def _absent_lists(header: Header, body: Body) -> Iterator[tuple[int, str]]:
     names = {each.name for each in header.parameters if each.array and each.may_be_absent}
     for part in body.parts:
         line = part.line
-        for piece in part.pieces if isinstance(part, Fixed) else ():
+        for piece in () if part.needs else part.pieces:
             if isinstance(piece, Parameter) and piece.name in names:
                 problem = f"{piece} is a list that may be absent: put it in {OPENING} … {CLOSING}"
                 yield line, f"{problem}, or give it a default such as = '[]'"

@@ -10,11 +10,10 @@ from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.policy import Finding, Source
 from dbtools.queries import (
     Body,
-    Clause,
-    Fixed,
     Query,
     QueryParameter,
     Returns,
+    Stretch,
     read_queries,
 )
 from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
@@ -107,7 +106,7 @@ def test_query_is_read_whole(lexis: Lexis) -> None:
             ),
             body=Body(
                 parts=(
-                    Fixed(
+                    Stretch(
                         pieces=(
                             "select c.id, c.name, sum(o.total) as revenue\n"
                             "from customers c join orders o on o.customer_id = c.id\n"
@@ -115,8 +114,8 @@ def test_query_is_read_whole(lexis: Lexis) -> None:
                             *(Parameter("since"), "\n  "),
                         )
                     ),
-                    Clause(pieces=(" and c.country = ", Parameter("country"), " "), needs=("country",)),
-                    Fixed(pieces=("\ngroup by c.id, c.name\norder by revenue desc",)),
+                    Stretch(pieces=(" and c.country = ", Parameter("country"), " "), needs=("country",)),
+                    Stretch(pieces=("\ngroup by c.id, c.name\norder by revenue desc",)),
                 )
             ),
             source=Source(file="shop.sql", line=1),
