@@ -13,7 +13,7 @@ from dbtools.policy import Finding, Source, label_of
 from dbtools.queries import Permitted, Query, texts_of
 from dbtools.queries.declarations import values_in
 from dbtools.service.queries import Written, queries_in, read_files, registered_in
-from dbtools.settings.claims import declared_casts, untyped
+from dbtools.settings.roles import declared_casts, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
 from dbtools.tools import Setting, define

@@ -20,8 +20,7 @@ from dbtools.results import Manner
 from dbtools.service.catalogs import described, description_findings, posture_findings
 from dbtools.service.permitted import WITHDRAWN, Asked, Library, Withdrawn, inspected, library_of
 from dbtools.service.queries import NO_REGISTRY, Written
-from dbtools.settings.claims import declared_casts, untyped
-from dbtools.settings.roles import roles_of, token_findings
+from dbtools.settings.roles import declared_casts, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import Fragment
 from dbtools.types import Family

@@ -1,7 +1,7 @@
 """`dbtools.toml` and the environment into frozen settings; every complaint names the file and the line."""
 
-from dbtools.settings.claims import typed_claims
 from dbtools.settings.files import is_file, load, settings_of
+from dbtools.settings.roles import typed_claims
 from dbtools.settings.sections import (
     AuthSection,
     DatabaseSection,

@@ -1,11 +1,13 @@
-"""The roles that a configuration describes. Settings in, Roles out, as they are written."""
+"""The roles that a configuration describes, and its types of claims. Settings in, Roles as written out."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from dbtools.catalog import RowFilter
+from dbtools.conditions import uncertain_claims
 from dbtools.errors import listing, nearest
 from dbtools.policy import (
     SET_ROLE,
@@ -19,16 +21,11 @@ from dbtools.policy import (
     Source,
 )
 from dbtools.settings.sections import GrantSection, Settings, file_error
-from dbtools.sql import Lexis, SqlError, scan
-from dbtools.types import Family, Mask, quoted
+from dbtools.sql import Fragment, Lexis, SqlError, scan
+from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
 
 DEEPEST = 50  #: roles that inherit from each other
 CLAIM = re.compile(r":claims\.(\w+)")  #: of which a setting has the value
-#: Families of which values are cast to another one of these, implicitly.
-CAST_FAMILIES = {
-    Family.DECIMAL: {Family.NUMBER},
-    Family.DATE: {Family.TIMESTAMP, Family.TIMESTAMPTZ},
-}
 LIKE_CLAIM = re.compile(r"^:\w|:claims?\.")
 
 
@@ -220,3 +217,38 @@ def token_findings(settings: Settings) -> Iterator[Finding]:
         if token.role not in roles:
             message = f"[auth] tokens: there is no role {token.role}. Roles: {listing(roles)}."
             yield Finding(code="unknown_role", message=message, source=settings.source("auth", "tokens"))
+
+
+def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[str, object]:
+    """Return *claims* as values of the types that are declared; those that are none are missing."""
+    declared = {name: PARAMETERS[type] for name, type in settings.policy.claims.items()}
+    typed = {name: _typed(value, declared.get(name)) for name, value in claims.items()}
+    return {name: value for name, value in typed.items() if value is not None}
+
+
+def _typed(value: object, type: ColumnType | None) -> object:
+    """Return *value* as one of *type*, None where it is none; a text may be the value as it is written.
+
+    Where no type is declared an array or an object is none: nobody would see it equal anything.
+    """
+    if type is None:
+        return None if isinstance(value, list | dict) else value
+    if isinstance(value, list | dict) and type.family is not Family.JSON:
+        return None
+    try:
+        read = type.read(value if isinstance(value, str) else json.dumps(value))
+    except ValueError:
+        return None
+    return read if type.family is Family.BOOLEAN else value
+
+
+def declared_casts(settings: Settings, condition: Fragment, casts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which of *casts* the claims of *condition* have, in their places, by their declared types."""
+    declared = settings.policy.claims
+    claims = [str(piece.claim) for piece in condition.pieces if not isinstance(piece, str)]
+    return tuple(casts.get(declared[claim], "text") if claim in declared else "" for claim in claims)
+
+
+def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Iterator[str]:
+    """Yield the claims of *fragment* that have no type, and of which another value may let rows in."""
+    yield from (claim for claim in uncertain_claims(fragment, lexis) if claim not in settings.policy.claims)
