@@ -12,6 +12,7 @@ as in `tenant = :claims.tenant`, also in a subquery of EXISTS or IN that is such
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from dbtools.sql import QUOTED, Fragment, Group, Kind, Lexis, Token, code_of, grouped, tokenize, words
 
@@ -114,10 +115,8 @@ class _Place:
     def _is_total_function(self, at: int, word: str) -> bool:
         if word == "current_setting":
             # Without its second argument it fails where the setting is unknown.
-            return self._at(at + 2).kind is Kind.TEXT and (self._word(at + 3), self._word(at + 4)) == (
-                ",",
-                "true",
-            )
+            rest = [self._word(at + 3), self._word(at + 4)]
+            return self._at(at + 2).kind is Kind.TEXT and rest == [",", "true"]
         return word in self.lexis.total_functions and self._word(at - 1) != "."
 
     def _operator_raises(self, at: int, sign: str) -> bool:
@@ -145,12 +144,9 @@ class _Place:
 
 def uncertain_claims(fragment: Fragment, lexis: Lexis) -> Iterator[str]:
     """Yield the claims of *fragment* of which a value of another type may let rows in, each once."""
-    claims: dict[str, None] = {}
-    for group, at, token in grouped(tokenize(fragment.text, lexis), fragment.text).parameters():
-        claim = token.parameter.claim
-        if claim is not None and not _only_narrows(group, at):
-            claims[claim] = None
-    yield from claims
+    found = grouped(tokenize(fragment.text, lexis), fragment.text).parameters()
+    claims = (token.parameter.claim for group, at, token in found if not _only_narrows(group, at))
+    yield from dict.fromkeys(claim for claim in claims if claim is not None)
 
 
 def _only_narrows(group: Group, at: int) -> bool:
@@ -158,7 +154,8 @@ def _only_narrows(group: Group, at: int) -> bool:
     if group.outer and _is_list(group):
         # One of several that are looked for.
         group, at = group.outer, group.place
-        is_whole = _is_looked_up(group, at)
+        before, after = _around(group, at)
+        is_whole = not after and _looks_up(before)
     else:
         is_whole = _is_equality(group, at)
     while is_whole and _is_condition(group, at):
@@ -180,34 +177,25 @@ def _compares(words: Iterable[str]) -> bool:
     return any(word in COMPARING or (word not in ARROWS and set(word) & set("=<>!")) for word in words)
 
 
-def _condition(group: Group, at: int) -> tuple[int, int]:
-    """Return where in *group* the condition around the place *at* begins and ends."""
+def _around(group: Group, at: int) -> tuple[list[str], list[str]]:
+    """Return the words before and after the place *at* of *group* in its condition, the nearest first."""
     words = group.words
-    start = next((number + 1 for number in range(at - 1, -1, -1) if words[number] in ENDS), 0)
-    end = next((number for number in range(at + 1, len(words)) if words[number] in ENDS), len(words))
-    return start, end
+    before = takewhile(lambda word: word not in ENDS, reversed(words[:at]))
+    after = takewhile(lambda word: word not in ENDS, words[at + 1 :])
+    return list(before), list(after)
 
 
 def _is_equality(group: Group, at: int) -> bool:
     """Return whether the condition is `x = :claim` or `:claim = x`, or with == or IS."""
-    start, end = _condition(group, at)
-    before, after = group.words[start:at], group.words[at + 1 : end]
-    if before and after:
-        return False
-    sign, *operand = before[::-1] or after or [""]
-    return sign in ("=", "==", "is") and bool(operand) and not _compares(operand)
+    before, after = _around(group, at)
+    sign, *operand = before or after or [""]
+    is_one_sided = not (before and after)
+    return is_one_sided and sign in ("=", "==", "is") and bool(operand) and not _compares(operand)
 
 
-def _is_looked_up(group: Group, at: int) -> bool:
-    """Return whether the condition is `x in (…)`, and the brackets are at the place *at*."""
-    start, end = _condition(group, at)
-    words = group.words[start:end]
-    return at == end - 1 and _looks_up(words)
-
-
-def _looks_up(words: list[str]) -> bool:
-    """Return whether *words* are `x in (`, and nothing more is compared."""
-    return len(words) > 2 and words[-2] == "in" and not _compares(words[:-2])
+def _looks_up(before: list[str]) -> bool:
+    """Return whether the words *before* brackets, the nearest first, are `x in`: nothing more is compared."""
+    return len(before) > 1 and before[0] == "in" and not _compares(before[1:])
 
 
 def _is_condition(group: Group, at: int) -> bool:
@@ -224,13 +212,12 @@ def _is_condition(group: Group, at: int) -> bool:
 
 def _is_bracketed(inner: Group, group: Group, at: int) -> bool:
     """Return whether *inner*, at the place *at* of *group*, is a whole condition: `(…)`, EXISTS or IN."""
-    start, end = _condition(group, at)
-    words = group.words[start:end]
-    if at != end - 1 or inner.word == "case":
+    before, after = _around(group, at)
+    if after or inner.word == "case":
         return False
     if inner.words[:1] != ["select"]:
-        return at == start and "," not in inner.words
-    if words[:-1] != ["exists"] and not _looks_up(words):
+        return not before and "," not in inner.words
+    if before != ["exists"] and not _looks_up(before):
         return False
     # A function, such as count(*), makes a row of no rows.
     shown = inner.parts[: inner.words.index("from")] if "from" in inner.words else inner.parts

@@ -53,6 +53,10 @@ class _Literal(NamedTuple):
     text: str
     is_number: bool
 
+    @property
+    def is_choice(self) -> bool:
+        return not self.is_number or CHOSEN_NUMBER.fullmatch(self.text) is not None
+
 
 _Parts = Sequence[Part]
 
@@ -136,11 +140,12 @@ def _alternatives(alternatives: Iterable[_Parts]) -> tuple[Check, ...]:
 
 def _union(alternatives: Iterable[_Parts]) -> tuple[Check, ...]:
     checks = [_choice(each) for each in alternatives]
-    found = [check for check in checks if check is not None]
-    if len(found) < len(checks) or len({check.column for check in found}) > 1:
+    columns = {check.column if check else None for check in checks}
+    column = columns.pop()
+    if column is None or columns:
         return ()
-    choices = dict.fromkeys(choice for check in found for choice in check.choices)
-    return (Check(column=found[0].column, choices=tuple(choices)),)
+    choices = dict.fromkeys(choice for check in checks if check for choice in check.choices)
+    return (Check(column=column, choices=tuple(choices)),)
 
 
 def _choice(parts: _Parts) -> Check | None:
@@ -186,16 +191,11 @@ def _comparison(left: _Parts, operator: str, right: _Parts) -> Check | None:
 
 
 def _chosen(left: _Parts, literals: Iterable[_Literal | None]) -> Check | None:
-    column = _column_or_text(left)
-    found = list(literals)
-    known = [literal for literal in found if literal is not None and _is_choice(literal)]
+    column, found = _column_or_text(left), list(literals)
+    known = [each.text for each in found if each is not None and each.is_choice]
     if column is None or not known or len(known) < len(found):
         return None
-    return Check(column=column, choices=tuple(dict.fromkeys(literal.text for literal in known)))
-
-
-def _is_choice(literal: _Literal) -> bool:
-    return not literal.is_number or bool(CHOSEN_NUMBER.fullmatch(literal.text))
+    return Check(column=column, choices=tuple(dict.fromkeys(known)))
 
 
 def _range(left: _Parts, right: _Parts) -> Check | None:
@@ -210,8 +210,9 @@ def _range(left: _Parts, right: _Parts) -> Check | None:
 
 def _column(parts: _Parts) -> str | None:
     token = _only(parts)
-    is_column = token and token.kind in (Kind.WORD, Kind.NAME) and token.word not in NO_COLUMNS
-    return token.value if token and is_column else None
+    if token is None or token.kind not in (Kind.WORD, Kind.NAME) or token.word in NO_COLUMNS:
+        return None
+    return token.value
 
 
 def _only(parts: _Parts) -> Token | None:
@@ -241,12 +242,9 @@ def _type_word(part: Part) -> str:
 
 
 def _literal(parts: _Parts) -> _Literal | None:
-    parts = _bare(parts)
-    plain, cast = _uncast(parts)
+    plain, cast = _uncast(_bare(parts))
     literal = _constant(plain)
-    if literal is None or cast is None:
-        return literal
-    return _as_type(literal, cast)
+    return literal if literal is None or cast is None else _as_type(literal, cast)
 
 
 def _constant(parts: _Parts) -> _Literal | None:

@@ -4,7 +4,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
@@ -93,14 +93,13 @@ class Structure:
         ]
         return tuple(found) if self.rowid is None else (frozenset({self.rowid}), *found)
 
-    def type(self, column: str) -> str:
-        """Return the type of *column* as declared."""
-        return next(row.type for row in self.rows if row.name == column)
+    def affinity(self, column: str) -> Affinity:
+        """Return the affinity of *column*, by its type as declared."""
+        declared = next(row.type for row in self.rows if row.name == column)
+        return affinity(declared, strict=self.relation.strict)
 
     def is_finer(self, index: Index) -> bool:
         """Return whether *index* tells texts apart which the own collation of a column does not."""
-        if not self.definition.collations:
-            return False
         pairs = zip(self._own(index), index.collations, strict=True)
         return any(own not in (BINARY, used) for own, used in pairs)
 
@@ -110,8 +109,6 @@ class Structure:
         return collations.get(fold(column), BINARY) if collations else BINARY
 
     def _own(self, index: Index) -> tuple[str, ...]:
-        if not self.definition.collations:
-            return (BINARY,) * len(index.columns)
         return tuple(BINARY if name is None else self.collation(name) for name in index.columns)
 
 
@@ -169,28 +166,23 @@ def _is_joinable(
         return True
     if not any(unique.issubset(target_columns) for unique in there.unique):
         return False
-    source_is_strict, target_is_strict = here.relation.strict, there.relation.strict
     return all(
-        _compares_alike(here.type(source), source_is_strict, there.type(target), target_is_strict)
+        _compares_alike(here.affinity(source), there.affinity(target))
         for source, target in zip(columns, target_columns, strict=True)
     )
 
 
 def _has_known_collations(structure: Structure, columns: Sequence[str]) -> bool:
-    return not structure.definition.collations or all(
-        structure.collation(column) in COLLATIONS for column in columns
-    )
+    return all(structure.collation(column) in COLLATIONS for column in columns)
 
 
-@lru_cache(maxsize=1024)
-def _compares_alike(source: str, source_is_strict: bool, target: str, target_is_strict: bool) -> bool:
+def _compares_alike(given: Affinity, target: Affinity) -> bool:
     """Return whether `target = source` compares as a foreign key does: by the affinity of the target.
 
     A number as the source would make numbers of the target's texts: both '1' and '01' would equal it. A text
     as the target would make no texts of the source's numbers, as a foreign key does.
     """
-    given = affinity(source, strict=source_is_strict)
-    match affinity(target, strict=target_is_strict):
+    match target:
         case Affinity.NUMERIC:
             return True
         case Affinity.TEXT:

@@ -1,7 +1,7 @@
 """How SQLite reads SQL, and a query that an operator wrote. Pieces in; names, statements and places out."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -157,16 +157,15 @@ class WrittenQuery:
     @cached_property
     def own(self) -> frozenset[str]:
         """The names that it gives to its own subqueries before them, folded."""
-        return frozenset(fold(name) for name in self._own())
-
-    def _own(self) -> Iterator[str]:
+        own: set[str] = set()
         for group in self.whole.groups():
             name = ""  #: before the place, or before the columns that are listed there
             for part, following in pairwise(group.parts):
                 if part.word == "as" and following.word in ("(", "not", "materialized"):
-                    yield name
+                    own.add(fold(name))
                 elif isinstance(part, Token):
                     name = part.value
+        return frozenset(own)
 
     def offset_of(self, message: str) -> int | None:
         """Return where what *message* names first stands, None where that does not show.
@@ -195,7 +194,11 @@ class WrittenQuery:
 
     def alone(self) -> str:
         """Return the query with numbered parameters, as a call runs it."""
-        return self._written(lambda name: f"?{self.numbers[name]}", with_names)
+        numbers = self.numbers
+        return "".join(
+            f"?{numbers[each.name]}" if isinstance(each, Parameter) else with_names(each)
+            for each in self.pieces
+        )
 
     def shown(self) -> str:
         """Return a statement that can only be a SELECT, with numbered parameters."""
@@ -203,10 +206,8 @@ class WrittenQuery:
 
     def with_nulls(self) -> str:
         """Return the statement with nulls for parameters, as written: a column may be called by its text."""
-        return f"select * from ({self._written(lambda name: f'(null/*:{name}*/)', str)}\n)"
-
-    def _written(self, place: Callable[[str], str], text: Callable[[str], str]) -> str:
-        return "".join(text(each) if isinstance(each, str) else place(each.name) for each in self.pieces)
+        text = "".join(each if isinstance(each, str) else f"(null/*:{each.name}*/)" for each in self.pieces)
+        return f"select * from ({text}\n)"
 
 
 def _places_in(token: Token, word: str) -> Iterator[int]:
