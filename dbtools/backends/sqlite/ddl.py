@@ -64,7 +64,7 @@ class _Statement:
 
     def name(self, number: int) -> str | None:
         """Return the folded name of the column that the definition *number* is of; None of a constraint."""
-        first = self.tokens[self.following(self.marks[number])]
+        first = self.tokens[self.beside(self.marks[number], 1)]
         if first.kind in QUOTED:
             return fold(first.value)
         name = fold(first.text.split(None, 1)[0]) if first.kind is Kind.WORD else ""
@@ -76,18 +76,11 @@ class _Statement:
             if (name := self.name(number)) is not None:
                 yield name, self.text(number)
 
-    def following(self, at: int) -> int:
-        """Return which token comes after the token *at*, apart from comments."""
-        at += 1
+    def beside(self, at: int, step: int) -> int:
+        """Return the token after the token *at*, or before it where the *step* is -1, apart from comments."""
+        at += step
         while at in self.comments:
-            at += 1
-        return at
-
-    def preceding(self, at: int) -> int:
-        """Return which token comes before the token *at*, apart from comments."""
-        at -= 1
-        while at in self.comments:
-            at -= 1
+            at += step
         return at
 
     def is_broken(self, begin: int, end: int) -> bool:
@@ -185,7 +178,7 @@ def _owned(statement: _Statement) -> Iterator[tuple[int, Token]]:
         number = bisect(statement.marks, at) - 1
         if not 0 <= number < len(statement.marks) - 1:
             continue
-        if not statement.is_broken(statement.preceding(at), at):
+        if not statement.is_broken(statement.beside(at, -1), at):
             owner = _owner_of_trailing(statement, number, at)
             above = comment
         elif above is not None and _goes_on(statement.sql, above, comment):
@@ -211,21 +204,21 @@ def _indent(sql: str, token: Token) -> int:
 def _owner_of_trailing(statement: _Statement, number: int, at: int) -> int:
     """Return whose the comment *at* is, which stands after code, or after a mark, on the same line."""
     marks = statement.marks
-    is_first = statement.preceding(at) == marks[number]
-    is_last = statement.is_broken(at, statement.following(at))
+    is_first = statement.beside(at, -1) == marks[number]
+    is_last = statement.is_broken(at, statement.beside(at, 1))
     if is_first and not is_last:
         return number
     owner = number - 1 if is_first else number
     # A column that was added later may have come between a comment and its own column.
-    if is_last and owner > 0 and (other := statement.preceding(marks[owner])) > marks[owner - 1]:
+    if is_last and owner > 0 and (other := statement.beside(marks[owner], -1)) > marks[owner - 1]:
         return owner if statement.is_broken(other, at) else NOBODY
     return owner
 
 
 def _owner_of_own_line(statement: _Statement, number: int, at: int) -> int:
     """Return whose the comment *at* is, which begins its line."""
-    marks, following = statement.marks, statement.following(at)
-    if statement.preceding(at) == marks[number]:
+    marks, following = statement.marks, statement.beside(at, 1)
+    if statement.beside(at, -1) == marks[number]:
         comment, code = statement.tokens[at], statement.tokens[following]
         is_heading = BLANK_LINE.search(statement.sql, comment.end, code.offset)
         return number if not is_heading else NOBODY if number else TABLE
@@ -236,7 +229,7 @@ def _owner_of_own_line(statement: _Statement, number: int, at: int) -> int:
 
 def _checks(statement: _Statement) -> Iterator[str]:
     for opening, closing in statement.pairs:
-        before = statement.tokens[statement.preceding(opening)]
+        before = statement.tokens[statement.beside(opening, -1)]
         if before.kind is Kind.WORD and CHECK.search(before.text):
             yield statement.sql[statement.tokens[opening].offset : statement.tokens[closing].end]
 

@@ -176,8 +176,7 @@ class WrittenQuery:
             return len(self.text)
         if name := _misnamed(message, self.text):
             return name.offset
-        named = NAMED.fullmatch(message)
-        if named is None:
+        if (named := NAMED.fullmatch(message)) is None:
             return None
         places = self.places_of(named["name"] or named["word"] or named["function"])
         # A word may be right in one place and wrong in the next.
