@@ -47,6 +47,7 @@ WANTED: Mapping[str, str] = {
 }
 LIST_WANTED = """a list's default is JSON, such as '[1, 2]' or '["a", "b"]'"""
 DEFAULT_WANTED = f"a default with blanks stands in quotes, such as 'a value'; {LIST_WANTED}"
+TYPES = f"Types: {listing(PARAMETERS)}, and with [] behind for lists"
 ORDERED = (*NUMERIC, *TEMPORAL)
 #: What other systems call the types.
 ALIASES: Mapping[str, str] = {
@@ -116,8 +117,9 @@ def _parameter(name: str, text: str, source: Source) -> QueryParameter:
     if name == CLAIMS:
         raise ValueError(f"this name is kept for the caller's claims, as in :{CLAIMS}.region")
     written = TYPE.match(text)
-    type = _type(text, written)
-    assert written is not None
+    if written is None:
+        raise ValueError(f"{quoted(text)} begins with no type such as text, text? or text[]. {TYPES}")
+    type = _type(written["name"])
     options, description = _options(text[written.end() :], type)
     parameter = QueryParameter(
         name=name,
@@ -136,16 +138,12 @@ def _parameter(name: str, text: str, source: Source) -> QueryParameter:
     return parameter
 
 
-def _type(text: str, written: re.Match[str] | None) -> ColumnType:
-    types = f"Types: {listing(PARAMETERS)}, and with [] behind for lists"
-    if written is None:
-        raise ValueError(f"{quoted(text)} begins with no type such as text, text? or text[]. {types}")
-    name = written["name"]
+def _type(name: str) -> ColumnType:
     if name in PARAMETERS:
         return PARAMETERS[name]
     alias = ALIASES.get(name.lower())
     meant = f"Did you mean {alias}? " if alias else nearest(name, PARAMETERS)
-    raise ValueError(f"{quoted(name)} is no type. {meant}{types}")
+    raise ValueError(f"{quoted(name)} is no type. {meant}{TYPES}")
 
 
 def _options(text: str, type: ColumnType) -> tuple[Mapping[str, str], str]:
@@ -166,10 +164,8 @@ def _options(text: str, type: ColumnType) -> tuple[Mapping[str, str], str]:
         text = text[option.end() :]
     description = (rest["text"] or "").strip()
     if stray := STRAY.match(description):
-        option_of = stray["option"].split(" ")[0].rstrip("(")
-        raise ValueError(
-            f"{option_of} comes after two blanks, which begin the text: leave one blank before it"
-        )
+        keyword = stray["option"].split(" ")[0].rstrip("(")
+        raise ValueError(f"{keyword} comes after two blanks, which begin the text: leave one blank before it")
     return options, description
 
 
@@ -194,9 +190,9 @@ def _marked(type: ColumnType) -> str:
 
 def _unreadable(text: str, type: ColumnType, before: Collection[str]) -> str:
     """Return what is wrong with *text*, which is no option, behind the options *before* it."""
-    late, text = LATE_MARK.match(text), text.strip()
-    if late:
-        return f"{quoted(text)}: {_marked(type)}"
+    if LATE_MARK.match(text):
+        return f"{quoted(text.strip())}: {_marked(type)}"
+    text = text.strip()
     if "=" in before:
         return f"{quoted(text)} comes after the default: {DEFAULT_WANTED}"
     for keyword, wanted in WANTED.items():

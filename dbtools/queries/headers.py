@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
+from typing import Any
 
 from dbtools.dates import seconds_of
 from dbtools.errors import listing, nearest
@@ -66,12 +67,7 @@ class CommentLine:
 class Header:
     """What the comments before a query's SQL say, filled in line by line."""
 
-    name: str | None = None
-    title: str = ""
-    description: str = ""
-    returns: Returns = Returns.MANY
-    max_rows: int | None = None
-    timeout: float | None = None
+    said: dict[str, Any] = field(default_factory=dict)  #: by the keys, of which a Query has fields
     parameters: list[QueryParameter] = field(default_factory=list)
     mentioned: set[str] = field(default_factory=set)  #: what lines with mistakes may have meant to declare
     mistakes: list[tuple[int, str]] = field(default_factory=list)  #: lines, and what is wrong there
@@ -87,7 +83,7 @@ def read_header(lines: Sequence[CommentLine], file: str) -> Header:
             more = CONTINUATION.fullmatch(each.text)
             if more and described == each.line - 1 and not each.indented:
                 described = each.line
-                header.description = f"{header.description} {_continued(more['text'])}".strip()
+                header.said[DESCRIPTION] = f"{header.said[DESCRIPTION]} {_continued(more['text'])}".strip()
                 continue
             found = _recognised(each)
             if described == each.line - 1 and not each.indented and NEAR_CONTINUATION.fullmatch(each.text):
@@ -99,7 +95,7 @@ def read_header(lines: Sequence[CommentLine], file: str) -> Header:
         except Mistake as exc:
             header.mistakes.append((each.line, str(exc)))
             header.mentioned.update(SECOND_WORD.findall(each.text))
-    if DESCRIPTION in first and not header.description:
+    if header.said.get(DESCRIPTION) == "":
         header.mistakes.append((first[DESCRIPTION], "description: wants a text"))
     return header
 
@@ -143,7 +139,7 @@ def _near_miss(text: str) -> str:
         return f"a line whose first word is {first} is a header line: write {FORMS[first]}"
     if two and key != PARAM and (joined := f"{key}_{two['second'].lower()}") in FORMS:
         return f"{quoted(first + ' ' + two['second'])} is no header key. Write {FORMS[joined]}"
-    if two and _is_like_param(key):
+    if two and (key in NEAR_PARAM or get_close_matches(key, (PARAM,), cutoff=0.75)):
         return f"{quoted(first)} is no header key. Did you mean param? Write {FORM}"
     if not COLON.match(rest):
         return ""
@@ -166,10 +162,6 @@ def _near_key(text: str, first: str, key: str) -> str:
     return ""
 
 
-def _is_like_param(word: str) -> bool:
-    return word in NEAR_PARAM or bool(get_close_matches(word, (PARAM,), cutoff=0.75))
-
-
 def _take(header: Header, key: str, value: str, *, source: Source, first: dict[str, int]) -> None:
     """Put *value* of a line into *header*, or raise Mistake."""
     line = source.line or 1
@@ -183,7 +175,7 @@ def _take(header: Header, key: str, value: str, *, source: Source, first: dict[s
         raise Mistake(f"{key}: is on line {first[key]} as well")
     first[key] = line
     try:
-        setattr(header, key, READERS[key](value))
+        header.said[key] = READERS[key](value)
     except ValueError as exc:
         raise Mistake(f"{key}: {exc}") from exc
 
@@ -219,7 +211,7 @@ def _timeout(value: str) -> float:
     return seconds
 
 
-READERS: Mapping[str, Callable[[str], object]] = {
+READERS: Mapping[str, Callable[[str], Any]] = {
     "name": _name,
     "title": _title,
     DESCRIPTION: str,

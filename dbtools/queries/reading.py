@@ -255,22 +255,14 @@ def _query(part: _Part, name: str, file: str, lexis: Lexis) -> tuple[Query | Non
     mistakes += ((part.line_of(start) + at, problem) for at, problem in _absent_lists(header, body))
     mistakes += ((part.line_of(start + at), problem) for at, problem in idle_terms(tokens, sql))
     source = Source(file=file, line=part.line)
-    return _made(header, name, body, source, part.line_of(start)), mistakes
-
-
-def _made(header: Header, name: str, body: Body, source: Source, line: int) -> Query:
-    return Query(
-        name=name,
-        title=header.title,
-        description=header.description,
+    query = Query(
+        **{**header.said, "name": name},
         parameters=tuple(header.parameters),
-        returns=header.returns,
-        max_rows=header.max_rows,
-        timeout=header.timeout,
         body=body,
         source=source,
-        sql_source=replace(source, line=line),
+        sql_source=replace(source, line=part.line_of(start)),
     )
+    return query, mistakes
 
 
 def _head(part: _Part, lexis: Lexis) -> tuple[list[CommentLine], int]:
