@@ -188,7 +188,7 @@ def _mark_problem(token: Token, lexis: Lexis) -> str:
 
 def _holds_clause(sql: str, lexis: Lexis) -> bool:
     try:
-        return any(is_clause(token) for token in tokenize(sql, lexis))
+        return any(map(is_clause, tokenize(sql, lexis)))
     except SqlError as exc:
         return sql.startswith(OPENING, exc.offset)
 

@@ -193,12 +193,8 @@ def _goes_on(sql: str, above: Token, comment: Token) -> bool:
     """Return whether *comment* stands in the line below the comment *above*, and in its column."""
     if not (above.text.startswith("--") and comment.text.startswith("--")):
         return False
-    is_below = sql.count("\n", above.end, comment.offset) == 1
-    return is_below and _indent(sql, above) == _indent(sql, comment)
-
-
-def _indent(sql: str, token: Token) -> int:
-    return token.offset - sql.rfind("\n", 0, token.offset)
+    indents = {token.offset - sql.rfind("\n", 0, token.offset) for token in (above, comment)}
+    return len(indents) == 1 and sql.count("\n", above.end, comment.offset) == 1
 
 
 def _owner_of_trailing(statement: _Statement, number: int, at: int) -> int:
