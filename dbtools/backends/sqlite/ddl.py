@@ -224,6 +224,7 @@ def _owner_of_own_line(statement: _Statement, number: int, at: int) -> int:
 
 
 def _checks(statement: _Statement) -> Iterator[str]:
+    # A constant such as (1) belongs to the phrase before it, and says nothing of a column.
     for opening, closing in statement.pairs:
         before = statement.tokens[statement.beside(opening, -1)]
         if before.kind is Kind.WORD and CHECK.search(before.text):
