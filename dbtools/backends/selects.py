@@ -3,18 +3,19 @@
 Identifiers come from the catalog and are always quoted; values are always bound.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 
 from dbtools.aggregates import Bucket, Bucketed, Function, Measure
 from dbtools.backends.plans import Plan
-from dbtools.backends.sources import Element, Filtering, column_named, column_of, seen_in, source, unveiled
+from dbtools.backends.sources import Element, Filtering, column_of, seen_in, source, unveiled
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
-from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Term
+from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Shape, Term
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
 Truth = sa.ColumnElement[bool]
@@ -25,7 +26,7 @@ LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is 
 
 
 class Grammar(Filtering, Protocol):
-    """What the databases say differently."""
+    """What the databases say differently: a database inherits what most of them say."""
 
     @property
     def dialect(self) -> sa.Dialect:
@@ -51,10 +52,12 @@ class Grammar(Filtering, Protocol):
         """
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* in the form in which decoded values of *type* are written."""
+        """Return *column* in the form in which decoded values of *type* are written: as it is."""
+        return column
 
     def is_text(self, column: Element) -> Truth:
-        """Return whether the cell of *column*, which declares no type, holds a text."""
+        """Return whether the cell of *column*, which declares no type, holds a text: all declare one."""
+        raise AssertionError(column)
 
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Return whether the array *column* has the value of the parameter *name* among its items."""
@@ -63,7 +66,12 @@ class Grammar(Filtering, Protocol):
         """Return what is read for *output*: its value, and its full length where it may be cut."""
 
     def sortable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* in a form that has an order."""
+        """Return *column* in a form that has an order: as it is."""
+        return column
+
+    def nulls_last(self, ordered: sa.UnaryExpression[Any]) -> Element:
+        """Return the step *ordered* of an order with nulls at its end, in both directions."""
+        return ordered.nulls_last()
 
     def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
         """Return the text that *bucket* makes of the dates of *column*, null for what is none."""
@@ -87,9 +95,9 @@ class Terms:
         """Return the expression of *term*; a path joins what it leads through."""
         match term:
             case Column():
-                return column_of(self._table, term)
+                return column_of(self._table, term.name)
             case Distant():
-                return column_of(self._along(term.path), term.column)
+                return column_of(self._along(term.path), term.column.name)
             case Bucketed():
                 return self._grammar.bucket(self[term.place], term.place.type, term.bucket)
             case Measure():
@@ -104,7 +112,7 @@ class Terms:
         for each in reversed(others):
             lazy = sa.case((each, lazy)) if match is Match.ALL else sa.case((each, sa.true()), else_=lazy)
         # Of a table at the end of a path only the rows that its filter shows are joined at all.
-        return sa.case((column_named(self._table, seen_in(self._own)), lazy))
+        return sa.case((column_of(self._table, seen_in(self._own)), lazy))
 
     def _measure(self, measure: Measure) -> Element:
         if measure.place is None:
@@ -135,7 +143,7 @@ class Terms:
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
             # The target stands first: its collation tells its rows apart.
-            same = [column_named(target, there) == column_named(before, here) for there, here in pairs]
+            same = [column_of(target, there) == column_of(before, here) for there, here in pairs]
             self.clause = self.clause.outerjoin(target, sa.and_(*same))
             self._joined[path] = target
         return self._joined[path]
@@ -144,10 +152,7 @@ class Terms:
 def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
     terms = Terms(shape.table, grammar)
-    read = [grammar.cell(terms[output.term], output) for output in shape.outputs]
-    # Values first, so that a row is a slice of what is read; behind them what is told of the values.
-    cells = [value for value, *_ in read] + [told for _, *rest in read for told in rest]
-    select = sa.select(*(cell.label(f"c{at}") for at, cell in enumerate(cells)))
+    select = sa.select(*cells([grammar.cell(terms[each.term], each) for each in shape.outputs]))
     if shape.conditions:
         conditions = [_condition(each, terms[each.term], grammar) for each in shape.conditions]
         select = select.where(terms.asked(conditions, shape.match))
@@ -160,30 +165,53 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
     for step in shape.order:
         select = select.order_by(_ordered(step, terms, grammar, named))
-    select = select.limit(sa.bindparam("limit", type_=sa.BigInteger))
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
-    return _plan(shape, select.select_from(terms.clause), grammar, terms.claims)
+    types = {name: each.term.type for each in shape.comparisons for name in each.parameters}
+    types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
+    listing = (each for each in shape.comparisons if each.operator in LISTS)
+    lists = frozenset(name for each in listing for name in each.parameters)
+    return plan(shape, select.select_from(terms.clause), grammar, types, lists, terms.claims)
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)
+SIGNS: Mapping[Operator, Callable[[Element, Element], Truth]] = {
+    Operator.EQ: eq,
+    Operator.NE: ne,
+    Operator.LT: lt,
+    Operator.LTE: le,
+    Operator.GT: gt,
+    Operator.GTE: ge,
+}
 
 
-def _plan(shape: Select, select: Any, grammar: Grammar, claims: Mapping[str, str]) -> Plan:
-    types = {name: each.term.type for each in shape.comparisons for name in each.parameters}
-    types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
-    types |= dict.fromkeys(claims, CLAIM)
-    lists = frozenset(
-        name for each in shape.comparisons if each.operator in LISTS for name in each.parameters
-    )
+def cells(read: Sequence[tuple[Element, ...]]) -> Iterator[Element]:
+    """Yield what is *read* for each output: first the values, so that a row is a slice of what is read.
+
+    What is told of the values comes behind them.
+    """
+    ordered = [value for value, *_ in read] + [told for _, *rest in read for told in rest]
+    return (cell.label(f"c{at}") for at, cell in enumerate(ordered))
+
+
+def plan(
+    shape: Shape,
+    select: Any,
+    grammar: Grammar,
+    types: Mapping[str, ColumnType],
+    lists: frozenset[str],
+    claims: Mapping[str, str],
+) -> Plan:
+    """Return *select*, the SQL of *shape*, compiled; its parameters have *types*, and some are *lists*."""
+    select = select.limit(sa.bindparam("limit", type_=sa.BigInteger))
     compiled = select.compile(dialect=grammar.dialect)
     # What SQLAlchemy itself binds, such as the OFFSET 0 that one database wants behind a LIMIT.
     constants = {name: value for name, value in compiled.params.items() if value is not None}
     return Plan(
         shape=shape,
         sql=unveiled(str(compiled)),
-        parameters=tuple(compiled.positiontup),
-        types=types,
+        parameters=tuple(compiled.positiontup or ()),
+        types={**types, **dict.fromkeys(claims, CLAIM)},
         lists=lists,
         constants=constants,
         claims=claims,
@@ -215,23 +243,9 @@ def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth
 
 
 def _compared(operator: Operator, column: Element, values: list[Element]) -> Truth:
-    match operator:
-        case Operator.EQ:
-            return column == values[0]
-        case Operator.NE:
-            return column != values[0]
-        case Operator.LT:
-            return column < values[0]
-        case Operator.LTE:
-            return column <= values[0]
-        case Operator.GT:
-            return column > values[0]
-        case Operator.GTE:
-            return column >= values[0]
-        case Operator.BETWEEN:
-            return column.between(values[0], values[1])
-        case _:
-            raise AssertionError(operator)
+    if operator is Operator.BETWEEN:
+        return column.between(values[0], values[1])
+    return SIGNS[operator](column, *values)
 
 
 def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:
@@ -241,7 +255,7 @@ def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, s
     else:
         column = grammar.sortable(terms[term], term.type)
     ordered = column.asc() if step.direction is Direction.ASC else column.desc()
-    return ordered.nulls_last() if term.nullable else ordered
+    return grammar.nulls_last(ordered) if term.nullable else ordered
 
 
 def _after(steps: tuple[After, ...], terms: Terms, grammar: Grammar) -> Truth:
@@ -250,41 +264,26 @@ def _after(steps: tuple[After, ...], terms: Terms, grammar: Grammar) -> Truth:
     A row comparison where it means the same, since one index serves it whole; else one alternative a step,
     with a bound on the first column in front that an index can use.
     """
+    columns = [terms[step.order.term] for step in steps]
+    values = [grammar.value(str(step.parameter), step.order.term.type) for step in steps]
     plain = all(step.parameter and not step.order.term.nullable for step in steps)
+    first = steps[0].order.direction is Direction.ASC
     if plain and len(steps) > 1 and len({step.order.direction for step in steps}) == 1:
-        row = sa.tuple_(*(terms[step.order.term] for step in steps))
-        values = sa.tuple_(*(_last(step, grammar) for step in steps))
-        return row > values if steps[0].order.direction is Direction.ASC else row < values
-    alternatives = [
-        sa.and_(
-            *(_same(step, terms, grammar) for step in steps[:at]),
-            _beyond(steps[at], terms, grammar),
-        )
-        for at in range(len(steps))
-    ]
-    bound = [_from(steps[0], terms, grammar)] if len(steps) > 1 and plain else []
-    return sa.and_(*bound, sa.or_(*alternatives))
+        row, last = sa.tuple_(*columns), sa.tuple_(*values)
+        return row > last if first else row < last
+    alternatives: list[Truth] = []
+    same: list[Truth] = []
+    for step, column, value in zip(steps, columns, values, strict=True):
+        alternatives.append(sa.and_(*same, _beyond(step, column, value)))
+        same.append(column.is_(sa.null()) if step.parameter is None else column == value)
+    if plain and len(steps) > 1:
+        bound = columns[0] >= values[0] if first else columns[0] <= values[0]
+        return sa.and_(bound, sa.or_(*alternatives))
+    return sa.or_(*alternatives)
 
 
-def _last(step: After, grammar: Grammar) -> Element:
-    return grammar.value(str(step.parameter), step.order.term.type)
-
-
-def _same(step: After, terms: Terms, grammar: Grammar) -> Truth:
-    column = terms[step.order.term]
-    return column.is_(sa.null()) if step.parameter is None else column == _last(step, grammar)
-
-
-def _beyond(step: After, terms: Terms, grammar: Grammar) -> Truth:
-    column = terms[step.order.term]
+def _beyond(step: After, column: Element, value: Element) -> Truth:
     if step.parameter is None:
         return sa.false()
-    ascending = step.order.direction is Direction.ASC
-    further: Truth = column > _last(step, grammar) if ascending else column < _last(step, grammar)
+    further: Truth = column > value if step.order.direction is Direction.ASC else column < value
     return sa.or_(further, column.is_(sa.null())) if step.order.term.nullable else further
-
-
-def _from(step: After, terms: Terms, grammar: Grammar) -> Truth:
-    column = terms[step.order.term]
-    last = _last(step, grammar)
-    return column >= last if step.order.direction is Direction.ASC else column <= last

@@ -11,7 +11,6 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 from sqlalchemy.sql.compiler import IdentifierPreparer
 
-from dbtools.backends.identifiers import identifier
 from dbtools.catalog import Column, RowFilter, Table
 from dbtools.policy import BLANK
 
@@ -32,7 +31,8 @@ class Filtering(Protocol):
         """
 
     def written(self, sql: str) -> str:
-        """Return *sql*, a piece of what an operator wrote, as this database is to read it."""
+        """Return *sql*, a piece of what an operator wrote, as this database is to read it: as it is."""
+        return sql
 
     def array(self, name: str, cast: str) -> Element:
         """Return the parameter *name*, a list, as the array or the text that lists of this database are."""
@@ -51,9 +51,9 @@ def source(table: Table, alias: str, grammar: Filtering, claims: dict[str, str])
     if table.filter is None and not any(column.type.mask in BLANK for column in table.columns):
         return whole.alias(alias)
     select = sa.select(*(_visible(whole, column) for column in table.columns)).select_from(whole)
-    if table.filter is not None and grammar.barrier:
-        select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(seen_in(table)))
     if table.filter is not None:
+        if grammar.barrier:
+            select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(seen_in(table)))
         select = select.where(Written(_pieces(table.filter, grammar, claims)))
     if table.guarded:
         # No planner moves a condition beneath an offset.
@@ -72,7 +72,7 @@ def _visible(table: sa.FromClause, column: Column) -> Element:
     """Return *column* as a filtered table has it: without its cells where nothing of them is shown."""
     if column.type.mask in BLANK:
         return sa.null().label(quoted_name(column.name, quote=True))
-    return column_of(table, column)
+    return column_of(table, column.name)
 
 
 def _pieces(filter: RowFilter, grammar: Filtering, claims: dict[str, str]) -> Iterator[str | Element]:
@@ -112,21 +112,26 @@ def unveiled(sql: str) -> str:
 
 
 class _Veiling(IdentifierPreparer):
-    """Veils names, in which SQLAlchemy would find parameters, such as %(limit)s."""
+    """Veils names, which *own* quotes: SQLAlchemy would find parameters in them, such as %(limit)s."""
+
+    def __init__(self, dialect: sa.Dialect, own: IdentifierPreparer) -> None:
+        super().__init__(dialect)
+        self._own = own
 
     def quote_identifier(self, value: str) -> str:
         """Return what stands for the name *value* until the statement is compiled."""
-        return veiled(identifier(value))
+        return veiled(self._own.quote_identifier(value))
 
 
 def veiling(dialect: sa.Dialect) -> sa.Dialect:
     """Return *dialect*, whose statements are to be `unveiled` from now on."""
-    dialect.identifier_preparer = _Veiling(dialect)
+    dialect.identifier_preparer = _Veiling(dialect, dialect.identifier_preparer)
     return dialect
 
 
 @compiles(Written)
-def _compile_written(element: Written, compiler: Any, **options: Any) -> str:
+def compile_pieces(element: Any, compiler: Any, **options: Any) -> str:
+    """Return the pieces of *element* as one text, in parentheses."""
     written = (
         veiled(piece) if isinstance(piece, str) else compiler.process(piece, **options)
         for piece in element.pieces
@@ -135,11 +140,6 @@ def _compile_written(element: Written, compiler: Any, **options: Any) -> str:
     return f"({''.join(written)}\n)"
 
 
-def column_of(table: sa.FromClause, column: Column) -> Element:
-    """Return *column* of *table*."""
-    return column_named(table, column.name)
-
-
-def column_named(table: sa.FromClause, name: str) -> Element:
+def column_of(table: sa.FromClause, name: str) -> Element:
     """Return the column *name* of *table*."""
     return sa.column(quoted_name(name, quote=True), _selectable=table)

@@ -19,7 +19,7 @@ from sqlalchemy.types import UserDefinedType
 
 from dbtools import errors
 from dbtools.aggregates import Bucket, Function
-from dbtools.backends import port
+from dbtools.backends import port, selects
 from dbtools.backends.identifiers import identifier
 from dbtools.backends.plans import ESCAPE, ListForms, Plan
 from dbtools.backends.port import (
@@ -127,7 +127,7 @@ class Named(UserDefinedType[Any]):
         return self.name
 
 
-class Grammar:
+class Grammar(selects.Grammar):
     """The Grammar of DuckDB."""
 
     barrier = False
@@ -155,21 +155,9 @@ class Grammar:
         """Compare by ILIKE."""
         return sa.cast(column, sa.Text).ilike(sa.bindparam(name, type_=sa.Text), escape=ESCAPE)
 
-    def comparable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* itself."""
-        return column
-
-    def is_text(self, column: Element) -> Truth:
-        """Refuse: every column has a type."""
-        raise AssertionError(column)
-
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Compare with each item."""
         return self.value(name, type).op("=", is_comparison=True)(sa.func.any(column))
-
-    def written(self, sql: str) -> str:
-        """Return *sql* as it is."""
-        return sql
 
     def array(self, name: str, cast: str) -> Element:
         """Return the parameter as a list of what *cast* names."""
@@ -182,10 +170,6 @@ class Grammar:
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
         """Read the cell: the driver keeps it exactly."""
         return (column,)
-
-    def sortable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* itself."""
-        return column
 
     def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
         """Write dates."""

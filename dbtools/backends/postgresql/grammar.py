@@ -13,7 +13,7 @@ from sqlalchemy.types import UserDefinedType
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
-from dbtools.backends.selects import LONG, Truth
+from dbtools.backends.selects import LONG, Grammar, Truth
 from dbtools.backends.sources import Element, veiled, veiling
 from dbtools.statement import Output
 from dbtools.types import ColumnType, Family, Operator
@@ -57,7 +57,7 @@ class Named(UserDefinedType[Any]):
         return veiled(self.name)
 
 
-class PostgresqlGrammar:
+class PostgresqlGrammar(Grammar):
     """The Grammar of PostgreSQL."""
 
     barrier = False
@@ -112,21 +112,9 @@ class PostgresqlGrammar:
         size = sa.func.octet_length(text)
         return sa.or_(sa.and_(size <= most, like), sa.and_(size > most, found))
 
-    def comparable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* itself: its cells are what it declares."""
-        return column
-
-    def is_text(self, column: Element) -> Truth:
-        """Refuse: every column has a type, so none is compared in two ways."""
-        raise AssertionError(column)
-
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
         """Compare the value with each item."""
         return self.value(name, type).op("=", is_comparison=True)(sa.func.any(column))
-
-    def written(self, sql: str) -> str:
-        """Return *sql* as it is."""
-        return sql
 
     def array(self, name: str, cast: str) -> Element:
         """Return the parameter as an array of texts that is cast to what the server takes it for."""

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
-from dbtools.backends.selects import CLAIM, LONG, Truth
+from dbtools.backends.selects import CLAIM, LONG, Grammar, Truth
 from dbtools.backends.sources import Element, veiling
 from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
@@ -41,7 +41,7 @@ CLAIM_CASTS: Mapping[str, Any] = {
 }
 
 
-class SqliteGrammar:
+class SqliteGrammar(Grammar):
     """The Grammar of SQLite."""
 
     dialect: sa.Dialect = veiling(aiosqlite_dialect())
@@ -123,10 +123,6 @@ class SqliteGrammar:
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
         """Read the bare column: cells are cut as they are fetched, one at a time."""
         return (column,)
-
-    def sortable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* itself: SQLite orders all values."""
-        return column
 
     def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
         """Write the dates in texts, those with an offset in UTC; texts that are no dates are null.
