@@ -1,4 +1,4 @@
-"""A compiled statement: its SQL, and how the values of one call go in.
+"""A compiled statement: its SQL, how the values of one call go in, and how names and patterns are written.
 
 A list is one parameter: an operator writes `in (:ids)`, `not in (:ids)`, `= any(:ids)` or `<> all(:ids)` on
 any database. No value is one of an empty list: the first and the third are never true, the others always.
@@ -91,6 +91,11 @@ class Plan:
         if name in self.lists and isinstance(value, list):
             return self.many(value, self.types[name])
         return self.one(value, self.types[name]) if name in self.types else value
+
+
+def identifier(name: str) -> str:
+    """Return *name* in double quotes, as the standard has it (ISO 9075-2, delimited identifiers)."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def sought(name: str) -> str:

@@ -20,8 +20,7 @@ from sqlalchemy.types import UserDefinedType
 from dbtools import errors
 from dbtools.aggregates import Bucket, Function
 from dbtools.backends import port, selects
-from dbtools.backends.identifiers import identifier
-from dbtools.backends.plans import ESCAPE, ListForms, Plan
+from dbtools.backends.plans import ESCAPE, ListForms, Plan, identifier
 from dbtools.backends.port import (
     NO_SESSION,
     Declared,

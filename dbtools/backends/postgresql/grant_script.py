@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from asyncpg import Record
 
-from dbtools.backends.identifiers import identifier
+from dbtools.backends.plans import identifier
 from dbtools.types import quoted
 
 WIDTH = 100  #: characters of a comment

@@ -12,7 +12,7 @@ import asyncpg
 from asyncpg import Record
 
 from dbtools import errors
-from dbtools.backends.identifiers import identifier
+from dbtools.backends.plans import identifier
 from dbtools.backends.port import Reads
 from dbtools.backends.postgresql.catalog_queries import class_of
 from dbtools.backends.postgresql.connections import Connection, rolled_back

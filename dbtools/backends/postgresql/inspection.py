@@ -17,8 +17,7 @@ from weakref import WeakKeyDictionary
 import asyncpg
 from asyncpg import Record
 
-from dbtools.backends.identifiers import identifier
-from dbtools.backends.plans import ListForms, with_lists
+from dbtools.backends.plans import ListForms, identifier, with_lists
 from dbtools.backends.port import (
     Declared,
     Describe,

@@ -8,7 +8,7 @@ import asyncpg
 from asyncpg import Record
 
 from dbtools.backends.checks import Check, read_checks
-from dbtools.backends.identifiers import identifier
+from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.types import ColumnType, Family
 

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from dbtools.backends.identifiers import identifier
+from dbtools.backends.plans import identifier
 from dbtools.backends.sqlite.ddl import module_of
 from dbtools.backends.sqlite.guard import explain
 from dbtools.backends.sqlite.structure import HIDDEN, ColumnRow, Structure

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from dbtools.backends.identifiers import identifier
+from dbtools.backends.plans import identifier
 
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 CONTAINS = "dbtools_contains"  #: the function of `Search`: a text as a blob, and what is looked for in it

@@ -13,8 +13,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 
-from dbtools.backends.identifiers import identifier
-from dbtools.backends.plans import ListForms, with_lists
+from dbtools.backends.plans import ListForms, identifier, with_lists
 from dbtools.backends.port import (
     NOT_READING,
     Declared,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
-from dbtools.backends.identifiers import identifier
+from dbtools.backends.plans import identifier
 from dbtools.backends.sqlite.ddl import Definition, generation, module_of, read_definition
 from dbtools.backends.sqlite.dependencies import read_dependencies
 from dbtools.backends.sqlite.guard import resolve_views
