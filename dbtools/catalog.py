@@ -14,10 +14,9 @@ from itertools import count
 from dbtools.sql import Fragment
 from dbtools.types import ColumnType, Family, quoted
 
+Location = tuple[str, str]  #: of a table: its schema and its name
 #: of a column of which nothing but its name is known
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
-
-
 UNTOLD = "what the database does not tell"  #: of what a view or a query reads
 
 
@@ -119,7 +118,12 @@ class Table:
 
     def __hash__(self) -> int:
         """Hash by name, so that a statement's shape is found again quickly."""
-        return hash((self.schema, self.name))
+        return hash(self.location)
+
+    @property
+    def location(self) -> Location:
+        """Its schema and its name, which no other table has."""
+        return (self.schema, self.name)
 
     @property
     def guarded(self) -> bool:
@@ -155,7 +159,7 @@ class Catalog:
     posture: tuple[str, ...] = field(default=(), compare=False)
     #: by schema and table, the columns that are there and that the login may not select: for the rules of
     #: roles, which may name them, and never shown to a caller
-    unreadable: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
+    unreadable: Mapping[Location, tuple[str, ...]] = field(default_factory=dict, compare=False)
     #: in lower case: relations, functions and operators whose use in a row filter may raise an error
     raising: frozenset[str] = field(default=frozenset(), compare=False)
     #: what tells this state of the schema from later ones; nothing where nobody knows
@@ -166,11 +170,11 @@ class Catalog:
         """This catalog with what the login may not select: what the names in rules are held against."""
         if not self.unreadable:
             return self
-        tables = {(table.schema, table.name): table for table in self.tables}
+        tables = {table.location: table for table in self.tables}
         for (schema, name), names in self.unreadable.items():
             hidden = tuple(Column(name=each, type=UNREADABLE) for each in names)
             table = tables.get((schema, name), Table(schema=schema, name=name, columns=()))
-            tables[(schema, name)] = replace(table, columns=(*table.columns, *hidden))
+            tables[table.location] = replace(table, columns=(*table.columns, *hidden))
         return replace(self, tables=tuple(tables.values()), unreadable={})
 
     def named(self, name: str) -> tuple[Table, ...]:
@@ -190,7 +194,7 @@ class Catalog:
         columns: set[tuple[str, str, str]] = set()
         parents: set[tuple[str, str, str]] = set()
         others: dict[str, None] = {}
-        waiting, seen = [table], {(table.schema, table.name)}
+        waiting, seen = [table], {table.location}
         while waiting:
             reads = waiting.pop().reads or Reads()
             columns |= reads.columns
@@ -199,26 +203,24 @@ class Catalog:
             beneath = {place[:2] for place in reads.columns} - seen
             seen |= beneath
             waiting += [found for place in sorted(beneath) if (found := self.table(*place)) is not None]
-        own = (table.schema, table.name)
-        return Reads(
-            columns=frozenset(place for place in columns | parents if place[:2] != own), others=tuple(others)
-        )
+        elsewhere = frozenset(place for place in columns | parents if place[:2] != table.location)
+        return Reads(columns=elsewhere, others=tuple(others))
 
     def references(self, table: Table) -> tuple[tuple[Table, ForeignKey], ...]:
         """Return the foreign keys that point to *table*, each with the table that has it."""
-        return tuple(self._references.get((table.schema, table.name), ()))
+        return tuple(self._references.get(table.location, ()))
 
     @cached_property
-    def _references(self) -> Mapping[tuple[str, str], Sequence[tuple[Table, ForeignKey]]]:
-        found: defaultdict[tuple[str, str], list[tuple[Table, ForeignKey]]] = defaultdict(list)
+    def _references(self) -> Mapping[Location, Sequence[tuple[Table, ForeignKey]]]:
+        found: defaultdict[Location, list[tuple[Table, ForeignKey]]] = defaultdict(list)
         for table in self.tables:
             for key in table.foreign_keys:
                 found[(key.target_schema, key.target)].append((table, key))
         return found
 
     @cached_property
-    def _by_name(self) -> Mapping[tuple[str, str], Table]:
-        return {(table.schema, table.name): table for table in self.tables}
+    def _by_name(self) -> Mapping[Location, Table]:
+        return {table.location: table for table in self.tables}
 
     def qualified(self, table: Table) -> str:
         """Return *table*'s name with its schema in front."""
@@ -239,23 +241,23 @@ class Catalog:
 
     def label(self, table: Table) -> str:
         """Return the shortest name that means only *table*: bare in the default schema or if unique."""
-        return self._labels[(table.schema, table.name)]
+        return self._labels[table.location]
 
     @cached_property
     def _by_label(self) -> Mapping[str, Table]:
         return {self.label(table): table for table in self.tables}
 
     @cached_property
-    def _labels(self) -> Mapping[tuple[str, str], str]:
+    def _labels(self) -> Mapping[Location, str]:
         number = Counter(table.name for table in self.tables)
-        labels: dict[tuple[str, str], str] = {}
+        labels: dict[Location, str] = {}
         taken = set(number)
         for table in self.tables:
             label = table.name
             if number[table.name] > 1 and table.schema != self.default_schema:
                 label = next(each for each in self._qualified(table) if each not in taken)
                 taken.add(label)
-            labels[(table.schema, table.name)] = label
+            labels[table.location] = label
         return labels
 
     def _qualified(self, table: Table) -> Iterator[str]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column, ForeignKey, Table
+from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
 from dbtools.errors import listing, nearest
 from dbtools.types import ColumnType, quoted
 
@@ -89,25 +89,23 @@ class Paths:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self._relations: dict[tuple[str, str], Mapping[str, Relation]] = {}
-        self._steps: dict[tuple[str, str], Mapping[str, Relation]] = {}
+        self._relations: dict[Location, Mapping[str, Relation]] = {}
+        self._steps: dict[Location, Mapping[str, Relation]] = {}
 
     def relations(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by their names."""
-        place = (table.schema, table.name)
-        if place not in self._relations:
-            self._relations[place] = {each.name: each for each in self._named(table)}
-        return self._relations[place]
+        if table.location not in self._relations:
+            self._relations[table.location] = {each.name: each for each in self._named(table)}
+        return self._relations[table.location]
 
     def steps(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by what callers may write: their names, and their one column."""
-        place = (table.schema, table.name)
-        if place not in self._steps:
+        if table.location not in self._steps:
             relations = self.relations(table)
             single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
             by_column = {each.foreign_key.columns[0]: each for each in reversed(single)}
-            self._steps[place] = {**by_column, **relations}
-        return self._steps[place]
+            self._steps[table.location] = {**by_column, **relations}
+        return self._steps[table.location]
 
     def _named(self, table: Table) -> Iterator[Relation]:
         """Yield the relations of *table*: named after the column, else after target and columns.

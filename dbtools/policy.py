@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Key, Reads, RowFilter, Table
+from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Reads, RowFilter, Table
 from dbtools.cells import one_line
 from dbtools.types import ColumnType, Family, Mask
 
@@ -84,10 +84,6 @@ class Grant:
         """Whether it hides anything of a table."""
         return replace(self, accept_reads=False) != Grant()
 
-    def names(self, column: str) -> bool:
-        """Return whether *column* is granted by its own name."""
-        return self.columns is not None and column in self.columns
-
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
@@ -118,7 +114,6 @@ class Rule:
 
 
 WILDCARD = re.compile(r"[*?]|\[[^\]]*\]")
-Place = tuple[str, str]  #: of a table: its schema and its name
 MOST_PRECISE = 1_000_000  #: of a name that is no pattern
 #: What is shown of such a column is the same for all cells, and so no cell is read.
 BLANK = (Mask.NULL, Mask.REDACT)
@@ -178,22 +173,65 @@ class Role:
         return best[1] if best else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lens:
+    """What a role sees of a catalog, and what is withheld from it, with the rule that would grant that."""
+
+    catalog: Catalog
+    views: tuple[tuple[Table, Rule, Sequence[str]], ...] = ()  #: that show what is not granted, and why
+    columns: tuple[tuple[Table, Rule, str], ...] = ()  #: by name, that are computed from what is not seen
+
+
 def restrict(catalog: Catalog, role: Role) -> Catalog:
     """Return the part of *catalog* that *role* has been granted."""
+    return lens_of(catalog, role).catalog
+
+
+def lens_of(catalog: Catalog, role: Role) -> Lens:
+    """Return the part of *catalog* that *role* has been granted, and what of it shows the rest."""
     bare = replace(catalog, warnings=(), posture=(), unreadable={})
     if role.rules is None:
-        return bare
-    granted = granted_tables(catalog, role)
-    withheld = {place for place, *_ in withheld_views(catalog, granted)}
-    seen = {place: table for place, (table, _) in granted.items() if place not in withheld}
+        return Lens(catalog=bare)
+    seen: dict[Location, Table] = {}
+    rules: dict[Location, Rule] = {}
+    columns: list[tuple[Table, Rule, str]] = []
+    for table in catalog.whole.tables:
+        rule = role.rule_of(catalog, table) if catalog.table(*table.location) else None
+        if rule is None or rule.grant is None:
+            continue
+        revealing = tuple(_revealing_columns(table, rule.grant))
+        left = _narrowed(table, rule.grant, revealing)
+        if left.columns:
+            seen[table.location], rules[table.location] = left, rule
+            columns += [(table, rule, name) for name in revealing]
+    views = [
+        (table, rules[place], reasons)
+        for place, table in seen.items()
+        if (reasons := list(_betrayed(catalog.whole, table, rules[place].grant, seen)))
+    ]
+    for view, *_ in views:
+        del seen[view.location]
     tables = (replace(table, foreign_keys=tuple(_followed(table, seen))) for table in seen.values())
-    return replace(bare, tables=tuple(tables))
+    return Lens(catalog=replace(bare, tables=tuple(tables)), views=tuple(views), columns=tuple(columns))
 
 
-def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Place, Table]) -> Iterator[str]:
+def _betrayed(
+    whole: Catalog, view: Table, grant: Grant | None, seen: Mapping[Location, Table]
+) -> Iterator[str]:
+    """Yield what *view* shows and a role that is granted *seen* does not see, in words."""
+    if view.reads is None or grant is None or grant.accept_reads:
+        return
+    reads = whole.reads_of(view)
+    yield from uncovered(reads, whole, seen)
+    for place in sorted({place[:2] for place in reads.columns}):
+        if place in seen and not seen[place].aggregated:
+            yield f"{label_of(whole, place)}, whose rows the role may not aggregate"
+
+
+def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Location, Table]) -> Iterator[str]:
     """Yield what *reads* holds and a role that is granted *seen* does not see as it is, in words."""
     yield from reads.others
-    places: dict[tuple[str, str], list[str]] = {}
+    places: dict[Location, list[str]] = {}
     for schema, name, column in sorted(reads.columns):
         places.setdefault((schema, name), []).append(column)
     for place, columns in places.items():
@@ -213,7 +251,7 @@ def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Place, Table]) -> Iter
             yield f"{label}, of which the role sees some rows"
 
 
-def label_of(whole: Catalog, place: Place) -> str:
+def label_of(whole: Catalog, place: Location) -> str:
     """Return how *whole* calls the table at *place*, which it may not have."""
     table = whole.table(*place)
     return whole.label(table) if table is not None else ".".join(filter(None, place))
@@ -225,48 +263,12 @@ def series(parts: Sequence[str]) -> str:
     return f"{'; '.join(first)}; and {last}" if first else last
 
 
-def granted_tables(catalog: Catalog, role: Role) -> Mapping[Place, tuple[Table, Rule]]:
-    """Return what the rules of *role* leave of each table, whatever views read, and the rule that decides."""
-    whole = catalog.whole
-    granted = {
-        (table.schema, table.name): (
-            _narrowed(whole.table(table.schema, table.name) or table, rule.grant),
-            rule,
-        )
-        for table in catalog.tables
-        if (rule := role.rule_of(catalog, table)) is not None and rule.grant is not None
-    }
-    return {place: (table, rule) for place, (table, rule) in granted.items() if table.columns}
-
-
-def withheld_views(
-    catalog: Catalog, granted: Mapping[Place, tuple[Table, Rule]]
-) -> Iterator[tuple[Place, Rule, Sequence[str]]]:
-    """Yield the views among *granted* that show what is not, each with the rule that grants it and why."""
-    seen = {place: table for place, (table, _) in granted.items()}
-    for place, (table, rule) in granted.items():
-        if table.reads is None or rule.grant is None or rule.grant.accept_reads:
-            continue
-        reads = catalog.whole.reads_of(table)
-        reasons = list(uncovered(reads, catalog.whole, seen))
-        places = sorted({place[:2] for place in reads.columns})
-        reasons += [
-            f"{label_of(catalog.whole, each)}, whose rows the role may not aggregate"
-            for each in places
-            if each in seen and not seen[each].aggregated
-        ]
-        if reasons:
-            yield place, rule, reasons
-
-
-def _narrowed(table: Table, grant: Grant) -> Table:
-    """Return what *grant* leaves of *table*, its foreign keys for now as they are.
+def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
+    """Return what *grant* leaves of *table* without *revealing* columns, its foreign keys as they are.
 
     Of the columns that cannot be read only those are left of which the role has asked for no cell.
     """
-    columns = tuple(_shown(table, grant))
-    revealing = set(revealing_columns(table, grant))
-    columns = tuple(column for column in columns if column.name not in revealing)
+    columns = tuple(column for column in _shown(table, grant) if column.name not in revealing)
     plain = {column.name for column in columns if column.type.mask is None}
     whole = len(plain) == len(table.columns) and grant.filter is None
     if not whole:
@@ -275,7 +277,7 @@ def _narrowed(table: Table, grant: Grant) -> Table:
     return replace(
         table,
         columns=columns,
-        keys=tuple(_kept(table.keys, plain)),
+        keys=tuple(key for key in table.keys if plain.issuperset(key.columns)),
         # A number of the row may be a hidden key by another name, and an estimate counts hidden rows.
         row_identifier=table.row_identifier if whole else None,
         row_estimate=table.row_estimate if grant.filter is None and grant.aggregate else None,
@@ -293,18 +295,13 @@ def _shown(table: Table, grant: Grant) -> Iterator[Column]:
             yield _masked(column, grant.masks.get(column.name))
 
 
-def revealing_columns(table: Table, grant: Grant) -> Iterator[str]:
+def _revealing_columns(table: Table, grant: Grant) -> Iterator[str]:
     """Yield the generated columns that are computed from what *grant* hides or masks, and not named by it."""
     if grant.accept_reads or not any(column.sources for column in table.columns):
         return
-    shown = {column.name: column for column in _shown(table, grant)}
-    plain = {name for name, column in shown.items() if column.type.mask is None}
-    while True:
-        found = [
-            name for name in plain if not (table.column_by_name[name].sources <= plain or grant.names(name))
-        ]
-        if not found:
-            return
+    plain = {column.name for column in _shown(table, grant) if column.type.mask is None}
+    asked = set(grant.columns or ())
+    while found := [name for name in plain - asked if not table.column_by_name[name].sources <= plain]:
         yield from sorted(found)
         plain.difference_update(found)
 
@@ -318,11 +315,7 @@ def _masked(column: Column, mask: Mask | None) -> Column:
     return Column(name=column.name, type=type, comment=column.comment)
 
 
-def _kept(keys: Sequence[Key], plain: set[str]) -> Iterator[Key]:
-    return (key for key in keys if plain.issuperset(key.columns))
-
-
-def _followed(table: Table, seen: Mapping[tuple[str, str], Table]) -> Iterator[ForeignKey]:
+def _followed(table: Table, seen: Mapping[Location, Table]) -> Iterator[ForeignKey]:
     """Yield the foreign keys of *table* whose columns, here and there, are seen as they are."""
     for key in table.foreign_keys:
         target = seen.get((key.target_schema, key.target))

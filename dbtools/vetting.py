@@ -8,49 +8,36 @@ from dataclasses import replace
 
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import listing, nearest
-from dbtools.policy import (
-    BLANK,
-    Finding,
-    Grant,
-    Role,
-    Rule,
-    Source,
-    granted_tables,
-    label_of,
-    revealing_columns,
-    series,
-    withheld_views,
-)
+from dbtools.policy import BLANK, Finding, Grant, Lens, Role, Rule, series
 from dbtools.types import quoted
 
 UNKNOWN_TABLE = "unknown_table"
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  #: of TOML
 
 
-def withheld_findings(catalog: Catalog, role: Role) -> Iterator[Finding]:
-    """Yield the views and generated columns that are withheld from *role*, with the reason."""
-    if role.rules is None:
-        return
-    granted, whole = granted_tables(catalog, role), catalog.whole
-    for place, rule, reasons in withheld_views(catalog, granted):
-        table = whole.table(*place)
-        name = whole.unique_name(table) if table else place[1]
+def withheld_findings(catalog: Catalog, role: Role, lens: Lens) -> Iterator[Finding]:
+    """Yield the views and generated columns that *lens*, over *catalog*, withholds from *role*, and why."""
+    whole = catalog.whole
+    for view, rule, reasons in lens.views:
+        name = whole.unique_name(view)
         key = name if BARE_KEY.fullmatch(name) else json.dumps(name)
         message = (
-            f"role {role.name}, tables.{rule.pattern}: {name} is withheld, since it reads {series(reasons)}. "
+            f"{name} is withheld, since it reads {series(reasons)}. "
             f"If that is intended: tables.{key} = {{ accept_reads = true }}."
         )
         level = "warning" if rule.is_pattern else "error"
-        yield Finding(code="reads_hidden", message=message, level=level, source=rule.source, subject=name)
-    for place, (_, rule) in granted.items():
-        table = whole.table(*place)
-        for name in revealing_columns(table, rule.grant) if table and rule.grant else ():
-            message = (
-                f"role {role.name}, tables.{rule.pattern}: the generated column {name} of "
-                f"{label_of(whole, place)} is withheld, since it is computed from a column that the role "
-                "does not see as it is. If that is intended, name it in columns."
-            )
-            yield Finding(code="reads_hidden", message=message, level="warning", source=rule.source)
+        yield replace(_finding("reads_hidden", role, rule, message, level=level), subject=name)
+    for table, rule, column in lens.columns:
+        message = (
+            f"the generated column {column} of {whole.label(table)} is withheld, since it is computed from a "
+            "column that the role does not see as it is. If that is intended, name it in columns."
+        )
+        yield _finding("reads_hidden", role, rule, message, level="warning")
+
+
+def _finding(code: str, role: Role, rule: Rule, message: str, *, level: str = "error") -> Finding:
+    message = f"role {role.name}, tables.{rule.pattern}: {message}"
+    return Finding(code=code, message=message, level=level, source=rule.source)
 
 
 def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
@@ -69,10 +56,8 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
         findings += problems or [*_unread(catalog, role, rule), *_overridden(catalog, role, rule)]
         if rule.grant is not None and rule.grant.accept_reads and rule.is_pattern:
             # Views that come later would be accepted unseen.
-            message = (
-                f"role {role.name}, tables.{rule.pattern}: accept_reads counts in the rule of one view only."
-            )
-            findings.append(Finding(code="idle_rule", message=message, level="warning", source=rule.source))
+            message = "accept_reads counts in the rule of one view only."
+            findings.append(_finding("idle_rule", role, rule, message, level="warning"))
             rule = replace(rule, grant=replace(rule.grant, accept_reads=False))
         misses |= rule.narrows and any(each.code == UNKNOWN_TABLE for each in problems)
         rules.append(replace(rule, grant=None) if problems else rule)
@@ -90,12 +75,8 @@ def _rivals(catalog: Catalog, role: Role) -> Mapping[str, Sequence[Finding]]:
         rules = [named[name] for name in dict.fromkeys(whole.names_of(table)) if name in named]
         for rule in rules if len(rules) > 1 else ():
             others = listing(f"tables.{each.pattern}" for each in rules if each is not rule)
-            message = (
-                f"role {role.name}, tables.{rule.pattern}: this names the same table as {others}. Keep one."
-            )
-            findings[rule.pattern].append(
-                Finding(code="ambiguous_table", message=message, source=rule.source)
-            )
+            message = f"this names the same table as {others}. Keep one."
+            findings[rule.pattern].append(_finding("ambiguous_table", role, rule, message))
     return findings
 
 
@@ -111,74 +92,65 @@ def _overridden(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
         if decides is None or decides == rule or not decides.is_pattern:
             continue
         label = catalog.whole.label(table)
-        message = (
-            f"role {role.name}, tables.{rule.pattern}: the pattern tables.{decides.pattern}, which goes "
-            f"first, decides on {label}."
-        )
-        yield Finding(code="overridden", message=message, level="warning", source=rule.source)
+        message = f"the pattern tables.{decides.pattern}, which goes first, decides on {label}."
+        yield _finding("overridden", role, rule, message, level="warning")
 
 
 def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
     """Yield what is wrong with *rule*: it means no table, or names columns that its tables do not have."""
     whole = catalog.whole
     tables = [table for table in whole.tables if rule.precision(catalog, table) is not None]
-    where = f"role {role.name}, tables.{rule.pattern}"
     if not tables and rule.pattern != "*":
-        labels = map(whole.label, whole.tables)
-        message = f"{where}: there is no such table. {nearest(rule.pattern, labels)}"
-        yield Finding(code=UNKNOWN_TABLE, message=message.rstrip(), source=rule.source)
+        meant = nearest(rule.pattern, map(whole.label, whole.tables))
+        yield _finding(UNKNOWN_TABLE, role, rule, f"there is no such table. {meant}".rstrip())
     # A table may have the text of a pattern as its name.
     namesakes = [table for table in tables if rule.pattern in whole.names_of(table)]
     if len(namesakes) > 1:
         unique = listing(map(whole.unique_name, namesakes))
-        message = f"{where}: more than one table has this name. Write one of {unique}."
-        yield Finding(code="ambiguous_table", message=message, source=rule.source)
+        message = f"more than one table has this name. Write one of {unique}."
+        yield _finding("ambiguous_table", role, rule, message)
     if rule.grant is None:
         return
     named = (*(rule.grant.columns or ()), *rule.grant.exclude, *rule.grant.masks)
-    yield from _twins(whole, tables, named, where, rule.source)
+    for message in _twins(whole, tables, named):
+        yield _finding("unknown_column", role, rule, message)
     for name in dict.fromkeys(named) if tables else ():
         # Of a pattern's tables not every one need have it.
         if not any(name in table.column_by_name for table in tables):
             known = list(dict.fromkeys(each for table in tables for each in table.column_by_name))
             one = len(tables) == 1
             has = f"{whole.label(tables[0])} has no column" if one else "no table that it means has a column"
-            message = f"{where}: {has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
-            yield Finding(code="unknown_column", message=message, source=rule.source)
+            message = f"{has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
+            yield _finding("unknown_column", role, rule, message)
 
 
-def _twins(
-    catalog: Catalog, tables: Sequence[Table], named: Sequence[str], where: str, source: Source
-) -> Iterator[Finding]:
-    """Yield columns that differ from a name only in the case of letters, which may well be meant."""
+def _twins(catalog: Catalog, tables: Sequence[Table], named: Sequence[str]) -> Iterator[str]:
+    """Yield that columns differ from a name only in the case of letters: they may well be meant."""
     folded = {name.lower(): name for name in named}
     for table in tables:
         for column in table.column_by_name:
             name = folded.get(column.lower(), column)
             if name != column and name not in table.column_by_name and len(tables) > 1:
-                message = f"{where}: {quoted(name)} is written {quoted(column)} in {catalog.label(table)}."
-                yield Finding(code="unknown_column", message=message, source=source)
+                yield f"{quoted(name)} is written {quoted(column)} in {catalog.label(table)}."
 
 
 def _unread(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
     """Yield what *rule* grants by name and the login may not select: a pattern grants what can be read."""
-    where = f"role {role.name}, tables.{rule.pattern}: the login may not select"
     for table in catalog.whole.tables:
-        hidden = catalog.unreadable.get((table.schema, table.name), ())
+        hidden = catalog.unreadable.get(table.location, ())
         if not hidden or rule.grant is None or role.rule_of(catalog, table) != rule:
             continue
-        label = catalog.whole.label(table)
-        if catalog.table(table.schema, table.name) is None:
-            message = "" if rule.is_pattern else f"{where} from {label}."
+        if catalog.table(*table.location) is None:
+            what = "" if rule.is_pattern else "from"
         else:
-            names = [name for name in hidden if _means_to_show(rule, name)]
-            message = f"{where} {listing(names)} of {label}." if names else ""
-        if message:
-            yield Finding(code="unreadable", message=message, level="warning", source=rule.source)
+            names = [name for name in hidden if _means_to_show(rule, rule.grant, name)]
+            what = f"{listing(names)} of" if names else ""
+        if what:
+            message = f"the login may not select {what} {catalog.whole.label(table)}."
+            yield _finding("unreadable", role, rule, message, level="warning")
 
 
-def _means_to_show(rule: Rule, column: str) -> bool:
-    """Return whether *rule* grants cells of *column* by its name, or by that of the table alone."""
-    grant = rule.grant or Grant()
+def _means_to_show(rule: Rule, grant: Grant, column: str) -> bool:
+    """Return whether *rule*, with its *grant*, grants cells of *column* by its name or the table's alone."""
     granted = not rule.is_pattern if grant.columns is None else column in grant.columns
     return granted and column not in grant.exclude and grant.masks.get(column) not in BLANK

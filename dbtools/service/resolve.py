@@ -14,7 +14,7 @@ from dbtools import errors
 from dbtools.backends.port import Backend, Describe, Facts
 from dbtools.catalog import Catalog, RowFilter
 from dbtools.conditions import Names, is_total
-from dbtools.policy import Finding, QueryGrant, Role, Rule, restrict
+from dbtools.policy import Finding, QueryGrant, Role, Rule, lens_of
 from dbtools.queries import Permitted
 from dbtools.results import Manner
 from dbtools.service.catalogs import described, description_findings, posture_findings
@@ -141,13 +141,15 @@ async def _role(
 def seen_by(
     role: Role, whole: Catalog, *, written: Role | None = None, findings: Sequence[Finding] = ()
 ) -> ResolvedRole:
-    """Return what *role* sees of *whole*, with *findings* that are about it."""
+    """Return what *role* sees of *whole*, with *findings* and with what is withheld from it."""
+    lens = lens_of(whole, role)
+    found = (*findings, *withheld_findings(whole, role, lens))
     return ResolvedRole(
         written=role if written is None else written,
         served=role,
         whole=whole,
-        catalog=restrict(whole, role),
-        findings=tuple(replace(each, role=role.name) for each in findings),
+        catalog=lens.catalog,
+        findings=tuple(replace(each, role=role.name) for each in found),
     )
 
 
@@ -164,7 +166,6 @@ async def _held(settings: Settings, role: Role, whole: Catalog, facts: Facts, as
             findings += (exc.finding,)
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
-    findings += tuple(withheld_findings(whole, served))
     return await anyio.to_thread.run_sync(lambda: seen_by(served, whole, written=role, findings=findings))
 
 

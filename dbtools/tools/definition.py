@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import ClassVar, Protocol, Self
 
 from dbtools import errors
-from dbtools.catalog import Catalog, Column, Table
+from dbtools.catalog import Catalog, Column, Location, Table
 from dbtools.cells import dump
 from dbtools.errors import listing, nearest
 from dbtools.links import cell_uri
@@ -101,7 +101,7 @@ class Setting:
 
     def name(self, table: Table) -> str:
         """Return the part T of the names of *table*'s tools."""
-        return self._names[(table.schema, table.name)]
+        return self._names[table.location]
 
     def names(self, table: Table, *, near: bool = False) -> Names:
         """Return what may be named of *table*; *near* is for tools that take only what they list."""
@@ -185,7 +185,7 @@ class Setting:
         return {each: Budget(limits=self.limits, style=self.style, reserved=each) for each in Reserve}
 
     @cached_property
-    def _names(self) -> Mapping[tuple[str, str], str]:
+    def _names(self) -> Mapping[Location, str]:
         return table_names(self.catalog)
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
-from dbtools.catalog import Catalog, Column, Table, TableKind
+from dbtools.catalog import Catalog, Column, Location, Table, TableKind
 from dbtools.cells import INVISIBLE
 from dbtools.sql import words
 
@@ -39,18 +39,18 @@ SHORT_TYPES = (
 )
 
 
-def table_names(catalog: Catalog) -> Mapping[tuple[str, str], str]:
+def table_names(catalog: Catalog) -> Mapping[Location, str]:
     """Return for each table, by schema and name, the part T of its tools' names `list_T` and `get_T`.
 
     The first table of a name keeps it bare; one like it in another schema gets the schema's name behind,
     and whatever still collides or is too long a digest of the whole name.
     """
-    names: dict[tuple[str, str], str] = {}
+    names: dict[Location, str] = {}
     taken: set[str] = set()
     for table in catalog.tables:
         name = next(each for each in _candidates(catalog, table) if each not in taken)
         taken.add(name)
-        names[(table.schema, table.name)] = name
+        names[table.location] = name
     return names
 
 
