@@ -15,7 +15,6 @@ from functools import cache
 from itertools import chain
 from operator import attrgetter
 from types import NoneType
-from uuid import UUID
 
 import orjson
 
@@ -34,6 +33,7 @@ INVISIBLE = re.compile(
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 class_of = attrgetter("__class__")
+INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 TEXTS = {str, NoneType}
 INTEGERS = {int, NoneType}
 
@@ -135,16 +135,12 @@ def _other(cell: object) -> object:
             return [plain(each) for each in cell]
         case Mapping():
             return {str(name): plain(each) for name, each in cell.items()}
-        case UUID():
-            return str(cell)
         case _:
             return str(cell)
 
 
 def _float(cell: float) -> object:
-    if math.isfinite(cell):
-        return cell
-    return "NaN" if math.isnan(cell) else ("Infinity" if cell > 0 else "-Infinity")
+    return cell if math.isfinite(cell) else INFINITE.get(cell, "NaN")
 
 
 def _base64(cell: bytes) -> str:
@@ -202,11 +198,10 @@ def _is_deep(text: str, value: object) -> bool:
 def _depth(value: object, most: int) -> int:
     if most < 0:
         return 1
-    if isinstance(value, dict):
-        return 1 + max((_depth(each, most - 1) for each in value.values()), default=0)
-    if isinstance(value, list):
-        return 1 + max((_depth(each, most - 1) for each in value), default=0)
-    return 0
+    if not isinstance(value, dict | list):
+        return 0
+    parts = value.values() if isinstance(value, dict) else value
+    return 1 + max((_depth(each, most - 1) for each in parts), default=0)
 
 
 def _nested(cell: object, type: ColumnType) -> object:

@@ -38,15 +38,13 @@ def address_of(uri: str) -> Address | None:
         return None
     match parts:
         case ["row", table, key] if table and key:
-            return Address(table=unquote(table), key=_key(key))
+            column = ""
         case ["cell", table, key, column] if table and key and column:
-            return Address(table=unquote(table), key=_key(key), column=unquote(column))
+            pass
         case _:
             return None
-
-
-def _key(text: str) -> tuple[str, ...]:
-    return tuple(unquote(part) for part in text.split(","))
+    values = tuple(map(unquote, key.split(",")))
+    return Address(table=unquote(table), key=values, column=unquote(column) or None)
 
 
 def schema_uri(table: str) -> str:
@@ -86,10 +84,6 @@ def key_text(value: object) -> str | None:
             return base64.b64encode(value).decode()
         case None | int() | float() | str():
             shown = plain(value)
-            return None if shown is None or _broken(shown) else str(shown)
+            return None if shown is None or UNSENDABLE.search(str(shown)) else str(shown)
         case _:
             return None
-
-
-def _broken(shown: object) -> bool:
-    return isinstance(shown, str) and UNSENDABLE.search(shown) is not None

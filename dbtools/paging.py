@@ -59,7 +59,8 @@ def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
         if not any(column.nullable or not _has_order(column.type) for column in columns):
             return Total(order=_joined(wanted, _steps(columns, direction)), keyset=True)
     if table.row_identifier is not None:
-        identity = _identity(table.row_identifier)
+        integer = ColumnType(family=Family.INTEGER, name="integer")
+        identity = Column(name=table.row_identifier, type=integer, nullable=False)
         return Total(order=_joined(wanted or primary, _steps((identity,), direction)), keyset=True)
     readable = [column for column in table.columns if column.type.mask is None]
     return Total(order=_joined(wanted or primary, _steps(readable, direction)), keyset=False)
@@ -77,10 +78,6 @@ def _steps(columns: Sequence[Column], direction: Direction) -> tuple[Order, ...]
 def _joined(first: tuple[Order, ...], then: tuple[Order, ...]) -> tuple[Order, ...]:
     named = {step.term for step in first}
     return first + tuple(step for step in then if step.term not in named)
-
-
-def _identity(name: str) -> Column:
-    return Column(name=name, type=ColumnType(family=Family.INTEGER, name="integer"), nullable=False)
 
 
 def after(order: tuple[Order, ...], position: Position) -> tuple[tuple[After, ...], dict[str, object]]:
@@ -105,11 +102,11 @@ def next_position(total: Total, position: Position, returned: int, last: Sequenc
 
 
 def _short(value: object) -> bool:
+    if isinstance(value, str | bytes) and len(value) > LONGEST_KEY:
+        return False
     if isinstance(value, str):
-        return len(value) <= LONGEST_KEY and not UNSENDABLE.search(value)
-    return isinstance(value, bool | int | float | None) or (
-        isinstance(value, bytes) and len(value) <= LONGEST_KEY
-    )
+        return not UNSENDABLE.search(value)
+    return isinstance(value, bool | int | float | bytes | None)
 
 
 def digest(*parts: object) -> str:
@@ -163,9 +160,7 @@ def _untagged(value: object) -> object:
 
 
 def _fits(order: tuple[Order, ...], values: tuple[object, ...]) -> bool:
-    return len(order) == len(values) and all(
-        _fits_term(step.term, value) for step, value in zip(order, values, strict=True)
-    )
+    return len(order) == len(values) and all(map(_fits_term, (step.term for step in order), values))
 
 
 def _fits_term(term: Term, value: object) -> bool:

@@ -258,8 +258,3 @@ def folded(name: str, known: Mapping[str, ValueT]) -> ValueT | None:
         return known[name]
     found = [value for each, value in known.items() if each.lower() == name.lower()]
     return found[0] if len(found) == 1 else None
-
-
-def label_of(place: Place, text: str) -> str:
-    """Return the name of *place* in results: a column's own, a path as it was written in *text*."""
-    return place.name if isinstance(place, Column) else text.strip()

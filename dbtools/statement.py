@@ -268,31 +268,31 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[dict[str, 
             f"{argument}.op: {term.name} ({term.type.name}) cannot be compared by {operator}.",
             hint=f"It takes: {listing(term.type.operators)}.",
         )
+    texts = _texts(comparison)
     if operator is Operator.IS_NULL:
-        wanted = _truth(_texts(comparison, argument)[0], argument)
-        return {}, Condition(term=term, operator=operator, wanted=wanted)
-    decoded = [decode(term, operator, text, where) for text, where in _places(comparison, argument)]
+        wanted = texts[0].lower()
+        if wanted not in ("true", "false"):
+            raise errors.BadValue(f"{argument}.value: is_null takes true or false, not {quoted(texts[0])}.")
+        return {}, Condition(term=term, operator=operator, wanted=wanted == "true")
+    places = [f"{argument}.values[{at}]" for at in range(len(texts))]
+    if comparison.value is not None:
+        places = [comparison.value_argument]
+    decoded = [decode(term, operator, text, where) for text, where in zip(texts, places, strict=True)]
     operator, decoded = _alternatives(term, operator, decoded, comparison)
     bound = [decoded] if operator in (Operator.IN, Operator.NOT_IN) else decoded
     if term.type.family is Family.ANY and operator in ORDER:
         # Numbers are compared with the number, texts with the text: neither tells anything of the other.
         numbers = [None if isinstance(value, str) else value for value in decoded]
-        bound = [*numbers, *_texts(comparison, argument)]
+        bound = [*numbers, *texts]
     parameters = tuple(f"{prefix}_{at}" for at in range(len(bound)))
     condition = Condition(term=term, operator=operator, parameters=parameters)
     return dict(zip(parameters, bound, strict=True)), condition
 
 
-def _places(comparison: Comparison, argument: str) -> list[tuple[str, str]]:
-    texts = _texts(comparison, argument)
-    if comparison.value is not None:
-        return [(texts[0], comparison.value_argument)]
-    return [(text, f"{argument}.values[{at}]") for at, text in enumerate(texts)]
-
-
-def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
+def _texts(comparison: Comparison) -> tuple[str, ...]:
     """Return the values that the operator takes, or say which are missing or too many."""
-    operator, value, values = comparison.operator, comparison.value, comparison.values
+    argument, operator = comparison.argument, comparison.operator
+    value, values = comparison.value, comparison.values
     many = operator in (Operator.IN, Operator.NOT_IN, Operator.BETWEEN)
     if many and (values is None or value is not None):
         given = "value is given" if value is not None else "there are none"
@@ -309,12 +309,6 @@ def _texts(comparison: Comparison, argument: str) -> tuple[str, ...]:
     if len(texts) > MOST_VALUES:
         raise errors.BadArgument(f"{argument}.values: at most {MOST_VALUES:,} values, not {len(texts):,}.")
     return texts
-
-
-def _truth(text: str, argument: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise errors.BadValue(f"{argument}.value: is_null takes true or false, not {quoted(text)}.")
-    return text.lower() == "true"
 
 
 def decode(term: Term, operator: Operator, text: str, argument: str) -> object:

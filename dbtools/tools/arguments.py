@@ -25,8 +25,7 @@ LONGEST_PLACE = 120  #: characters that say where in the arguments something is
 
 def check(arguments: object) -> None:
     """Refuse what is too deep, too large or no valid text, before anything else looks at it."""
-    left = [MOST_CHARACTERS, MOST_PARTS]
-    _check(arguments, "arguments", 0, left)
+    _check(arguments, "arguments", 0, [MOST_CHARACTERS, MOST_PARTS])
 
 
 def _check(value: object, place: str, depth: int, left: list[int]) -> None:
@@ -338,11 +337,9 @@ def _inlined(schema: object, definitions: Mapping[str, object]) -> object:
     documented = "properties" in schema or "enum" in schema
     dropped = ("title", "description") if documented else ("title", "maxItems", "maxLength")
     return {
-        name: _properties(each, definitions) if name == "properties" else _inlined(each, definitions)
+        name: {key: _inlined(value, definitions) for key, value in each.items()}
+        if name == "properties"
+        else _inlined(each, definitions)
         for name, each in schema.items()
         if name not in dropped and not (name == "default" and each in (None, "", []))
     }
-
-
-def _properties(properties: Mapping[str, object], definitions: Mapping[str, object]) -> object:
-    return {name: _inlined(each, definitions) for name, each in properties.items()}

@@ -19,7 +19,7 @@ from dbtools.paging import (
     total_order,
     write_cursor,
 )
-from dbtools.paths import Names, Place, label_of
+from dbtools.paths import Names, Place
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
 from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema, read
@@ -159,7 +159,7 @@ def find_columns(names: Names, texts: Sequence[str]) -> Mapping[str, Place]:
     columns: dict[str, Place] = {}
     for at, text in enumerate(texts):
         place = names.find(text, f"columns[{at}]")
-        label = label_of(place, text)
+        label = place.name if isinstance(place, Column) else text.strip()
         if place in columns.values() or label in columns:
             raise BadArgument(f"columns: {place.name} is named twice.")
         columns[label] = place
