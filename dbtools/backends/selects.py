@@ -1,6 +1,7 @@
 """Shapes into SQLAlchemy Core, for every dialect; what the dialects say differently is their Grammar.
 
-Identifiers come from the catalog and are always quoted; values are always bound.
+Identifiers come from the catalog and are always quoted; values are always bound. A permitted query is read
+as a table: what its operator wrote, of which cells and rows are cut.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,14 +9,29 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Protocol
 
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from dbtools.aggregates import Bucket, Bucketed, Function, Measure
-from dbtools.backends.plans import Plan
-from dbtools.backends.sources import Element, Filtering, column_of, seen_in, source, unveiled
+from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
+from dbtools.backends.sources import Element, Filtering, column_of, compile_pieces, seen_in, source, unveiled
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
-from dbtools.statement import After, Condition, Direction, Match, Order, Output, Select, Shape, Term
+from dbtools.sql import Lexis
+from dbtools.statement import (
+    After,
+    Condition,
+    Direction,
+    Match,
+    Order,
+    Output,
+    QueryShape,
+    Select,
+    Shape,
+    Term,
+    argument,
+)
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
 Truth = sa.ColumnElement[bool]
@@ -152,7 +168,7 @@ class Terms:
 def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
     terms = Terms(shape.table, grammar)
-    select = sa.select(*cells([grammar.cell(terms[each.term], each) for each in shape.outputs]))
+    select = sa.select(*_cells([grammar.cell(terms[each.term], each) for each in shape.outputs]))
     if shape.conditions:
         conditions = [_condition(each, terms[each.term], grammar) for each in shape.conditions]
         select = select.where(terms.asked(conditions, shape.match))
@@ -171,7 +187,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
     listing = (each for each in shape.comparisons if each.operator in LISTS)
     lists = frozenset(name for each in listing for name in each.parameters)
-    return plan(shape, select.select_from(terms.clause), grammar, types, lists, terms.claims)
+    return _plan(shape, select.select_from(terms.clause), grammar, types, lists, terms.claims)
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)
@@ -185,7 +201,7 @@ SIGNS: Mapping[Operator, Callable[[Element, Element], Truth]] = {
 }
 
 
-def cells(read: Sequence[tuple[Element, ...]]) -> Iterator[Element]:
+def _cells(read: Sequence[tuple[Element, ...]]) -> Iterator[Element]:
     """Yield what is *read* for each output: first the values, so that a row is a slice of what is read.
 
     What is told of the values comes behind them.
@@ -194,7 +210,7 @@ def cells(read: Sequence[tuple[Element, ...]]) -> Iterator[Element]:
     return (cell.label(f"c{at}") for at, cell in enumerate(ordered))
 
 
-def plan(
+def _plan(
     shape: Shape,
     select: Any,
     grammar: Grammar,
@@ -287,3 +303,46 @@ def _beyond(step: After, column: Element, value: Element) -> Truth:
         return sa.false()
     further: Truth = column > value if step.order.direction is Direction.ASC else column < value
     return sa.or_(further, column.is_(sa.null())) if step.order.term.nullable else further
+
+
+class Rows(FunctionElement[Any]):
+    """A query as an operator wrote it, in parentheses, with parameters between its pieces."""
+
+    inherit_cache = False
+
+    def __init__(self, pieces: Sequence[str | Element]) -> None:
+        super().__init__()
+        self.pieces = tuple(pieces)
+
+
+compiles(Rows)(compile_pieces)
+
+
+def compile_query(shape: QueryShape, grammar: Grammar, lexis: Lexis, forms: ListForms) -> Plan:
+    """Return the SQL of *shape* in *grammar*, lists in the *forms* of the database."""
+    arrays = {name for name, type in shape.types.items() if type.family is Family.ARRAY}
+    listed = with_lists(shape.pieces, arrays.__contains__, lexis, forms)
+    pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
+    claims = {claim: f"claim{at}" for at, claim in enumerate(dict.fromkeys(shape.claims))}
+    rows = Rows([part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]).alias("q")
+    read = _cells([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
+    # A column without an alias is called by its text, which may be another here than in its output.
+    shown = read if tuple(pieces) == listed else [sa.literal_column("*")]
+    types = {
+        argument(name): type.element or type if name in arrays else type for name, type in shape.types.items()
+    }
+    lists = frozenset(map(argument, arrays))
+    named = {name: claim for claim, name in claims.items()}
+    return _plan(shape, sa.select(*shown).select_from(rows), grammar, types, lists, named)
+
+
+def _query_pieces(
+    piece: Piece, shape: QueryShape, grammar: Grammar, claims: Mapping[str, str]
+) -> Sequence[str | Element]:
+    if isinstance(piece, str):
+        return (piece,)
+    name = argument(piece.name) if piece.claim is None else claims[piece.claim]
+    is_list = piece.claim is None and shape.types[piece.name].family is Family.ARRAY
+    value = (grammar.array if is_list else grammar.claim)(name, shape.casts.get(piece.name, ""))
+    # In parentheses a parameter may stand wherever a value may, as in (:names)[1].
+    return ("(", value, ")")

@@ -33,9 +33,8 @@ from dbtools.backends.port import (
     Subject,
     refusal,
 )
-from dbtools.backends.queries import compile_query
 from dbtools.backends.records import RecordStore, Registry
-from dbtools.backends.selects import Truth, compile_select
+from dbtools.backends.selects import Truth, compile_query, compile_select
 from dbtools.backends.sources import Element, veiling
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.cells import Cut

@@ -27,8 +27,7 @@ from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.session import apply, prepare
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.versions import confirmation, fingerprint
-from dbtools.backends.queries import compile_query
-from dbtools.backends.selects import compile_select
+from dbtools.backends.selects import compile_query, compile_select
 from dbtools.cells import Cut
 from dbtools.errors import (
     BadValue,

@@ -11,8 +11,7 @@ from dbtools import errors
 from dbtools.backends.plans import Plan
 from dbtools.backends.pool import EnginePool
 from dbtools.backends.port import Fetched, Run
-from dbtools.backends.queries import compile_query
-from dbtools.backends.selects import compile_select
+from dbtools.backends.selects import compile_query, compile_select
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
 from dbtools.backends.sqlite.jobs import Connection, Job, Stopped, is_too_big
