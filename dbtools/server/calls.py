@@ -14,7 +14,7 @@ from dbtools.server.quotas import Quotas
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import REQUEST, new_request_id, note_call, request_id
-from dbtools.tools.completion import Completed
+from dbtools.tools.resources import Completed
 
 OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.Denied: Outcome.DENIED,

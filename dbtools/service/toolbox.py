@@ -20,8 +20,7 @@ from dbtools.tools import (
     Tool,
     ToolDefinition,
 )
-from dbtools.tools.completion import Completed, bind_completion
-from dbtools.tools.resources import bind_resource
+from dbtools.tools.resources import Completed, bind_completion, bind_resource
 from dbtools.types import quoted
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained

@@ -26,7 +26,7 @@ from dbtools.results import Answer
 from dbtools.settings import LimitsSection
 from dbtools.sql import scan
 from dbtools.statement import LONGEST_PATTERN, MOST_SEARCHES
-from dbtools.tools.completion import Completed
+from dbtools.tools.resources import Completed
 from dbtools.types import Operator
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, open_bare, rows_of

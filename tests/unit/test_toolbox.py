@@ -16,7 +16,7 @@ from dbtools.results import Listing, Manner, Media, ResultSet, Surface
 from dbtools.service.snapshot import take_snapshot
 from dbtools.service.toolbox import COMPLETION, PATIENCE, Toolbox
 from dbtools.statement import Statement
-from dbtools.tools.completion import Completed
+from dbtools.tools.resources import Completed
 from tests.unit.shop import ORDER_LINE, PRODUCT, SALE, resolved, resolving
 
 SMALL = Catalog(tables=(SALE,))
