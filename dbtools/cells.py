@@ -102,14 +102,13 @@ def encode_column(type: ColumnType, cells: Sequence[object]) -> Sequence[object]
     if Cut in kinds:
         return [shown_cut(cell) if isinstance(cell, Cut) else encode(cell) for cell in cells]
     # Most columns are texts or small integers throughout, which are JSON values already.
-    if encode is plain and (kinds <= TEXTS or (kinds <= INTEGERS and _safe(cells))):
+    if encode is plain and kinds <= TEXTS:
         return cells
+    if encode is plain and kinds <= INTEGERS:
+        numbers = [cell for cell in cells if isinstance(cell, int)]
+        if max(map(abs, numbers), default=0) <= SAFE_INTEGER:
+            return cells
     return list(map(encode, cells))
-
-
-def _safe(cells: Sequence[object]) -> bool:
-    numbers = [cell for cell in cells if isinstance(cell, int)]
-    return max(map(abs, numbers), default=0) <= SAFE_INTEGER
 
 
 def plain(cell: object) -> object:
@@ -119,11 +118,7 @@ def plain(cell: object) -> object:
     if cell.__class__ is int:
         return cell if -SAFE_INTEGER <= cell <= SAFE_INTEGER else str(cell)
     if cell.__class__ is float:
-        return _float(cell)
-    return _other(cell)
-
-
-def _other(cell: object) -> object:
+        return cell if math.isfinite(cell) else INFINITE.get(cell, "NaN")
     match cell:
         case bool():
             return cell
@@ -137,10 +132,6 @@ def _other(cell: object) -> object:
             return {str(name): plain(each) for name, each in cell.items()}
         case _:
             return str(cell)
-
-
-def _float(cell: float) -> object:
-    return cell if math.isfinite(cell) else INFINITE.get(cell, "NaN")
 
 
 def _base64(cell: bytes) -> str:

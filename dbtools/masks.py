@@ -46,18 +46,12 @@ def masked(cell: object, mask: Mask, key: bytes) -> str | None:
         # The hash of a beginning would equal that of another cell; a beginning is no address.
         return f"{_text(cell.start)[:1]}…" if mask is Mask.PARTIAL else REDACTED
     text = _text(cell)
-    return _partial(text) if mask is Mask.PARTIAL else _hash(text, key)
+    if mask is Mask.PARTIAL:
+        address = ADDRESS.fullmatch(text)
+        return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
+    # HMAC-SHA256 (RFC 2104) has a key, so that nobody can try out what gives a digest.
+    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:DIGITS]
 
 
 def _text(cell: object) -> str:
     return cell if isinstance(cell, str) else str(plain(cell))
-
-
-def _partial(text: str) -> str:
-    address = ADDRESS.fullmatch(text)
-    return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
-
-
-def _hash(text: str, key: bytes) -> str:
-    """Return a keyed digest: HMAC-SHA256 (RFC 2104), so that nobody can try out what gives it."""
-    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:DIGITS]

@@ -15,7 +15,7 @@ import orjson
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.statement import After, Direction, Order, Term
+from dbtools.statement import After, Direction, Order
 from dbtools.types import UNSENDABLE, ColumnType, Family
 
 LONGEST_KEY = 400  #: characters of one value in a cursor; rows with longer ones are counted instead
@@ -27,6 +27,8 @@ CLASSES: Mapping[Family, tuple[type, ...]] = {
     Family.BOOLEAN: (bool,),
     Family.BYTES: (bytes,),
 }
+#: of which no value that was read can be compared with when it is written back
+UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)
 FORGED = "cursor: this is not a cursor that this tool gave. Leave it out to start again."
 FOREIGN = (
     "cursor: this cursor belongs to another table, where or order_by, or the table has changed. "
@@ -56,7 +58,9 @@ def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
     primary = () if wanted else _steps(table.key_columns(), direction)
     for key in table.keys:
         columns = tuple(table.column_by_name[name] for name in key.columns)
-        if not any(column.nullable or not _has_order(column.type) for column in columns):
+        if all(
+            each.type.ordered and each.type.family not in UNKEYED and not each.nullable for each in columns
+        ):
             return Total(order=_joined(wanted, _steps(columns, direction)), keyset=True)
     if table.row_identifier is not None:
         integer = ColumnType(family=Family.INTEGER, name="integer")
@@ -64,11 +68,6 @@ def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
         return Total(order=_joined(wanted or primary, _steps((identity,), direction)), keyset=True)
     readable = [column for column in table.columns if column.type.mask is None]
     return Total(order=_joined(wanted or primary, _steps(readable, direction)), keyset=False)
-
-
-def _has_order(type: ColumnType) -> bool:
-    """Return whether a value of *type* that was read can be compared with when it is written back."""
-    return type.ordered and type.family not in (Family.ARRAY, Family.OBJECT, Family.JSON)
 
 
 def _steps(columns: Sequence[Column], direction: Direction) -> tuple[Order, ...]:
@@ -132,7 +131,8 @@ def read_cursor(text: str, mark: str, total: Total) -> Position:
         raise errors.BadCursor(FOREIGN)
     if isinstance(skip, bool) or not isinstance(skip, int) or not 0 <= skip <= MOST_SKIPPED:
         raise errors.BadCursor(FORGED)
-    if values is not None and not (total.keyset and _fits(total.order, values)):
+    fits = total.keyset and values is not None and len(total.order) == len(values)
+    if values is not None and not (fits and all(map(_fits, total.order, values))):
         raise errors.BadCursor(FORGED)
     return Position(values=values, skip=skip)
 
@@ -159,11 +159,9 @@ def _untagged(value: object) -> object:
             raise ValueError
 
 
-def _fits(order: tuple[Order, ...], values: tuple[object, ...]) -> bool:
-    return len(order) == len(values) and all(map(_fits_term, (step.term for step in order), values))
-
-
-def _fits_term(term: Term, value: object) -> bool:
+def _fits(step: Order, value: object) -> bool:
+    """Return whether *value* can be that of a row at *step* of an order."""
+    term = step.term
     if value is None:
         return term.nullable
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -175,12 +173,9 @@ def _fits_term(term: Term, value: object) -> bool:
     classes = CLASSES.get(term.type.family, (str,))
     if not isinstance(value, classes) or (isinstance(value, bool) and bool not in classes):
         return False
-    return isinstance(value, float | bool | bytes) or _reads(term.type, str(value))
-
-
-def _reads(type: ColumnType, text: str) -> bool:
-    try:
-        type.decode(text)
-    except errors.BadValue:
-        return False
+    if not isinstance(value, float | bool | bytes):
+        try:
+            term.type.decode(str(value))
+        except errors.BadValue:
+            return False
     return True

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from operator import itemgetter
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Reads, RowFilter, Table
 from dbtools.cells import one_line
@@ -165,12 +166,9 @@ class Role:
 
     def rule_of(self, catalog: Catalog, table: Table) -> Rule | None:
         """Return the rule that decides on *table*: the most precise, and of equals the first."""
-        best: tuple[int, Rule] | None = None
-        for rule in self.rules or ():
-            precision = rule.precision(catalog, table)
-            if precision is not None and (best is None or precision > best[0]):
-                best = (precision, rule)
-        return best[1] if best else None
+        precisions = ((rule.precision(catalog, table), rule) for rule in self.rules or ())
+        found = [(precision, rule) for precision, rule in precisions if precision is not None]
+        return max(found, key=itemgetter(0))[1] if found else None
 
 
 @dataclass(frozen=True, kw_only=True)

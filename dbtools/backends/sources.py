@@ -11,7 +11,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 from sqlalchemy.sql.compiler import IdentifierPreparer
 
-from dbtools.catalog import Column, RowFilter, Table
+from dbtools.catalog import RowFilter, Table
 from dbtools.policy import BLANK
 
 Element = sa.ColumnElement[Any]
@@ -50,7 +50,14 @@ def source(table: Table, alias: str, grammar: Filtering, claims: dict[str, str])
     whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
     if table.filter is None and not any(column.type.mask in BLANK for column in table.columns):
         return whole.alias(alias)
-    select = sa.select(*(_visible(whole, column) for column in table.columns)).select_from(whole)
+    # Of a blank column, of which nothing is shown, no cell is read.
+    visible = (
+        sa.null().label(quoted_name(column.name, quote=True))
+        if column.type.mask in BLANK
+        else column_of(whole, column.name)
+        for column in table.columns
+    )
+    select = sa.select(*visible).select_from(whole)
     if table.filter is not None:
         if grammar.barrier:
             select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(seen_in(table)))
@@ -66,13 +73,6 @@ def seen_in(table: Table) -> quoted_name:
     taken = {column.name.lower() for column in table.columns}
     names = (f"{SEEN}{'.' * dots}" for dots in count())
     return quoted_name(next(name for name in names if name not in taken), quote=True)
-
-
-def _visible(table: sa.FromClause, column: Column) -> Element:
-    """Return *column* as a filtered table has it: without its cells where nothing of them is shown."""
-    if column.type.mask in BLANK:
-        return sa.null().label(quoted_name(column.name, quote=True))
-    return column_of(table, column.name)
 
 
 def _pieces(filter: RowFilter, grammar: Filtering, claims: dict[str, str]) -> Iterator[str | Element]:

@@ -98,6 +98,9 @@ class AggregateRows(GeneralTool):
             Having(measures=measures), comparisons(asked.having, "having"), prefix="h"
         )
         order = bind_order(Computed(names=names, groups=groups, measures=measures), asked.order_by)
+        named = {step.term for step in order}
+        # With the groups behind it the same call always has the same answer.
+        total = (*order, *(Order(term=group) for group in groups.values() if group not in named))
         terms = {**groups, **measures}
         shape = Select(
             table=table,
@@ -108,7 +111,7 @@ class AggregateRows(GeneralTool):
             match=asked.match,
             groups=tuple(groups.values()),
             having=having,
-            order=_total(order, groups),
+            order=total,
         )
         return AggregateCall(
             setting=self.setting,
@@ -144,12 +147,6 @@ def _measures(
             raise BadArgument(f"{argument}: {name} is there already.", hint="Give each measure its own name.")
         measures[name] = measure
     return measures
-
-
-def _total(wanted: tuple[Order, ...], groups: Mapping[str, Group]) -> tuple[Order, ...]:
-    """Return *wanted* with the groups behind it, so that the same call always has the same answer."""
-    named = {step.term for step in wanted}
-    return (*wanted, *(Order(term=group) for group in groups.values() if group not in named))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol, Self
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Location, Table
-from dbtools.cells import dump
+from dbtools.cells import size
 from dbtools.errors import listing, nearest
 from dbtools.links import cell_uri
 from dbtools.paging import digest
@@ -51,7 +51,7 @@ def tool_content(definition: ToolDefinition) -> dict[str, object]:
 
 def tokens_of(content: object) -> int:
     """Return about how many tokens *content* costs a model: bytes of its JSON / 4."""
-    return -(-len(dump(content)[1].encode()) // BYTES_PER_TOKEN)
+    return -(-size(content) // BYTES_PER_TOKEN)
 
 
 @dataclass(frozen=True, kw_only=True)

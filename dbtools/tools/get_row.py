@@ -216,7 +216,9 @@ class GetCall(Settled):
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the row, or raise NoRow."""
         if not found.rows:
-            raise errors.NoRow(f"{self.tool.table.name} has no row with {self._key()}.")
+            pairs = zip(self.tool.keys, self.texts, strict=True)
+            key = ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
+            raise errors.NoRow(f"{self.tool.table.name} has no row with {key}.")
         cells = dict(zip(self.tool.places, found.rows[0], strict=False))
         budget = self.tool.setting.budget(Reserve.NOTE)
         if not any(isinstance(cell, Cut | bytes) for cell in cells.values()):
@@ -243,10 +245,6 @@ class GetCall(Settled):
         note = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole." if cut else ""
         whole = tuple(filter(None, (self._link(found, name) for name in cut[:MOST_LINKS])))
         return budget.answer({"row": shown}, rows=1, media=media, links=whole, note=note)
-
-    def _key(self) -> str:
-        pairs = zip(self.tool.keys, self.texts, strict=True)
-        return ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
 
     def _link(self, found: ResultSet, name: str) -> Link | None:
         """Return the link to the whole cell shown as *name*; None for a cell at the end of a path."""

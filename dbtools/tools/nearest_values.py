@@ -152,7 +152,8 @@ def _missing(doubt: Doubt, texts: Sequence[str]) -> Sequence[str]:
         stored = {_value(text, family) for text in texts}
         missing = (wanted for wanted in doubt.wanted if _value(wanted, family) not in stored)
     else:
-        missing = (wanted for wanted in doubt.wanted if not _has_part(wanted, texts, doubt.operator))
+        has, folded = PARTS[doubt.operator], [text.lower() for text in texts]
+        missing = (each for each in doubt.wanted if not any(has(text, each.lower()) for text in folded))
     return list(islice(missing, MOST_MISSING))
 
 
@@ -162,11 +163,6 @@ def _texts(place: Place, found: ResultSet) -> Iterator[str]:
         value = encode(cell.start if isinstance(cell, Cut) else cell)
         if value is not None:
             yield value if isinstance(value, str) else str(value)
-
-
-def _has_part(wanted: str, texts: Sequence[str], operator: Operator) -> bool:
-    has = PARTS[operator]
-    return any(has(text.lower(), wanted.lower()) for text in texts)
 
 
 def _value(text: str, family: Family) -> object:

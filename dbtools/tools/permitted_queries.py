@@ -11,7 +11,7 @@ from dbtools import errors
 from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, Returns
-from dbtools.results import Answer, Page, Reserve, ResultSet, Rows
+from dbtools.results import Answer, Reserve, ResultSet, Rows
 from dbtools.statement import Output, QueryShape, Statement, argument
 from dbtools.tools.arguments import Arguments, Object, narrowed_schema, read
 from dbtools.tools.definition import (
@@ -132,14 +132,12 @@ class QueryCall(Settled):
         budget = self.setting.budget(Reserve.QUERY)
         page = budget.page(found, [column.name for column in self.permitted.columns])
         if not one:
-            return budget.rows_answer(page, note=self._note(page))
+            cap = "max_tokens" if page.capped else f"{self.statement.limit} rows"
+            note = f"Cut at {cap}: other arguments may find fewer." if page.truncated else ""
+            return budget.rows_answer(page, note=note)
         note = "There is more than one row: this is the first." if found.more else ""
         row = dict(zip(page.table.columns, page.table.rows[0], strict=True))
         return budget.answer({"row": row}, rows=1, truncated=found.more, note=note)
-
-    def _note(self, page: Page) -> str:
-        cap = "max_tokens" if page.capped else f"{self.statement.limit} rows"
-        return f"Cut at {cap}: other arguments may find fewer." if page.truncated else ""
 
 
 def _rows_schema(columns: Sequence[Column], rows: Rows) -> Mapping[str, object]:
@@ -229,20 +227,16 @@ def _fit(permitted: Permitted, word: str) -> int:
 
 
 def _entry(permitted: Permitted) -> dict[str, object]:
-    query = permitted.query
+    query, properties = permitted.query, properties_of(permitted)
+    for schema in properties.values():
+        if "description" in schema:
+            schema["description"] = cleaned(str(schema["description"]), LONGEST_TEXT)
     return told(
         query=query.name,
         description=cleaned(query.description, LONGEST_TEXT),
-        arguments={name: _shortened(schema) for name, schema in properties_of(permitted).items()},
+        arguments=properties,
         required=required_of(permitted),
     ) | {"columns": [column.name for column in permitted.columns]}
-
-
-def _shortened(schema: dict[str, object]) -> dict[str, object]:
-    """Return *schema* with a description that has its place in a list."""
-    if "description" not in schema:
-        return schema
-    return schema | {"description": cleaned(str(schema["description"]), LONGEST_TEXT)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,7 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     ROW_TEMPLATE: ("table", "key"),
     CELL_TEMPLATE: ("table", "key", "column"),
 }
+UNCOMPLETED = (Family.BYTES, Family.ARRAY)  #: of which no value begins as a caller may have
 LONGEST_KEY = 400  #: characters that are read of a key
 
 
@@ -130,17 +131,14 @@ class CellCall:
         if isinstance(cell, bytes):
             return Media(uri=self.uri, type=media_type(cell), content=cell)
         declared = self.column.type.family is Family.JSON
-        if declared and isinstance(cell, str) and len(cell) > LARGE_JSON and self._is_valid(cell):
+        sure = not self.column.type.lenient  # The database itself has checked that it is JSON.
+        if declared and isinstance(cell, str) and len(cell) > LARGE_JSON and (sure or is_json(cell)):
             return Media(uri=self.uri, type=JSON, content=visible(valid(cell)).encode())
         value = encoder(self.column.type)(cell)
         if isinstance(value, str) and not declared:
             # Not JSON's escapes here: a text resource is the text itself.
             return Media(uri=self.uri, type="text/plain", content=valid(value).encode())
         return Media(uri=self.uri, type=JSON, content=dump(value)[1].encode())
-
-    def _is_valid(self, text: str) -> bool:
-        """Return whether *text* is JSON, as the database has made sure of it or not."""
-        return not self.column.type.lenient or is_json(text)
 
 
 def unknown(uri: str) -> errors.UnknownResource:
@@ -251,7 +249,8 @@ def _beginning(names: Iterable[str], value: str) -> tuple[str, ...]:
 def _keys(setting: Setting, table: Table, parts: list[str]) -> Statement | None:
     """Return what reads the keys of *table* that begin with *parts*, the last of which is unfinished."""
     columns = table.key_columns()
-    if len(parts) > len(columns) or not all(map(_completes, columns)):
+    known = all(each.type.ordered and each.type.family not in UNCOMPLETED for each in columns)
+    if len(parts) > len(columns) or not known:
         return None
     before = [
         Comparison(column=column.name, value=part) for column, part in zip(columns, parts[:-1], strict=False)
@@ -267,7 +266,3 @@ def _keys(setting: Setting, table: Table, parts: list[str]) -> Statement | None:
         order=tuple(Order(term=column) for column in columns),
     )
     return Statement(shape=shape, values=values, limit=_most(setting.limits))
-
-
-def _completes(column: Column) -> bool:
-    return column.type.ordered and column.type.family not in (Family.BYTES, Family.ARRAY)
