@@ -17,8 +17,7 @@ from dbtools.results import Answer, Surface
 from dbtools.service.checking import Review, RoleChange
 from dbtools.service.explanation import Explanation
 from dbtools.service.snapshot import View
-from dbtools.tools import ToolDefinition, tool_content
-from dbtools.tools.definition import tokens_of
+from dbtools.tools.definition import ToolDefinition, tokens_of, tool_content
 
 WIDE = 1_000  #: columns of an output that is no terminal
 

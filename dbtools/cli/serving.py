@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dbtools.policy import Finding
     from dbtools.service.snapshot import Snapshot, View
-    from dbtools.tools import Change
+    from dbtools.tools.definition import Change
 
 logger = logging.getLogger("dbtools")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)

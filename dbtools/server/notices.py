@@ -24,7 +24,7 @@ from mcp.server.subscriptions import (
 
 from dbtools.policy import Caller
 from dbtools.service.snapshot import Snapshot
-from dbtools.tools import Change
+from dbtools.tools.definition import Change
 
 PATIENCE = 5.0  #: seconds that one client may take to read a notice
 MOST_STREAMS = 256  #: of the clients of one role

@@ -33,7 +33,7 @@ from dbtools.server.requests import ID
 from dbtools.server.running import Running
 from dbtools.server.sessions import USE
 from dbtools.service.toolbox import Toolbox
-from dbtools.tools import ToolDefinition, tool_content
+from dbtools.tools.definition import ToolDefinition, tool_content
 
 PAGE = 200  #: tools
 PROGRESS = 1.0  #: seconds between two reports

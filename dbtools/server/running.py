@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dbtools.policy import Finding
     from dbtools.server.notices import Notices
     from dbtools.service.snapshot import Snapshot, View
-    from dbtools.tools import Change
+    from dbtools.tools.definition import Change
 
 HINTS = (
     "Each table T has its own list_T and get_T, or list_rows and get_row take it as an argument. Totals, "

@@ -17,7 +17,7 @@ from dbtools.service.resolve import Progress, Resolved, ResolvedRole, resolve
 from dbtools.service.snapshot import Snapshot, View, take_snapshot
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
-from dbtools.tools import ToolDefinition, change_of
+from dbtools.tools.definition import ToolDefinition, change_of
 from dbtools.types import quoted
 
 SHORTEST_KEY = 16  #: characters of a secret

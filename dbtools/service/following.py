@@ -17,7 +17,7 @@ from dbtools.backends.port import Look
 from dbtools.policy import Finding
 from dbtools.service.snapshot import Snapshot
 from dbtools.service.toolbox import Toolbox
-from dbtools.tools import Change
+from dbtools.tools.definition import Change
 
 SHARE = 100  #: looks that take long are followed by pauses so many times as long
 MOST = 3  #: intervals that a pause takes at the most, however slow a database is to answer

@@ -16,7 +16,8 @@ from dbtools.service.queries import Written, queries_in, read_files, registered_
 from dbtools.settings.roles import declared_casts, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
-from dbtools.tools import Setting, define
+from dbtools.tools import define
+from dbtools.tools.definition import Setting
 from dbtools.tools.permitted_queries import NAMES
 from dbtools.types import ColumnType
 

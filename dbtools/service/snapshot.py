@@ -10,20 +10,16 @@ from dbtools.policy import Finding, Role
 from dbtools.results import Manner, Surface
 from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
-from dbtools.tools import (
+from dbtools.tools import Chosen, choose, define, listed, pinned_tables
+from dbtools.tools.definition import (
     Change,
-    Chosen,
     Setting,
     ToolDefinition,
     Toolset,
     change_of,
-    choose,
-    define,
-    listed,
-    pinned_tables,
+    tokens_of,
     tool_content,
 )
-from dbtools.tools.definition import tokens_of
 from dbtools.tools.resources import Resource, define_resources, updated_resources
 
 DATABASE = "database"  #: the name of the stamp of the schema

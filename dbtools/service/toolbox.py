@@ -15,11 +15,7 @@ from dbtools.results import Answer, Media, ResultSet
 from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.statement import Statement
-from dbtools.tools import (
-    Change,
-    Tool,
-    ToolDefinition,
-)
+from dbtools.tools.definition import Change, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
 from dbtools.types import quoted
 

@@ -7,39 +7,11 @@ from dbtools.catalog import Catalog, Table
 from dbtools.results import Listing, Surface
 from dbtools.tools import get_row, list_rows, permitted_queries
 from dbtools.tools.aggregate_rows import AggregateRows
-from dbtools.tools.definition import (
-    Call,
-    Change,
-    Setting,
-    Tool,
-    ToolDefinition,
-    Toolset,
-    change_of,
-    tokens_of,
-    tool_content,
-)
+from dbtools.tools.definition import Setting, Tool, Toolset, tokens_of, tool_content
 from dbtools.tools.describe_tables import DescribeTables
 from dbtools.tools.get_row import GetRowOfAny
 from dbtools.tools.list_rows import ListRowsOfAny
 from dbtools.tools.list_tables import ListTables
-
-__all__ = [
-    "KINDS",
-    "Call",
-    "Change",
-    "Chosen",
-    "Setting",
-    "Tool",
-    "ToolDefinition",
-    "Toolset",
-    "change_of",
-    "choose",
-    "define",
-    "listed",
-    "pinned_tables",
-    "tokens_of",
-    "tool_content",
-]
 
 #: In the order in which they are listed.
 KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (

@@ -8,7 +8,7 @@ import pytest
 from dbtools.policy import Role
 from dbtools.results import Listing, Manner, Surface
 from dbtools.service.snapshot import take_snapshot
-from dbtools.tools import tool_content
+from dbtools.tools.definition import tool_content
 from tests.benchmarks.bare_drivers import open_bare
 from tests.benchmarks.conftest import Target
 from tests.benchmarks.contest import Figure, bests

@@ -22,7 +22,7 @@ from dbtools.server.notices import Notices
 from dbtools.server.running import Running
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import DatabaseSection, LogSection, Settings
-from dbtools.tools import Change
+from dbtools.tools.definition import Change
 from tests.clients.conformance_fixtures import add_fixtures
 
 logger = logging.getLogger("conformance")

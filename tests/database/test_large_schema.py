@@ -6,8 +6,7 @@ import pytest
 
 from dbtools.errors import UnknownTable
 from dbtools.results import Surface
-from dbtools.tools import tool_content
-from dbtools.tools.definition import tokens_of
+from dbtools.tools.definition import tokens_of, tool_content
 from tests.database.conftest import Serve, Shops
 from tests.database.shop import ROLE, Shop
 

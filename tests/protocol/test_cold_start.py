@@ -23,7 +23,7 @@ import dbtools.server
 import dbtools.server.stdio
 from dbtools.server.protocol import always, build_server
 from dbtools.policy import Caller
-from dbtools.tools import tool_content
+from dbtools.tools.definition import tool_content
 
 async def list_tools():
     toolbox, database = open_toolbox(settings_for(sys.argv[1], "default"))

@@ -10,7 +10,8 @@ from dbtools.results import Answer, Manner, ResultSet, Style
 from dbtools.service.resolve import Resolved, seen_by
 from dbtools.service.toolbox import Resolve
 from dbtools.statement import Select, Statement
-from dbtools.tools import Setting, Toolset, define
+from dbtools.tools import define
+from dbtools.tools.definition import Setting, Toolset
 from dbtools.types import ColumnType, Family
 
 LABELS = ("small", "large")

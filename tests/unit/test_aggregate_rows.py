@@ -14,8 +14,7 @@ from dbtools.paths import Distant
 from dbtools.policy import Limits
 from dbtools.results import Answer, Rows, Style, Text
 from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
-from dbtools.tools import Toolset
-from dbtools.tools.definition import ROWS_SCHEMA
+from dbtools.tools.definition import ROWS_SCHEMA, Toolset
 from dbtools.types import ColumnType, Family, Operator
 from tests.unit.shop import ID, TYPES, answer, column, names, select_of, table, tools
 

@@ -10,7 +10,6 @@ from hypothesis import example, given, strategies as st
 from dbtools.catalog import Column
 from dbtools.errors import BadArgument, CallError
 from dbtools.statement import MOST_CONDITIONS, MOST_VALUES, Comparison, Match
-from dbtools.tools import Call
 from dbtools.tools.arguments import (
     DEEPEST,
     MOST_CHARACTERS,
@@ -23,6 +22,7 @@ from dbtools.tools.arguments import (
     read,
     unknown_argument,
 )
+from dbtools.tools.definition import Call
 from dbtools.tools.describe_tables import DescribeArguments
 from dbtools.types import Family, Operator
 from tests.unit.shop import ANYTHING, select_of, tools

@@ -8,7 +8,7 @@ from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Limits
 from dbtools.results import ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
-from dbtools.tools import Setting
+from dbtools.tools.definition import Setting
 from dbtools.tools.resources import Completed, Completion, bind_completion
 from dbtools.types import Family, Operator
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, select_of, setting, table

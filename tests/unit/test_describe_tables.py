@@ -11,7 +11,8 @@ from dbtools.catalog import Catalog, ForeignKey, Key, Table
 from dbtools.errors import UnknownTable
 from dbtools.policy import Limits
 from dbtools.results import Answer
-from dbtools.tools import Setting, Toolset, define
+from dbtools.tools import define
+from dbtools.tools.definition import Setting, Toolset
 from dbtools.tools.describe_tables import DESCRIPTION_SCHEMA
 from dbtools.types import Family
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, answer, column, table, tools

@@ -11,8 +11,7 @@ from dbtools.errors import CallError, NoRow
 from dbtools.policy import Limits
 from dbtools.results import LARGEST_MEDIA, Answer, Link, Media, Style, Text
 from dbtools.statement import Condition, Output, Select, Statement
-from dbtools.tools import Toolset
-from dbtools.tools.definition import ROW_SCHEMA
+from dbtools.tools.definition import ROW_SCHEMA, Toolset
 from dbtools.types import Family, Operator
 from tests.unit.shop import ID, ORDER_LINE, SHOP, answer, column, table, tools
 

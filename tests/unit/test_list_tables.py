@@ -11,7 +11,8 @@ from dbtools.catalog import Catalog, Table, TableKind
 from dbtools.errors import BadArgument, CallError
 from dbtools.policy import Limits
 from dbtools.results import Answer
-from dbtools.tools import Setting, Toolset, define
+from dbtools.tools import define
+from dbtools.tools.definition import Setting, Toolset
 from dbtools.tools.list_tables import TABLES_SCHEMA, ListTables, found_tables
 from tests.unit.shop import ID, answer, setting, table
 

@@ -12,7 +12,8 @@ from dbtools.catalog import Catalog, Column, ForeignKey, Key, RowFilter, Table
 from dbtools.policy import Grant, Role, Rule, Source, restrict
 from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Parameter
-from dbtools.tools import Setting, Toolset, define, tool_content
+from dbtools.tools import define
+from dbtools.tools.definition import Setting, Toolset, tool_content
 from dbtools.types import ColumnType, Family, Mask
 from dbtools.vetting import vetted
 from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SHOP, column, select_of, table

@@ -19,8 +19,8 @@ from dbtools.policy import Limits
 from dbtools.queries import Permitted, read_queries
 from dbtools.results import Answer, Listing, ResultSet, Style, Surface
 from dbtools.statement import QueryShape, argument
-from dbtools.tools import Setting, choose, define, listed
-from dbtools.tools.definition import tokens_of, tool_content
+from dbtools.tools import choose, define, listed
+from dbtools.tools.definition import Setting, tokens_of, tool_content
 from dbtools.tools.permitted_queries import QueryTool
 from dbtools.types import UNSENDABLE, ColumnType, Family
 from tests.unit.shop import TYPES, column, setting

@@ -15,8 +15,8 @@ from dbtools.results import Listing, Manner, Surface
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings import settings_of
-from dbtools.tools import Setting, Tool, ToolDefinition, choose, define, listed, pinned_tables, tool_content
-from dbtools.tools.definition import Call, tokens_of
+from dbtools.tools import choose, define, listed, pinned_tables
+from dbtools.tools.definition import Call, Setting, Tool, ToolDefinition, tokens_of, tool_content
 from dbtools.types import Family
 from tests.unit.shop import (
     ID,
