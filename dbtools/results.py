@@ -222,8 +222,8 @@ class Budget:
         return _fitting(room, (self._size_of_row(row, names) + 1 for row in table.rows))
 
     def _size_of_row(self, row: list[object], names: int) -> int:
-        structured = size(row) + names
-        return structured if self.style.text is Text.JSON else max(structured, len(_csv_line(row).encode()))
+        csv = 0 if self.style.text is Text.JSON else len(_csv_line(row).encode())
+        return max(size(row) + names, csv)
 
     def narrowed(self, found: ResultSet, names: Sequence[str], after: int = 0) -> ResultSet:
         """Return the first row of *found* alone, the cells under *names* cut until it fits."""
@@ -307,17 +307,9 @@ class Budget:
             rows = [dict(zip(page.table.columns, row, strict=True)) for row in page.table.rows]
         content: dict[str, object] = {"row_count": len(rows), "truncated": page.truncated}
         content |= {"columns": list(page.table.columns), "rows": rows}
-        answer = self.answer(
-            content,
-            rows=len(rows),
-            truncated=page.truncated,
-            next_cursor=next_cursor,
-            note=note,
-            links=links,
-        )
-        if self.style.text is Text.CSV:
-            answer = replace(answer, text=csv_text(answer.structured, page.table))
-        return answer
+        told = self.answer(content, rows=len(rows), next_cursor=next_cursor, note=note, links=links)
+        text = csv_text(told.structured, page.table) if self.style.text is Text.CSV else told.text
+        return replace(told, text=text, truncated=page.truncated)
 
     def answer(
         self,

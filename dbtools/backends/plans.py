@@ -123,8 +123,10 @@ def with_lists(
         before, after = written[at - 1], written[at + 1]
         if not isinstance(before, str) or not isinstance(after, str):
             continue
-        opened, closed = _opened(before, lexis, forms), _closed(after, lexis, forms)
-        if opened is not None and closed is not None:
+        opened, behind = _opened(before, lexis, forms), code_of(after, lexis)[:1]
+        if opened is not None and behind and behind[0].text == ")":
+            # Blanks and comments may stand before the parenthesis.
+            closed = after[: behind[0].offset] + forms.closing + after[behind[0].end :]
             written[at - 1], written[at + 1] = opened, closed
     return tuple(written)
 
@@ -140,11 +142,3 @@ def _opened(text: str, lexis: Lexis, forms: ListForms) -> str | None:
             form = forms.not_among if negated else forms.among
             return text[: before[0].offset] + form + text[code[-1].end :]
     return None
-
-
-def _closed(text: str, lexis: Lexis, forms: ListForms) -> str | None:
-    """Return *text* with the parenthesis that it begins with in another form, None if it begins with none."""
-    code = code_of(text, lexis)
-    if not code or code[0].text != ")":
-        return None
-    return text[: code[0].offset] + forms.closing + text[code[0].end :]

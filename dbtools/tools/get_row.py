@@ -121,13 +121,9 @@ class GetRow:
     @cached_property
     def _outputs(self) -> tuple[Output, ...]:
         """What is shown first, then what else there is of the key."""
-        most = self.setting.limits.max_bytes
-        places = self.places.values()
-        cuts = [
-            LARGEST_MEDIA if isinstance(place, Column) and place.type.family is Family.BYTES else most
-            for place in places
-        ]
-        shown = (Output(term=place, cut=cut) for place, cut in zip(places, cuts, strict=True))
+        most, places = self.setting.limits.max_bytes, self.places.values()
+        blobs = {each for each in places if isinstance(each, Column) and each.type.family is Family.BYTES}
+        shown = (Output(term=place, cut=LARGEST_MEDIA if place in blobs else most) for place in places)
         return (*shown, *(Output(term=column) for column in self.keys.values() if column not in places))
 
     @cached_property
