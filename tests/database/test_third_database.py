@@ -7,14 +7,21 @@ from typing import Any
 
 import duckdb
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects.mysql import dialect as backtick_dialect
 
 from dbtools import backends
+from dbtools.backends.selects import compile_select
+from dbtools.backends.sources import Element, veiling
+from dbtools.catalog import Column, Table
 from dbtools.errors import CallError
 from dbtools.policy import Caller
 from dbtools.service.checking import check
 from dbtools.service.explanation import explain
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
+from dbtools.statement import Order, Output, Select
+from tests.database.duckdb_backend import Grammar, type_of
 
 DDL = """
 create table region (id integer primary key, name varchar not null);
@@ -186,3 +193,27 @@ async def test_permitted_query_takes_a_list(tmp_path: Path) -> None:
 
     assert found == [[3, "5.00"], [4, "1.25"]]
     assert none == []
+
+
+class Backticks(Grammar):
+    """The Grammar of a database that quotes names differently, and whose order has no "nulls last"."""
+
+    dialect: sa.Dialect = veiling(backtick_dialect())
+
+    def nulls_last(self, ordered: sa.UnaryExpression[Any]) -> Element:
+        """Leave *ordered* as it is."""
+        return ordered
+
+
+def test_database_says_how_names_are_quoted_and_where_nulls_are_ordered() -> None:
+    column = Column(name="a`b", type=type_of("INTEGER"))
+    shape = Select(
+        table=Table(name="t", columns=(column,)),
+        outputs=(Output(term=column),),
+        order=(Order(term=column),),
+    )
+
+    standard, other = (compile_select(shape, each).sql.replace("\n", "") for each in (Grammar(), Backticks()))
+
+    assert standard.startswith('SELECT t."a`b" AS c0 FROM "t" AS t ORDER BY t."a`b" ASC NULLS LAST  LIMIT ')
+    assert other.startswith("SELECT t.`a``b` AS c0 FROM `t` AS t ORDER BY t.`a``b` ASC  LIMIT ")
