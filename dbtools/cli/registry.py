@@ -39,10 +39,10 @@ def upgrade(url: str) -> None:
     yours, and a history of migrations of yours, stay as they are.
     """
     with complaints():
+        from dbtools.alembic import upgrade as build
         from dbtools.backends.records import LATEST
         from dbtools.cli.presentation import counted
         from dbtools.records.registry import read_entries
-        from dbtools.records.upgrading import upgrade as build
 
         place = _place(_settings(url))
         build(place)

@@ -12,12 +12,12 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
+from dbtools.alembic import upgrade
 from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Subject
 from dbtools.backends.postgresql.runner import open_engine
 from dbtools.catalog import Catalog
 from dbtools.records.registry import add, disable, enable, read_entries, remove
-from dbtools.records.upgrading import upgrade
 from tests.database.shop import catalog_of
 from tests.protocol.test_command_line import run
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from dbtools.alembic import upgrade
 from dbtools.records.registry import add
-from dbtools.records.upgrading import upgrade
 from tests.protocol.test_command_line import run
 
 BEFORE = """

@@ -13,11 +13,11 @@ import anyio
 import asyncpg
 import pytest
 
+from dbtools.alembic import upgrade
 from dbtools.backends.postgresql import runner
 from dbtools.backends.postgresql.control import Control
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
-from dbtools.records.upgrading import upgrade
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
 from tests.database.poolers import proxy

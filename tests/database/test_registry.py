@@ -17,6 +17,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from dbtools import errors
+from dbtools.alembic import upgrade
 from dbtools.backends import read_registry
 from dbtools.backends.records import LATEST
 from dbtools.records import AuditEntry
@@ -28,7 +29,6 @@ from dbtools.records.registry import (
     read_entries,
     remove,
 )
-from dbtools.records.upgrading import upgrade
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, settings_of
 from tests.database.shop import catalog_of

@@ -12,9 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from dbtools import errors
+from dbtools.alembic import upgrade
 from dbtools.backends.postgresql.runner import open_engine
 from dbtools.records.registry import add, read_entries
-from dbtools.records.upgrading import upgrade
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from dbtools.alembic import upgrade
 from dbtools.backends.port import Look
 from dbtools.records.registry import add
-from dbtools.records.upgrading import upgrade
 from dbtools.service.serving import FILES, REGISTRY, open_served
 from dbtools.settings import load
 

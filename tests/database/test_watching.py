@@ -16,14 +16,13 @@ import sqlalchemy as sa
 from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from dbtools.alembic import notify
+from dbtools.alembic import notify, upgrade
 from dbtools.backends import open_backend
 from dbtools.backends.port import Look, Subject
 from dbtools.backends.postgresql.control import listen
 from dbtools.backends.postgresql.versions import FINGERPRINT, fingerprint
 from dbtools.catalog import Selection
 from dbtools.records.registry import add
-from dbtools.records.upgrading import upgrade
 from dbtools.service.following import Observed, Watch
 from dbtools.service.serving import Served, open_served
 from dbtools.service.snapshot import DATABASE, Snapshot

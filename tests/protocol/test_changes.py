@@ -390,8 +390,8 @@ async def test_query_that_a_migration_breaks_is_gone_until_it_is_mended(
 
 
 async def test_registry_is_watched(changing: Changing, tmp_path: Path) -> None:
+    from dbtools.alembic import upgrade
     from dbtools.records.registry import add, disable
-    from dbtools.records.upgrading import upgrade
 
     await anyio.to_thread.run_sync(upgrade, changing.url)
     async with hearing(changing.url, tmp_path, MODERN) as client:
