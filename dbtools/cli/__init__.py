@@ -4,11 +4,10 @@ import click
 
 from dbtools import __version__
 from dbtools.cli.calling import call, explain, tools
-from dbtools.cli.checking import check, schema
 from dbtools.cli.log import log
 from dbtools.cli.registry import query, registry
 from dbtools.cli.serving import serve
-from dbtools.cli.setup import grants, token, watch
+from dbtools.cli.setup import check, grants, schema, token, watch
 
 
 @click.group(

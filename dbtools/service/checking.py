@@ -195,13 +195,9 @@ async def _migrated(settings: Settings, url: str) -> Settings:
     registry = registry_url(settings)
     if not settings.registry.url and registry and not await _has_registry(registry):
         registry = ""
-    return settings.at(url).model_copy(
-        update={
-            "registry": settings.registry.model_copy(update={"url": registry}),
-            # Whoever migrates may do more than whoever serves.
-            "server": settings.server.model_copy(update={"strict": False}),
-        }
-    )
+    # Whoever migrates may do more than whoever serves.
+    migrated = settings.having("database", "url", url).having("server", "strict", False)
+    return migrated.having("registry", "url", registry)
 
 
 async def _has_registry(url: str) -> bool:

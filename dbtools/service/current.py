@@ -11,8 +11,9 @@ from dbtools.policy import Finding, Source
 from dbtools.service.permitted import Library
 from dbtools.service.queries import Written, queries_in, query_files
 from dbtools.settings.files import is_file, load
+from dbtools.settings.positions import file_error
 from dbtools.settings.roles import role_names
-from dbtools.settings.sections import Settings, file_error
+from dbtools.settings.sections import Settings
 from dbtools.sql import Lexis
 
 #: What a running server does not change, by section and key; None: the whole section.
@@ -47,7 +48,7 @@ class Current:
         self._first = settings
         self._has_read = False
         #: None where another text is there by now: a worker may begin long after the settings were read.
-        self._file: Hashable = _file_stamp(settings.path) if _is_still(settings) else None
+        self._file: Hashable = _file_stamp(settings.origin.path) if _is_still(settings) else None
         self.stamp_of_read: Hashable = None  #: what `stamp` was when they were read
         self._candidate: Hashable = None
         self._since = 0.0
@@ -62,7 +63,7 @@ class Current:
         now = self._stamp(self.settings)
         if self._has_read and (now == self.stamp_of_read or not self._is_settled(now)):
             return
-        file = _file_stamp(self.settings.path)
+        file = _file_stamp(self.settings.origin.path)
         settings, problems = self._loaded() if file != self._file else (self.settings, self._problems)
         stamp = self._stamp(settings)
         beside: tuple[Finding, ...] = ()
@@ -77,7 +78,7 @@ class Current:
                 raise
             written = self.written if self._has_read else queries_in(self.settings, self._lexis)
             settings, stamp = self.settings, self._stamp(self.settings)
-        if self._has_read and (self._stamp(settings) != stamp or _file_stamp(settings.path) != file):
+        if self._has_read and (self._stamp(settings) != stamp or _file_stamp(settings.origin.path) != file):
             return  # somebody writes at this moment
         self._has_read = True
         self.settings, self.findings, self.written = settings, (*problems, *beside), written
@@ -91,7 +92,7 @@ class Current:
     def _loaded(self) -> tuple[Settings, tuple[Finding, ...]]:
         """Return what the file says now, or the settings in force and why it cannot be used."""
         try:
-            later = load(Path(self.settings.path), self.settings.file)
+            later = load(Path(self.settings.origin.path), self.settings.origin.file)
             self._check(later)
         except errors.ConfigurationError as exc:
             return self.settings, (_kept(exc),)
@@ -111,7 +112,7 @@ class Current:
             )
 
     def _stamp(self, settings: Settings) -> Hashable:
-        return _file_stamp(settings.path), _folder_stamp(settings.queries.directory)
+        return _file_stamp(settings.origin.path), _folder_stamp(settings.queries.directory)
 
     def _is_settled(self, stamp: Hashable) -> bool:
         """Return whether nobody has written to the files of *stamp* for a while."""
@@ -161,17 +162,19 @@ def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, .
         source = later.source(*filter(None, (name, key)))
         message = f"{place}: this is in force after the next start."
         findings.append(Finding(code="next_start", message=message, level="warning", source=source))
-        kept = getattr(later, name).model_copy(update={key: old}) if key else old
-        later = later.model_copy(update={name: kept})
+        later = later.having(name, key, old) if key else later.model_copy(update={name: old})
     return later, tuple(findings)
 
 
 def _is_still(settings: Settings) -> bool:
     """Return whether the file of *settings* has the text that they were read from."""
-    if not settings.path:
+    if not settings.origin.path:
         return True
     try:
-        return is_file(Path(settings.path)) and Path(settings.path).read_text("utf-8") == settings.text
+        return (
+            is_file(Path(settings.origin.path))
+            and Path(settings.origin.path).read_text("utf-8") == settings.origin.text
+        )
     except (OSError, UnicodeDecodeError):
         return False
 

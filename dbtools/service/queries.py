@@ -14,7 +14,8 @@ from dbtools.backends.records import Registry, RegistryEntry
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
 from dbtools.queries.headers import NAME
-from dbtools.settings.sections import Settings, file_error
+from dbtools.settings.positions import file_error
+from dbtools.settings.sections import Settings
 from dbtools.sql import Lexis
 from dbtools.types import quoted
 

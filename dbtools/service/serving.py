@@ -94,14 +94,14 @@ def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
     )
     settings = current.settings
     url = settings.registry.url or settings.database.url
-    if settings.path:
+    if settings.origin.path:
 
         @asynccontextmanager
         async def look_at_files(heard: Callable[[], None]) -> AsyncIterator[Look]:
             yield partial(anyio.to_thread.run_sync, current.stamp)
 
         yield Observed(name=FILES, open=look_at_files, interval=FILES_INTERVAL)
-    if settings.path or registry_url(settings):
+    if settings.origin.path or registry_url(settings):
         registry = backend if url == backend.url else open_backend(url)
 
         @asynccontextmanager

@@ -2,9 +2,7 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -18,14 +16,12 @@ from dbtools.backends import open_backend, resolved_url, url_of_file
 from dbtools.cells import visible
 from dbtools.errors import listing, nearest
 from dbtools.policy import Source
-from dbtools.settings.positions import DEEPEST, line_of, line_of_unreadable
-from dbtools.settings.sections import DatabaseSection, JwtSection, Settings, file_error
+from dbtools.settings.positions import DEEPEST, LONGEST, Key, TomlFile, file_error
+from dbtools.settings.sections import DatabaseSection, Settings
 from dbtools.types import quoted
 
 FILE = "dbtools.toml"
 GRANT = 4  #: parts of the place of a grant, [roles.R] tables.T or the number of one of [roles.R] queries
-LONGEST = 200  #: characters that are quoted of the file
-TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -69,29 +65,26 @@ def load(path: Path, file: str = "") -> Settings:
     except ValidationError as exc:
         raise _complaint(exc, written) from exc
     folder = path.absolute().parent
-    registry = _full(settings.registry.url, folder) if settings.registry.url else ""
-    full = _full(settings.database.url, folder) if settings.database.url else ""
-    _check(settings, full, registry, written)
-    queries = str(folder / settings.queries.directory) if settings.queries.directory else ""
-    log_file = str(folder / settings.log.file) if settings.log.file else ""
-    settings = settings.model_copy(
-        update={
-            "database": settings.database.model_copy(update={"url": full}),
-            "queries": settings.queries.model_copy(update={"directory": queries}),
-            "registry": settings.registry.model_copy(update={"url": registry}),
-            "log": settings.log.model_copy(update={"file": log_file}),
-            "auth": settings.auth.model_copy(update={"jwt": _jwt(settings.auth.jwt, folder)}),
-        }
-    )
-    return settings.written_in(path, written.file, written.text)
+    database, registry = _full(settings.database.url, folder), _full(settings.registry.url, folder)
+    _check(settings, database, registry, written)
+    settings = settings.having("database", "url", database).having("registry", "url", registry)
+    for section, key, value in (
+        ("queries", "directory", settings.queries.directory),
+        ("log", "file", settings.log.file),
+    ):
+        settings = settings.having(section, key, str(folder / value) if value else "")
+    jwt = settings.auth.jwt
+    if jwt is not None and "://" not in jwt.jwks:
+        jwt = jwt.model_copy(update={"jwks": str(folder / jwt.jwks)})
+    return settings.having("auth", "jwt", jwt).written_in(written)
 
 
-def _read(path: Path, file: str) -> "Written":
+def _read(path: Path, file: str) -> TomlFile:
     if os.path.exists(path) and not is_file(path):
         # Reading a pipe would wait for its writer.
         raise errors.ConfigurationError(f"{visible(file)}: this is no regular file.")
     try:
-        return Written(file=file, text=path.read_text(encoding="utf-8"))
+        return TomlFile(path=str(path.absolute()), file=file, text=path.read_text(encoding="utf-8"))
     except OSError as exc:
         problem = "there is no such file" if isinstance(exc, FileNotFoundError) else "the file cannot be read"
         raise errors.ConfigurationError(f"{visible(file)}: {problem}.") from exc
@@ -100,7 +93,7 @@ def _read(path: Path, file: str) -> "Written":
         raise file_error(Source(file=file, line=line), "not TOML: this is no text in UTF-8.") from exc
 
 
-def _check(settings: Settings, url: str, registry: str, written: "Written") -> None:
+def _check(settings: Settings, url: str, registry: str, written: TomlFile) -> None:
     """Raise ConfigurationError where *settings* do not fit each other, *url* or the URL of the *registry*."""
     if not url:
         raise file_error(written.source(("database",)), "[database] url is missing.")
@@ -113,59 +106,17 @@ def _check(settings: Settings, url: str, registry: str, written: "Written") -> N
     if settings.log.registry and not registry:
         raise written.error(("log", "registry"), "wants the database of a registry, [registry] url.")
     if settings.database.request_id == "application_name" and not open_backend(url).facts.names_connections:
-        raise written.error(
-            ("database", "request_id"),
-            "connections to this database have no names.",
-            hint='There is "comment".',
-        )
-
-
-def _jwt(jwt: JwtSection | None, folder: Path) -> JwtSection | None:
-    if jwt is None or "://" in jwt.jwks:
-        return jwt
-    return jwt.model_copy(update={"jwks": str(folder / jwt.jwks)})
+        problem = "connections to this database have no names."
+        raise written.error(("database", "request_id"), problem, hint='There is "comment".')
 
 
 def _full(url: str, folder: Path) -> str:
+    if not url:
+        return ""
     return resolved_url(url, folder) if "://" in url else url_of_file(folder / url)
 
 
-Key = Sequence[int | str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """A file that is being read."""
-
-    file: str
-    text: str
-
-    def content(self) -> dict[str, Any]:
-        """Return what the text says, or raise ConfigurationError."""
-        try:
-            return tomllib.loads(self.text)
-        except tomllib.TOMLDecodeError as exc:
-            found = TOML_ERROR.fullmatch(str(exc))
-            problem, line = (found[1], found[2]) if found else (str(exc), None)
-            source = Source(file=self.file, line=int(line or self.text.count("\n") + 1))
-            raise file_error(source, f"not TOML: {_cut(problem)}.") from exc
-        except (ValueError, RecursionError) as exc:
-            source = Source(file=self.file, line=line_of_unreadable(self.text))
-            is_deep = isinstance(exc, RecursionError)
-            problem = "too many brackets are open." if is_deep else "a number has too many digits."
-            raise file_error(source, problem) from exc
-
-    def source(self, key: Key) -> Source:
-        """Return where *key* is written."""
-        return Source(file=self.file, line=line_of(self.text, [str(part) for part in key]) or 1)
-
-    def error(self, key: Key, problem: str, *, hint: str = "") -> errors.ConfigurationError:
-        """Return the error that *key* has a *problem*."""
-        name = _cut(".".join(map(str, key)))
-        return file_error(self.source(key), f"{name}: {problem}", hint=hint)
-
-
-def _filled(value: Any, written: Written, key: tuple[int | str, ...]) -> Any:
+def _filled(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> Any:
     """Return *value* with each ${NAME} in its strings replaced from the environment."""
     if len(key) > DEEPEST:
         raise written.error(key, f"there are more than {DEEPEST} levels of keys.")
@@ -180,7 +131,7 @@ def _filled(value: Any, written: Written, key: tuple[int | str, ...]) -> Any:
     return VARIABLE.sub(partial(_variable, written, key), value)
 
 
-def _variable(written: Written, key: Key, match: re.Match[str]) -> str:
+def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
     name = match[1]
     if name not in os.environ:
         raise written.error(key, f"the environment has no variable {quoted(name)}.")
@@ -191,16 +142,15 @@ def _variable(written: Written, key: Key, match: re.Match[str]) -> str:
     return os.environ[name]
 
 
-def _complaint(exc: ValidationError, written: Written) -> errors.ConfigurationError:
+def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationError:
     first = _telling(exc.errors(include_url=False))
     place = [part for part in _key_of(first["loc"]) if not str(part).startswith("function-")]
     if first["type"] == "extra_forbidden":
         known = _known(place[:-1])
         hint = f"{nearest(str(first['loc'][-1]), known)}Keys here: {listing(known)}."
         return written.error(place, "there is no such key.", hint=hint)
-    message = _wanted(place, first["type"]) or first["msg"].removeprefix("Value error, ").removeprefix(
-        "Input "
-    )
+    words = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = _wanted(place, first["type"]) or words
     # Not of texts: one may hold a secret of the environment.
     given = first["input"]
     is_short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= LONGEST)
@@ -245,10 +195,6 @@ def _wanted(place: Key, problem: str) -> str:
     if tuple(place) == ("auth", "tokens") and problem == "tuple_type":
         return "wants an array of { … }"
     return WANTED.get(problem, "")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _known(place: Sequence[int | str]) -> list[str]:

@@ -1,15 +1,69 @@
-"""Where in the text of a TOML file a key is written, which its parser does not tell."""
+"""A TOML file: what it says, and where each key is written, which its parser does not tell."""
 
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
+from dbtools import errors
+from dbtools.cells import one_line
+from dbtools.policy import Source
+
+LONGEST = 200  #: characters that are quoted of the file
+TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 DEEPEST = 50  #: levels of keys
 #: What a statement may hold that a line ends in, and what ends it.
 TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[{\]}\n]', re.DOTALL
 )
+
+
+Key = Sequence[int | str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TomlFile:
+    """A file as it was read."""
+
+    path: str = ""
+    file: str = ""  #: as it opens from the current folder, and as complaints call it; none: there is no file
+    text: str = ""
+
+    def content(self) -> dict[str, Any]:
+        """Return what the text says, or raise ConfigurationError."""
+        try:
+            return tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as exc:
+            found = TOML_ERROR.fullmatch(str(exc))
+            problem, line = (found[1], found[2]) if found else (str(exc), None)
+            source = Source(file=self.file, line=int(line or self.text.count("\n") + 1))
+            raise file_error(source, f"not TOML: {_cut(problem)}.") from exc
+        except (ValueError, RecursionError) as exc:
+            source = Source(file=self.file, line=line_of_unreadable(self.text))
+            is_deep = isinstance(exc, RecursionError)
+            problem = "too many brackets are open." if is_deep else "a number has too many digits."
+            raise file_error(source, problem) from exc
+
+    def source(self, key: Key) -> Source:
+        """Return where *key* is written."""
+        line = line_of(self.text, [str(part) for part in key]) or 1
+        return Source(file=self.file, line=line) if self.file else Source()
+
+    def error(self, key: Key, problem: str, *, hint: str = "") -> errors.ConfigurationError:
+        """Return the error that *key* has a *problem*."""
+        name = _cut(".".join(map(str, key)))
+        return file_error(self.source(key), f"{name}: {problem}", hint=hint)
+
+
+def file_error(source: Source, problem: str, *, hint: str = "") -> errors.ConfigurationError:
+    """Return the error that what is written at *source* cannot be used."""
+    return errors.ConfigurationError(one_line(problem), hint=one_line(hint), place=source)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def line_of(text: str, path: Sequence[str]) -> int | None:

@@ -9,18 +9,9 @@ from typing import Any
 from dbtools.catalog import RowFilter
 from dbtools.conditions import uncertain_claims
 from dbtools.errors import listing, nearest
-from dbtools.policy import (
-    SET_ROLE,
-    Finding,
-    Grant,
-    Limits,
-    QueryGrant,
-    Role,
-    Rule,
-    SessionSetting,
-    Source,
-)
-from dbtools.settings.sections import GrantSection, Settings, file_error
+from dbtools.policy import SET_ROLE, Finding, Grant, Limits, QueryGrant, Role, Rule, SessionSetting, Source
+from dbtools.settings.positions import file_error
+from dbtools.settings.sections import GrantSection, QueryGrantSection, Settings
 from dbtools.sql import Fragment, Lexis, SqlError, scan
 from dbtools.types import PARAMETERS, ColumnType, Family, Mask, quoted
 
@@ -95,10 +86,8 @@ def _bounds(settings: Settings) -> dict[str, Source]:
 def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:
     source = settings.source("roles", role, "queries")
     for each in settings.roles[role].queries:
-        if isinstance(each, str):
-            yield QueryGrant(pattern=each, source=source)
-        else:
-            yield QueryGrant(pattern=each.name, accept_reads=each.accept_reads, source=source)
+        section = QueryGrantSection(name=each) if isinstance(each, str) else each
+        yield QueryGrant(pattern=section.name, accept_reads=section.accept_reads, source=source)
 
 
 def _higher_limits(
@@ -150,10 +139,9 @@ def _rule(settings: Settings, role: str, pattern: str, lexis: Lexis) -> tuple[Ru
     wanted = settings.roles[role].tables[pattern]
     if isinstance(wanted, bool):
         return replace(rule, grant=Grant() if wanted else None), ()
+    where = f"role {role}, tables.{pattern}"
     try:
-        return replace(
-            rule, grant=_grant(settings, wanted, f"role {role}, tables.{pattern}", source, lexis)
-        ), ()
+        return replace(rule, grant=_grant(settings, wanted, where, source, lexis)), ()
     except _Refused as exc:
         return rule, (exc.finding,)
 
@@ -190,21 +178,19 @@ def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
     section = settings.roles[role]
     for name, value in section.settings.items():
         source = settings.source("roles", role, "settings", name)
+        claim, problem = CLAIM.fullmatch(value), ""
         if name.lower() == SET_ROLE:
-            raise _Refused("bad_session", f"role {role}, settings.{name}: write set_role instead.", source)
-        claim = CLAIM.fullmatch(value)
-        if claim is None and LIKE_CLAIM.search(value):
+            problem = "write set_role instead"
+        elif claim is None and LIKE_CLAIM.search(value):
             problem = "a claim is all of a value, or none of it, and is written :claims.name"
-            raise _Refused("bad_session", f"role {role}, settings.{name}: {problem}.", source)
-        if claim is not None and "." not in name:
+        elif claim is not None and "." not in name:
             problem = "only a setting with a dot in its name, such as app.user, may have a claim"
+        if problem:
             raise _Refused("bad_session", f"role {role}, settings.{name}: {problem}.", source)
-        yield SessionSetting(
-            name=name,
-            value="" if claim else value,
-            claim=claim[1] if claim else None,
-            source=source,
-        )
+        if claim:
+            yield SessionSetting(name=name, value="", claim=claim[1], source=source)
+        else:
+            yield SessionSetting(name=name, value=value, source=source)
     if section.set_role is not None:
         source = settings.source("roles", role, "set_role")
         yield SessionSetting(name=SET_ROLE, value=section.set_role, source=source)

@@ -1,21 +1,24 @@
 """The sections of dbtools.toml as frozen values; every key has its meaning beside it."""
 
+import re
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import SplitResult, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictBool
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictBool
 
-from dbtools import errors
 from dbtools.catalog import Selection
-from dbtools.cells import one_line
 from dbtools.dates import seconds_of
 from dbtools.policy import Source
 from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
-from dbtools.settings.addresses import Hash, Host, Issuer, KeysPlace, Origin, Resource
-from dbtools.settings.positions import line_of
+from dbtools.settings.positions import TomlFile
 from dbtools.telemetry import Tells
 from dbtools.types import Mask, ParameterName
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as it stands in Host
+HASH = r"^[0-9A-Fa-f]{64}$"
 
 
 def _seconds(value: object) -> object:
@@ -30,13 +33,6 @@ def _number(value: object) -> object:
     return value
 
 
-def _storage(value: object) -> object:
-    if isinstance(value, str) and value != "memory" and not value.startswith(("redis://", "rediss://")):
-        # Not the address itself: it may hold a password.
-        raise ValueError('wants "memory" or "redis://HOST:PORT"')
-    return value
-
-
 def _claim(value: object) -> object:
     """Refuse what no caller can have as a claim, or no database as a value."""
     is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
@@ -45,19 +41,78 @@ def _claim(value: object) -> object:
     return value
 
 
-Storage = Annotated[str, BeforeValidator(_storage)]
+def _shaped(pattern: str, problem: str) -> AfterValidator:
+    """Refuse what is not as in *pattern*, and do not quote it: it may hold a secret of the environment."""
+
+    def checked(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(problem)
+        return text
+
+    return AfterValidator(checked)
+
+
+def _parts(text: str) -> SplitResult | None:
+    """Return the parts of the http or https URL that *text* is, None where it is none."""
+    try:
+        parts = urlsplit(text)
+        is_whole = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("https", "http")
+    except ValueError:
+        return None
+    return parts if is_whole and not re.search(r"\s", text) else None
+
+
+def _resource(text: str) -> str:
+    if _parts(text) is None or "#" in text:
+        raise ValueError("wants the URL of this server, such as https://db.example.com/mcp")
+    return text
+
+
+def _keys(text: str) -> str:
+    if not text.strip():
+        raise ValueError("wants a URL or a file of keys")
+    if "://" not in text:
+        return text
+    parts = _parts(text)
+    if parts is None:
+        raise ValueError("wants an https URL or a file of keys")
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise ValueError("wants https: whoever is on the way could put keys of their own there")
+    return text
+
+
+Host = Annotated[
+    str,
+    _shaped(
+        NAME,
+        "wants the name of a host as clients write it, such as db.example.com, 10.0.0.5 or "
+        "[2001:db8::1], without a scheme, a path or *",
+    ),
+]
+Origin = Annotated[
+    str,
+    _shaped(
+        rf"[A-Za-z][A-Za-z0-9+.-]*://{NAME}/?",
+        "wants an origin, SCHEME://HOST or SCHEME://HOST:PORT, without a path or *",
+    ),
+]
+Resource = Annotated[str, AfterValidator(_resource)]
+KeysPlace = Annotated[str, AfterValidator(_keys)]
+Issuer = Annotated[
+    str, _shaped(r"(?s).*\S.*", "wants what stands in the claim iss, such as https://id.example.com/")
+]
+Hash = Annotated[
+    str,
+    _shaped(HASH, "wants the hash of a token, 64 hexadecimal digits, as `dbtools token new` prints it"),
+    AfterValidator(str.lower),
+    Field(json_schema_extra={"pattern": HASH}),
+]
+Storage = Annotated[str, _shaped(r"(?s)memory|rediss?://.*", 'wants "memory" or "redis://HOST:PORT"')]
 Whole = Annotated[int, BeforeValidator(_number), Field(le=2**31 - 1)]
 Claim = Annotated[str | StrictBool | int | float, BeforeValidator(_claim)]
 Duration = Annotated[
-    float,
-    BeforeValidator(_seconds, json_schema_input_type=float | str),
-    Field(gt=0, le=3600),
+    float, BeforeValidator(_seconds, json_schema_input_type=float | str), Field(gt=0, le=3600)
 ]
-
-
-def file_error(source: Source, problem: str, *, hint: str = "") -> errors.ConfigurationError:
-    """Return the error that what is written at *source* cannot be used."""
-    return errors.ConfigurationError(one_line(problem), hint=one_line(hint), place=source)
 
 
 class Section(BaseModel):
@@ -295,42 +350,32 @@ class Settings(Section):
     log: LogSection = LogSection()
     server: ServerSection = ServerSection()
     auth: AuthSection = AuthSection()
-    _file: str = PrivateAttr(default="")
-    _text: str = PrivateAttr(default="")
-    _path: str = PrivateAttr(default="")
+    _origin: TomlFile = PrivateAttr(default=TomlFile())
 
     @property
-    def file(self) -> str:
-        """The file that they were read from, if any, as it opens from the current folder."""
-        return self._file
+    def origin(self) -> TomlFile:
+        """The file that they were read from, if any."""
+        return self._origin
 
-    @property
-    def path(self) -> str:
-        """The path of this file."""
-        return self._path
-
-    @property
-    def text(self) -> str:
-        """The text of this file as it was read."""
-        return self._text
-
-    def written_in(self, path: Path, file: str, text: str) -> "Settings":
-        """Return these settings as those that are written in the *file* at *path* as *text*."""
-        self._file, self._text, self._path = file, text, str(path.absolute())
+    def written_in(self, origin: TomlFile) -> "Settings":
+        """Return these settings as those that are written in *origin*."""
+        self._origin = origin
         return self
 
-    def at(self, url: str) -> "Settings":
-        """Return these settings for the database at *url*."""
-        return self.model_copy(update={"database": self.database.model_copy(update={"url": url})})
+    def having(self, section: str, key: str, value: object) -> "Settings":
+        """Return these settings with *value* for *key* of *section*, which is not validated."""
+        return self.model_copy(update={section: getattr(self, section).model_copy(update={key: value})})
 
     def source(self, *path: str) -> Source:
         """Return where the key *path* is written."""
-        return Source(file=self._file, line=line_of(self._text, path) or 1) if self._file else Source()
+        return self._origin.source(path)
 
     def shown(self, path: Path) -> Path:
         """Return *path* as it opens from the current folder: below the folder of the file by way of that."""
-        folder = Path(self._path).parent
-        return Path(self._file).parent / path.relative_to(folder) if path.is_relative_to(folder) else path
+        folder = Path(self._origin.path).parent
+        return (
+            Path(self._origin.file).parent / path.relative_to(folder) if path.is_relative_to(folder) else path
+        )
 
     def selection(self) -> Selection:
         """Return which tables are read."""
@@ -339,8 +384,5 @@ class Settings(Section):
 
     def manner(self) -> Manner:
         """Return how answers are written and tools are listed."""
-        tools = self.tools
-        return Manner(
-            style=Style(rows=self.results.rows, text=self.results.text),
-            listing=Listing(surface=tools.style, budget=tools.budget, pin=tools.pin),
-        )
+        listing = Listing(surface=self.tools.style, budget=self.tools.budget, pin=self.tools.pin)
+        return Manner(style=Style(rows=self.results.rows, text=self.results.text), listing=listing)
