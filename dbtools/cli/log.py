@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dbtools.cli.options import ExampleCommand, complaints, json_option
+from dbtools.cli.options import ExampleCommand, complaints, json_option, settings_for
 
 if TYPE_CHECKING:
     from dbtools.records import FileReader, Stored
@@ -99,9 +99,8 @@ def log(
 def _reader(target: str | None, as_json: bool, since: datetime | None) -> "FileReader | RegistryReader":
     from dbtools.errors import ConfigurationError
     from dbtools.records import FileReader
-    from dbtools.settings import settings_of
 
-    settings = settings_of(target, Path.cwd())
+    settings = settings_for(target)
     if settings.log.registry:
         from dbtools.records.registry import RegistryReader
 

@@ -59,14 +59,20 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def arguments_of(words: Sequence[str]) -> dict[str, object]:
     """Read `key=value` words, or one JSON object."""
     if len(words) == 1 and words[0].lstrip().startswith("{"):
-        return _json_object(words[0])
-    arguments: dict[str, object] = {}
+        value = _json_or_text(words[0])
+        if not isinstance(value, dict):
+            raise click.UsageError("The arguments are not a JSON object.")
+        return value
+    pairs = _pairs(words, "{!r} is not key=value. All arguments at once are one JSON object.")
+    return {key: _json_or_text(text) for key, text in pairs.items()}
+
+
+def _pairs(words: Sequence[str], problem: str) -> dict[str, str]:
+    """Return the values of NAME=VALUE *words*; one that is none has the *problem*."""
     for word in words:
-        key, separator, value = word.partition("=")
-        if not separator or not key:
-            raise click.UsageError(f"{word!r} is not key=value. All arguments at once are one JSON object.")
-        arguments[key] = _json_or_text(value)
-    return arguments
+        if not word.partition("=")[0] or "=" not in word:
+            raise click.UsageError(problem.format(word))
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
 def caller_of(settings: "Settings", role: str, claims: Sequence[str]) -> "Caller":
@@ -86,22 +92,7 @@ def _claims(words: Sequence[str]) -> dict[str, object]:
         claims = None
     if not isinstance(claims, dict) or any(isinstance(each, dict | list) for each in claims.values()):
         raise click.UsageError(f"{CLAIMS} is not a JSON object of texts, numbers and booleans.")
-    for word in words:
-        name, separator, value = word.partition("=")
-        if not separator or not name:
-            raise click.UsageError(f"--claim: {word!r} is not NAME=VALUE.")
-        claims[name] = value
-    return claims
-
-
-def _json_object(text: str) -> dict[str, object]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise click.UsageError("The arguments are not a JSON object.") from exc
-    if not isinstance(value, dict):
-        raise click.UsageError("The arguments are not a JSON object.")
-    return value
+    return claims | _pairs(words, "--claim: {!r} is not NAME=VALUE.")
 
 
 def _json_or_text(text: str) -> object:

@@ -1,7 +1,7 @@
 """`dbtools registry` and `dbtools query`: the permitted queries that a database keeps."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from dbtools.cli.options import (
     is_target,
     json_option,
     run,
+    settings_for,
     with_toolbox,
 )
 
@@ -44,7 +45,7 @@ def upgrade(url: str) -> None:
         from dbtools.cli.presentation import counted
         from dbtools.records.registry import read_entries
 
-        place = _place(_settings(url))
+        place = _place(settings_for(url))
         build(place)
         entries = run(read_entries, place)
         click.echo(f"The registry is at {LATEST}, with {counted(len(entries), 'query', 'queries')}.")
@@ -71,7 +72,7 @@ def add(words: tuple[str, ...]) -> None:
         with_target = bool(words) and is_target(words[0]) and not words[0].lower().endswith(QUERY)
         target, files = (words[0], words[1:]) if with_target else (None, words)
         _check_files(files)
-        settings = _settings(target)
+        settings = settings_for(target)
         place = _place(settings)
         run(read_entries, place)
         texts = _checked(settings, [Path(each) for each in files])
@@ -90,7 +91,7 @@ def _check_files(files: Sequence[str]) -> None:
             raise ConfigurationError(f"There is no file {each!r}.")
 
 
-def _checked(settings: "Settings", files: Sequence[Path]) -> dict[str, str]:
+def _checked(settings: "Settings", files: Sequence[Path]) -> Mapping[str, str]:
     """Return the texts of the queries in *files* by name, or end with what is wrong with them."""
     from dbtools.service.catalogs import read_catalog
     from dbtools.service.permitted import candidates
@@ -98,13 +99,14 @@ def _checked(settings: "Settings", files: Sequence[Path]) -> dict[str, str]:
     async def check(_: object, backend: "Backend") -> object:
         return await candidates(settings, await read_catalog(settings, backend), backend, files)
 
-    found = with_toolbox(settings, check)
-    for finding in found.findings:
+    texts: Mapping[str, str]
+    texts, findings = with_toolbox(settings, check)
+    for finding in findings:
         click.echo(str(finding), err=True)
-    if found.findings or not found.texts:
+    if findings or not texts:
         click.echo("dbtools: Nothing is saved.", err=True)
         sys.exit(REFUSED)
-    return dict(found.texts)
+    return texts
 
 
 @query.command("list", cls=ExampleCommand, example="dbtools query list sample.db")
@@ -118,7 +120,7 @@ def list_queries(target: str | None, as_json: bool) -> None:
         from dbtools.records.registry import read_entries
         from dbtools.service.queries import query_of
 
-        settings = _settings(target)
+        settings = settings_for(target)
         lexis = open_backend(settings.database.url).facts.lexis
         rows: list[dict[str, object]] = []
         for name, entry in run(read_entries, _place(settings)).items():
@@ -149,7 +151,7 @@ def show(words: tuple[str, ...], previous: bool) -> None:
         from dbtools.records.registry import entry_of
 
         target, name = _one(words)
-        entry = run(entry_of, _place(_settings(target)), name)
+        entry = run(entry_of, _place(settings_for(target)), name)
         shown = entry.previous if previous else entry.current
         if shown is None:
             raise ConfigurationError(f"{name} has no version before {entry.current.version}.")
@@ -187,7 +189,7 @@ def _change(words: Sequence[str], done: str) -> None:
 
         target, name = _one(words)
         change = {"removed": remove, "enabled": enable, "disabled": disable}[done]
-        run(change, _place(_settings(target)), name)
+        run(change, _place(settings_for(target)), name)
         click.echo(f"{name}: {done}")
 
 
@@ -195,12 +197,6 @@ def _one(words: Sequence[str]) -> tuple[str | None, str]:
     if not 1 <= len(words) <= 2:
         raise click.UsageError(f"The arguments are {ONE}.")
     return (words[0] if len(words) == 2 else None), words[-1]
-
-
-def _settings(target: str | None) -> "Settings":
-    from dbtools.settings import settings_of
-
-    return settings_of(target, Path.cwd())
 
 
 def _place(settings: "Settings") -> str:

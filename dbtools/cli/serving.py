@@ -20,6 +20,7 @@ from dbtools.cli.options import (
     complaints,
     role_option,
     run,
+    settings_for,
 )
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def serve(
     if http is None and (workers > 1 or stateless):
         raise click.UsageError("--workers and --stateless go with --http.")
     with complaints():
-        from dbtools.settings import settings_of
-
-        settings = settings_of(target, Path.cwd())
+        settings = settings_for(target)
         if http is None or not settings.auth:
             check_role(settings, role)
         else:

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -37,10 +36,9 @@ def check(target: str | None, against: str | None, as_json: bool) -> None:
     """Hold the configuration TARGET against the live database: exit status 1 where something is wrong."""
     with complaints():
         from dbtools.cli.presentation import print_review, review_json
-        from dbtools.settings import settings_of
 
-        other = settings_of(against, Path.cwd()).database.url if against is not None else None
-        found = run(_review, settings_of(target, Path.cwd()), other)
+        other = settings_for(against).database.url if against is not None else None
+        found = run(_review, settings_for(target), other)
         if as_json:
             click.echo(review_json(found))
         else:
@@ -126,20 +124,18 @@ def install(url: str, applied: bool) -> None:
     with complaints():
         from dbtools.backends import open_backend
         from dbtools.errors import ConfigurationError
-        from dbtools.settings import settings_of
 
-        backend = open_backend(settings_of(url, Path.cwd()).database.url)
+        backend = open_backend(settings_for(url).database.url)
         script = backend.facts.watch_script
         if script is None:
             raise ConfigurationError(
                 "This database has nothing to install: it cannot tell anybody.",
                 hint="dbtools looks at it each second, and before each call.",
             )
-        if not applied:
-            click.echo(script, nl=False)
-            return
-        run(backend.install_watch)
-        click.echo("The database tells of changes from now on.")
+        if applied:
+            run(backend.install_watch)
+            script = "The database tells of changes from now on.\n"
+        click.echo(script, nl=False)
 
 
 @click.group(epilog="\b\nExample:\n  dbtools token new")

@@ -8,13 +8,13 @@ from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Backend
 from dbtools.catalog import UNTOLD, Catalog, Reads, Table
 from dbtools.errors import listing, nearest
-from dbtools.policy import Finding, Role, label_of, series, uncovered
+from dbtools.policy import Finding, Role, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
 from dbtools.service.catalogs import read_catalog
 from dbtools.service.permitted import read_by_functions
 from dbtools.service.queries import registry_url
 from dbtools.service.resolve import Progress, Resolved, ResolvedRole, resolve
-from dbtools.service.snapshot import Snapshot, View, take_snapshot
+from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
 from dbtools.tools.definition import ToolDefinition, change_of
@@ -53,7 +53,9 @@ async def check_against(
     """Return all that is wrong with *settings* for the migrated database at *url*, and what changes there."""
     before = take_snapshot(await _resolved(settings, progress))
     resolved = await _resolved(await _migrated(settings, url), progress)
-    return replace(_reviewed(resolved, beside), changes=_changes(before, take_snapshot(resolved, before)))
+    after = take_snapshot(resolved, before)
+    changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
+    return replace(_reviewed(resolved, beside), changes=changes)
 
 
 async def _resolved(settings: Settings, progress: Progress) -> Resolved:
@@ -67,16 +69,11 @@ async def _resolved(settings: Settings, progress: Progress) -> Resolved:
 
 def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     settings, catalog, library = resolved.settings, resolved.catalog, resolved.library
-    source = settings.source("database")
-    findings = [
-        Finding(code="catalog", message=warning, level="warning", source=source)
-        for warning in catalog.warnings
-    ]
+    findings = [_warning("catalog", each, settings.source("database")) for each in catalog.warnings]
     findings += resolved.findings
     if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
         message = f"[policy] hash_key: with less than {SHORTEST_KEY} characters it can be guessed."
-        source = settings.source("policy", "hash_key")
-        findings.append(Finding(code="weak_hash_key", message=message, level="warning", source=source))
+        findings.append(_warning("weak_hash_key", message, settings.source("policy", "hash_key")))
     findings += library.findings
     findings += _undescribed(library.queries)
     for role in resolved.roles:
@@ -88,13 +85,16 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     return Review(findings=told, reads={each.name: _reads_of(each, catalog) for each in library.queries})
 
 
+def _warning(code: str, message: str, source: Source) -> Finding:
+    return Finding(code=code, message=message, level="warning", source=source)
+
+
 def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
     """Yield the queries without a description, which a model would miss."""
     for permitted in queries:
         if not permitted.query.description:
             message = f"query {permitted.name}: it has no description, by which a model would choose it."
-            source = permitted.query.source
-            yield Finding(code="no_description", message=message, level="warning", source=source)
+            yield _warning("no_description", message, permitted.query.source)
 
 
 def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[Finding]:
@@ -102,8 +102,7 @@ def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[F
     role, served = resolved.written, resolved.served
     yield from _idle_masks(role)
     if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
-        message = f"role {role.name}: it sees no table."
-        yield Finding(code="sees_nothing", message=message, level="warning", source=role.source)
+        yield _warning("sees_nothing", f"role {role.name}: it sees no table.", role.source)
     for table in resolved.catalog.tables:
         whole = resolved.whole.table(table.schema, table.name)
         rule = role.rule_of(resolved.whole, whole) if whole else None
@@ -111,8 +110,8 @@ def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[F
             continue
         message = _of_keys(whole, table)
         if message:
-            told = f"role {role.name}, tables.{rule.pattern}: {message}"
-            yield Finding(code="hidden_key", message=told, level="warning", source=rule.source)
+            where = f"role {role.name}, tables.{rule.pattern}"
+            yield _warning("hidden_key", f"{where}: {message}", rule.source)
 
 
 def _of_keys(whole: Table, seen: Table) -> str:
@@ -139,11 +138,9 @@ def _idle_masks(role: Role) -> Iterator[Finding]:
             if name in grant.exclude or (grant.columns is not None and name not in grant.columns)
         ]
         if unseen:
-            message = (
-                f"role {role.name}, tables.{rule.pattern}.mask: {listing(unseen)} is not seen, "
-                "so there is nothing to mask."
-            )
-            yield Finding(code="idle_mask", message=message, level="warning", source=rule.source)
+            message = f"{listing(unseen)} is not seen, so there is nothing to mask."
+            where = f"role {role.name}, tables.{rule.pattern}.mask"
+            yield _warning("idle_mask", f"{where}: {message}", rule.source)
 
 
 def _of_queries(
@@ -169,8 +166,7 @@ def _of_queries(
                 f"role {role.name}, queries: {permitted.name} reads {series(shown)}. "
                 f"Where that is meant: {meant}."
             )
-            source = grants[0].source
-            yield Finding(code="reads_hidden", message=message, level="warning", source=source)
+            yield _warning("reads_hidden", message, grants[0].source)
 
 
 def _beneath(permitted: Permitted) -> Reads:
@@ -193,23 +189,14 @@ def _reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
 async def _migrated(settings: Settings, url: str) -> Settings:
     """Return *settings* for the migrated database at *url*, with the queries that are served now."""
     registry = registry_url(settings)
-    if not settings.registry.url and registry and not await _has_registry(registry):
-        registry = ""
+    if registry and not settings.registry.url:
+        try:
+            registry = registry if await read_registry(registry) is not None else ""
+        except errors.DatabaseUnavailable:
+            registry = ""  # it is served without
     # Whoever migrates may do more than whoever serves.
     migrated = settings.having("database", "url", url).having("server", "strict", False)
     return migrated.having("registry", "url", registry)
-
-
-async def _has_registry(url: str) -> bool:
-    try:
-        return await read_registry(url) is not None
-    except errors.DatabaseUnavailable:
-        return False  # it is served without
-
-
-def _changes(before: Snapshot, after: Snapshot) -> Mapping[str, RoleChange]:
-    """Return by role what is new, other, gone and broken *after* a migration."""
-    return {role: _role_change(before.views[role], view) for role, view in after.views.items()}
 
 
 def _role_change(before: View, later: View) -> RoleChange:
@@ -244,7 +231,7 @@ async def grants_of(
     resolved = await resolve(settings, catalog, backend, roles=alone)
     roles = zip(resolved.roles, written, strict=True)
     served = [replace(each.served, session=role.session) for each, role in roles]
-    queries = [each for each in resolved.queries if any(role.may_call(each.name) for role in served)]
+    queries = [each for each in resolved.library.queries if any(role.may_call(each.name) for role in served)]
     reads = {read for query in queries for read in query.reads or ()}
     findings = dict.fromkeys(finding for each in resolved.roles for finding in each.findings)
     script = await backend.grants(catalog, served, reads, login)
@@ -256,5 +243,4 @@ def _untold(queries: Sequence[Permitted]) -> Iterator[Finding]:
     for query in queries:
         whats = [f"the function {name}" for name in query.functions]
         for what in whats if query.reads is not None else ["it", *whats]:
-            message = f"query {query.name}: what {what} reads is not told."
-            yield Finding(code="unknown_reads", message=message, level="warning")
+            yield _warning("unknown_reads", f"query {query.name}: what {what} reads is not told.", Source())

@@ -12,7 +12,7 @@ from dbtools.errors import listing
 from dbtools.policy import Finding, Source, label_of
 from dbtools.queries import Permitted, Query, texts_of
 from dbtools.queries.declarations import values_in
-from dbtools.service.queries import Written, queries_in, read_files, registered_in
+from dbtools.service.queries import Written, about, queries_in, read_files, registered_in
 from dbtools.settings.roles import declared_casts, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
@@ -31,14 +31,14 @@ class Asked:
     def __init__(
         self, stack: AsyncExitStack, backend: Backend, session: Mapping[str, str] = NO_SESSION
     ) -> None:
+        self.backend = backend
         self._stack = stack
-        self._backend = backend
         self._session = session
         self._describe: Describe | None = None
 
     async def __call__(self) -> Describe:
         if self._describe is None:
-            self._describe = await self._stack.enter_async_context(self._backend.describe(self._session))
+            self._describe = await self._stack.enter_async_context(self.backend.describe(self._session))
         return self._describe
 
 
@@ -55,7 +55,6 @@ class Library:
 async def library_of(
     settings: Settings,
     catalog: Catalog,
-    backend: Backend,
     asked: Asked,
     *,
     written: Written | None = None,
@@ -66,10 +65,10 @@ async def library_of(
     Those that are *written* in files, where they have been read; those that cannot be looked at now are as
     they were *before*.
     """
-    written = queries_in(settings, backend.facts.lexis) if written is None else written
-    kept = await registered_in(settings, written.sources, backend)
+    written = queries_in(settings, asked.backend.facts.lexis) if written is None else written
+    kept = await registered_in(settings, written.sources, asked.backend)
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
-    library = await held_against(settings, catalog, backend.facts, asked, queries, before)
+    library = await held_against(settings, catalog, asked, queries, before)
     trusted = {query.name for query in (*written.queries, *(kept.queries if settings.registry.url else ()))}
     served, left = _without_left_out(settings, catalog, library, trusted)
     findings = sorted((*written.findings, *kept.findings, *library.findings, *left), key=_place)
@@ -88,19 +87,15 @@ def _without_left_out(
     served: list[Permitted] = []
     findings: list[Finding] = []
     for permitted in library.queries:
-        reads = list(left_out(permitted, catalog))
+        query, reads = permitted.query, list(left_out(permitted, catalog))
         problem = f"{listing(reads)}, and [database] leaves tables out"
-        if reads and permitted.name not in trusted:
-            message = (
-                f"query {permitted.name} is withdrawn: It reads {problem}. [registry] url trusts a registry."
-            )
-            source, name = permitted.query.source, permitted.name
-            findings.append(Finding(code=WITHDRAWN, message=message, source=source, subject=name))
+        if reads and query.name not in trusted:
+            told = f" is withdrawn: It reads {problem}. [registry] url trusts a registry."
+            findings.append(about(query, told, WITHDRAWN))
             continue
         if reads:
-            message = f"query {permitted.name} reads {problem}."
-            source = permitted.query.source
-            findings.append(Finding(code="reads_hidden", message=message, level="warning", source=source))
+            told = f"query {query.name} reads {problem}."
+            findings.append(Finding(code="reads_hidden", message=told, level="warning", source=query.source))
         served.append(permitted)
     return tuple(served), tuple(findings)
 
@@ -123,7 +118,6 @@ def read_by_functions(permitted: Permitted) -> Iterator[str]:
 async def held_against(
     settings: Settings,
     catalog: Catalog,
-    facts: Facts,
     asked: Asked,
     queries: Sequence[Query],
     before: Library | None = None,
@@ -141,16 +135,12 @@ async def held_against(
     describe = await asked()
     for query in queries:
         if query.name in taken:
-            message = f"query {query.name}: a tool has this name already."
-            source, name = query.source, query.name
-            findings.append(Finding(code="bad_query", message=message, source=source, subject=name))
+            findings.append(about(query, ": a tool has this name already."))
             continue
         try:
-            permitted.append(await _permitted(settings, query, facts, describe))
+            permitted.append(await _permitted(settings, query, asked.backend.facts, describe))
         except Withdrawn as exc:
-            message = f"query {query.name} is withdrawn: {exc}"
-            source, name = exc.source, query.name
-            findings.append(Finding(code=exc.code, message=message, source=source, subject=name))
+            findings.append(about(query, f" is withdrawn: {exc}", exc.code, exc.source))
             permitted += [each for each in kept if each.query == query and exc.code == UNCHECKED]
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
@@ -214,10 +204,8 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
             try:
                 (type.element or type).decode(text)
             except errors.BadValue as exc:
-                problem = (
-                    f"param {parameter.name}: {keyword}: The database takes it for {type.name}, and {exc}"
-                )
-                raise Withdrawn(problem, parameter.source) from exc
+                problem = f"{keyword}: The database takes it for {type.name}, and {exc}"
+                raise Withdrawn(f"param {parameter.name}: {problem}", parameter.source) from exc
 
 
 def _declared(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
@@ -253,26 +241,20 @@ def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidates:
-    """Queries that may go into a registry, and what is wrong with the others."""
-
-    texts: Mapping[str, str]  #: by name, each as a file of its own
-    findings: tuple[Finding, ...]
-
-
 async def candidates(
     settings: Settings, catalog: Catalog, backend: Backend, files: Sequence[Path]
-) -> Candidates:
-    """Return the queries in *files*, held against the live database, which has *catalog*."""
+) -> tuple[Mapping[str, str], tuple[Finding, ...]]:
+    """Return the texts of the queries in *files* that may go into a registry, and what is wrong with others.
+
+    They are held against the live database, which has *catalog*; each text is as a file of its own.
+    """
     lexis = backend.facts.lexis
     written = read_files({str(path): path for path in files}, lexis)
     async with AsyncExitStack() as stack:
-        asked = Asked(stack, backend)
-        library = await held_against(settings, catalog, backend.facts, asked, written.queries)
+        library = await held_against(settings, catalog, Asked(stack, backend), written.queries)
     names = {query.name for query in library.queries}
     texts: dict[str, str] = {}
     for path in files if names else ():
         found = texts_of(path.read_text(encoding="utf-8"), str(path), lexis)
         texts |= {name: text for name, text in found.items() if name in names}
-    return Candidates(texts=texts, findings=(*written.findings, *library.findings))
+    return texts, (*written.findings, *library.findings)

@@ -1,7 +1,7 @@
 """The permitted queries of a configuration as they are written: texts in, queries and findings out."""
 
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,11 +27,18 @@ PATIENCE = 3.0  #: seconds: all else that is served waits for it
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What files of queries have."""
+    """The queries that files have, or a registry."""
 
     queries: tuple[Query, ...] = ()
     findings: tuple[Finding, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)  #: by name, of those that cannot be used too
+    stamp: Hashable = None  #: of all that a registry holds
+
+
+def about(query: Query, problem: str, code: str = "bad_query", source: Source | None = None) -> Finding:
+    """Return the finding that *query* has a *problem*: at its place, unless at *source*."""
+    message, place = f"query {query.name}{problem}", query.source if source is None else source
+    return Finding(code=code, message=message, source=place, subject=query.name)
 
 
 def queries_in(settings: Settings, lexis: Lexis) -> Written:
@@ -89,17 +96,12 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
         findings += problems
         sources = {**sources_of(text, name, lexis), **sources}
         for query in found:
-            if query.name in queries:
-                findings.append(_twice(query, queries[query.name]))
-            queries.setdefault(query.name, query)
-    return Written(
-        queries=tuple(queries[name] for name in sorted(queries)), findings=tuple(findings), sources=sources
-    )
-
-
-def _twice(query: Query, other: Query) -> Finding:
-    message = f"query {query.name}: there is one of this name at {str(other.source).rstrip(': ')}."
-    return Finding(code="bad_query", message=message, source=query.source, subject=query.name)
+            first = queries.setdefault(query.name, query)
+            if first is not query:
+                place = str(first.source).rstrip(": ")
+                findings.append(about(query, f": there is one of this name at {place}."))
+    in_order = tuple(queries[name] for name in sorted(queries))
+    return Written(queries=in_order, findings=tuple(findings), sources=sources)
 
 
 def registry_url(settings: Settings) -> str:
@@ -110,52 +112,38 @@ def registry_url(settings: Settings) -> str:
     return settings.registry.url or ("" if settings.roles else settings.database.url)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What a registry has."""
-
-    queries: tuple[Query, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    stamp: Hashable = None  #: of all that it holds
-
-
-async def registered_in(settings: Settings, files: Mapping[str, Source], backend: Backend) -> Kept:
+async def registered_in(settings: Settings, files: Mapping[str, Source], backend: Backend) -> Written:
     """Return the queries in the registry of *settings* that are enabled and have no name of *files*.
 
-    What is in files wins, also where it does not work.
-
-    Where it cannot be read, that is what is found.
+    What is in files wins, also where it does not work. A registry that cannot be read is what is found.
     """
     url = registry_url(settings)
     registry: Registry | None = None
+    entries: Mapping[str, RegistryEntry] = {}
     try:
         with anyio.fail_after(PATIENCE):
-            registry = await _read(url, backend) if url else None
-        entries = registry.entries() if registry is not None else None
+            if url:
+                registry = await (backend.registry() if url == backend.url else read_registry(url))
+        if registry is not None:
+            entries = registry.entries()
+        elif settings.registry.url:
+            message = "The database has no registry. `dbtools registry upgrade URL` makes one."
+            return Written(findings=(_unread(settings, errors.ConfigurationError(message)),))
     except TimeoutError:
         problem = f"The registry does not answer within {PATIENCE:g} seconds."
-        return Kept(findings=(_unread(settings, errors.DatabaseUnavailable(problem)),))
+        return Written(findings=(_unread(settings, errors.DatabaseUnavailable(problem)),))
     except errors.DbtoolsError as exc:
-        return Kept(findings=(_unread(settings, exc),), stamp=registry or str(exc))
-    if entries is None and settings.registry.url:
-        message = "The database has no registry. `dbtools registry upgrade URL` makes one."
-        return Kept(findings=(_unread(settings, errors.ConfigurationError(message)),))
+        return Written(findings=(_unread(settings, exc),), stamp=registry or str(exc))
     queries: list[Query] = []
     findings: list[Finding] = []
-    lexis = backend.facts.lexis
-    for name, entry in (entries or {}).items():
+    for name, entry in entries.items():
         if entry.current.enabled and name in files:
             findings.append(_covered(name, files[name]))
         elif entry.current.enabled:
-            found, problems = query_of(entry, lexis)
+            found, problems = query_of(entry, backend.facts.lexis)
             queries += found
             findings += problems
-    return Kept(queries=tuple(queries), findings=tuple(findings), stamp=registry)
-
-
-async def _read(url: str, backend: Backend) -> Registry | None:
-    """Return what the registry at *url* holds, which may be that of the *database* that is served."""
-    return await (backend.registry() if url == backend.url else read_registry(url))
+    return Written(queries=tuple(queries), findings=tuple(findings), stamp=registry)
 
 
 def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
@@ -177,17 +165,12 @@ def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tup
     """Return the query that the current version of *entry* is, or what is wrong with it."""
     name, text = entry.current.name, entry.current.text
     found, problems = read_queries(text, _place(name), lexis)
-    problems += tuple(_misplaced(name, found) if not problems else ())
+    if not problems and [query.name for query in found] != [name]:
+        message = f"query {quoted(name)}: the registry has other queries under this name."
+        problems = (Finding(code="bad_query", message=message, source=Source(file=_place(name), line=1)),)
     return (() if problems else found), problems
 
 
 def _place(name: str) -> str:
     """Return what findings name instead of a file: as one, where *name* can be that of a query."""
     return f"{FILE}/{name}" if NAME.fullmatch(name) else FILE
-
-
-def _misplaced(name: str, found: tuple[Query, ...]) -> Iterator[Finding]:
-    """Yield what is wrong where a text is not just the query of its name."""
-    if [query.name for query in found] != [name]:
-        message = f"query {quoted(name)}: the registry has other queries under this name."
-        yield Finding(code="bad_query", message=message, source=Source(file=_place(name), line=1))

@@ -11,7 +11,7 @@ from functools import cached_property
 import anyio
 
 from dbtools import errors
-from dbtools.backends.port import Backend, Describe, Facts
+from dbtools.backends.port import Backend
 from dbtools.catalog import Catalog, RowFilter
 from dbtools.conditions import Names, is_total
 from dbtools.policy import Finding, QueryGrant, Role, Rule, lens_of
@@ -27,10 +27,7 @@ from dbtools.types import Family
 from dbtools.vetting import vetted, withheld_findings
 
 #: Families of which values are cast to another one of these, implicitly.
-CAST_FAMILIES = {
-    Family.DECIMAL: {Family.NUMBER},
-    Family.DATE: {Family.TIMESTAMP, Family.TIMESTAMPTZ},
-}
+CAST_FAMILIES = {Family.DECIMAL: {Family.NUMBER}, Family.DATE: {Family.TIMESTAMP, Family.TIMESTAMPTZ}}
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that should be read and cannot
 Progress = Callable[[int, int, str], None]  #: how many of how many roles are done, and the next
 
@@ -63,11 +60,6 @@ class Resolved:
         """The findings by which queries are missing, all at once."""
         return tuple(str(each) for each in self.library.findings if (each.code, each.level) == UNREAD)
 
-    @property
-    def queries(self) -> tuple[Permitted, ...]:
-        """The queries that roles may be granted."""
-        return self.library.queries
-
     @cached_property
     def problems(self) -> tuple[Finding, ...]:
         """All that was found."""
@@ -94,10 +86,10 @@ async def resolve(
     resolved: list[ResolvedRole] = []
     async with AsyncExitStack() as stack:
         asked = Asked(stack, backend)
-        library = await library_of(settings, catalog, backend, asked, written=written, before=before)
+        library = await library_of(settings, catalog, asked, written=written, before=before)
         for done, role in enumerate(roles):
             progress(done, len(roles), role.name)
-            resolved.append(await _role(settings, role, catalog, backend, asked, library.queries))
+            resolved.append(await _role(settings, role, catalog, asked, library.queries))
     return Resolved(
         catalog=catalog,
         roles=tuple(resolved),
@@ -113,16 +105,12 @@ async def resolve(
 
 
 async def _role(
-    settings: Settings,
-    role: Role,
-    catalog: Catalog,
-    backend: Backend,
-    asked: Asked,
-    queries: Sequence[Permitted],
+    settings: Settings, role: Role, catalog: Catalog, asked: Asked, queries: Sequence[Permitted]
 ) -> ResolvedRole:
     """Return *role* held against the database: what cannot be meant is withheld."""
     if not role.session:
-        return await _held(settings, role, catalog, backend.facts, asked)
+        return await _held(settings, role, catalog, asked)
+    backend = asked.backend
     # Claims are not known yet; that they can be set is.
     session = {setting.name: setting.value for setting in role.session}
     try:
@@ -134,7 +122,7 @@ async def _role(
         return seen_by(nobody, catalog, written=role, findings=(*role.problems, finding))
     async with AsyncExitStack() as stack:
         asked = Asked(stack, backend, session)
-        held = await _held(settings, role, seen, backend.facts, asked)
+        held = await _held(settings, role, seen, asked)
         return await _with_working_queries(held, asked, queries)
 
 
@@ -153,17 +141,18 @@ def seen_by(
     )
 
 
-async def _held(settings: Settings, role: Role, whole: Catalog, facts: Facts, asked: Asked) -> ResolvedRole:
+async def _held(settings: Settings, role: Role, whole: Catalog, asked: Asked) -> ResolvedRole:
     served, findings = vetted(whole, role)
     findings = (*role.problems, *findings)
-    filters = _Filters(settings, served, whole, facts)
+    filters = _Filters(settings, served, whole, asked)
     rules: list[Rule] = []
     for rule in served.rules or ():
         try:
-            rules.append(await filters.checked(rule, asked))
+            rules.append(await filters.checked(rule))
         except _Unfit as exc:
             rules.append(replace(rule, grant=None))
-            findings += (exc.finding,)
+            message = f"role {role.name}, tables.{rule.pattern}.where{exc}"
+            findings += (Finding(code=exc.code, message=message, source=rule.source),)
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
     return await anyio.to_thread.run_sync(lambda: seen_by(served, whole, written=role, findings=findings))
@@ -172,21 +161,22 @@ async def _held(settings: Settings, role: Role, whole: Catalog, facts: Facts, as
 class _Unfit(Exception):
     """A row filter cannot be used."""
 
-    def __init__(self, code: str, message: str, rule: Rule) -> None:
+    def __init__(self, message: str, code: str = "bad_filter") -> None:
         super().__init__(message)
-        self.finding = Finding(code=code, message=message, source=rule.source)
+        self.code = code
 
 
 class _Filters:
     """Checks the row filters of one role against the database."""
 
-    def __init__(self, settings: Settings, role: Role, catalog: Catalog, facts: Facts) -> None:
+    def __init__(self, settings: Settings, role: Role, catalog: Catalog, asked: Asked) -> None:
         self._settings = settings
         self._role = role
         self._catalog = catalog
-        self._facts = facts
+        self._asked = asked
+        self._facts = asked.backend.facts
 
-    async def checked(self, rule: Rule, asked: Asked) -> Rule:
+    async def checked(self, rule: Rule) -> Rule:
         """Return *rule* with the types of its filter's claims; raise _Unfit where it cannot be used."""
         grant, catalog = rule.grant, self._catalog
         if grant is None or grant.filter is None:
@@ -194,34 +184,29 @@ class _Filters:
         tables = [table for table in catalog.tables if self._role.rule_of(catalog, table) == rule]
         if not tables:
             return rule
-        condition, where = grant.filter.condition, f"role {self._role.name}, tables.{rule.pattern}.where"
-        describe = await asked()
+        condition, describe = grant.filter.condition, await self._asked()
         casts: set[tuple[str, ...]] = set()
         for table in tables:
             try:
                 casts.add(await describe.condition(table, condition))
             except errors.Refused as exc:
-                raise _Unfit(
-                    "bad_filter", f"{where}, of {catalog.label(table)}: {exc.message}", rule
-                ) from exc
+                raise _Unfit(f", of {catalog.label(table)}: {exc.message}") from exc
         if len(casts) > 1:
-            raise _Unfit("bad_filter", f"{where}: its claims have another type in each table.", rule)
+            raise _Unfit(": its claims have another type in each table.")
         known = casts.pop()
         if self._facts.claim_casts is not None:
-            known = self._declared(condition, self._facts.claim_casts, where, rule)
+            known = self._declared(condition, self._facts.claim_casts)
         total = is_total(condition, self._facts.lexis, self._names(condition))
         filter = RowFilter(condition=condition, casts=known, total=total)
         return replace(rule, grant=replace(grant, filter=filter))
 
-    def _declared(
-        self, condition: Fragment, casts: Mapping[str, str], where: str, rule: Rule
-    ) -> tuple[str, ...]:
+    def _declared(self, condition: Fragment, casts: Mapping[str, str]) -> tuple[str, ...]:
         for claim in untyped(self._settings, condition, self._facts.lexis):
             message = (
-                f"{where}: a value of another type for the claim {claim} may let rows in, and the database "
+                f": a value of another type for the claim {claim} may let rows in, and the database "
                 f'gives it no type: declare it under [policy.claims], such as {claim} = "integer".'
             )
-            raise _Unfit("untyped_claim", message, rule)
+            raise _Unfit(message, "untyped_claim")
         return declared_casts(self._settings, condition, casts)
 
     @cached_property
@@ -272,29 +257,19 @@ async def _with_working_queries(
         grant = next((each for each in granted if each.means(permitted.name)), None)
         if grant is None:
             continue
-        found = await _problem(held.served, grant, permitted, await asked())
-        findings += found
-        if not any(each.code == WITHDRAWN for each in found):
-            working.append(replace(grant, pattern=permitted.name))
+        try:
+            for present in permitted.query.body.variants():
+                await inspected(permitted.query, present, await asked())
+        except Withdrawn as exc:
+            findings.append(_withdrawn(held.served, grant, permitted.name, exc))
+            if exc.code == WITHDRAWN:
+                continue
+        working.append(replace(grant, pattern=permitted.name))
     served = replace(held.served, queries=tuple(working))
     return replace(held, served=served, findings=(*held.findings, *findings))
 
 
-async def _problem(
-    role: Role, grant: QueryGrant, permitted: Permitted, describe: Describe
-) -> Sequence[Finding]:
-    """Return why *permitted* does not work, if it does not."""
-    try:
-        for present in permitted.query.body.variants():
-            await inspected(permitted.query, present, describe)
-    except Withdrawn as exc:
-        return [
-            Finding(
-                code=exc.code,
-                message=f"role {role.name}, queries: {permitted.name} is withdrawn: {exc}",
-                source=grant.source,
-                role=role.name,
-                subject=permitted.name,
-            )
-        ]
-    return []
+def _withdrawn(role: Role, grant: QueryGrant, name: str, problem: Withdrawn) -> Finding:
+    """Return why *role* cannot call the query *name*."""
+    message = f"role {role.name}, queries: {name} is withdrawn: {problem}"
+    return Finding(code=problem.code, message=message, source=grant.source, role=role.name, subject=name)

@@ -108,7 +108,7 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     views: dict[str, View] = {}
     for each in resolved.roles:
         role = each.served
-        queries = tuple(query for query in resolved.queries if role.may_call(query.name))
+        queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
         setting = Setting(catalog=each.catalog, limits=role.limits, style=manner.style, queries=queries)
         views[role.name] = _view(setting, role, manner, surfaces.get(role.name), problems)
     return Snapshot(
