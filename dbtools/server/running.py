@@ -13,8 +13,7 @@ from dbtools import errors
 from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
 from dbtools.server.calls import Calls
 from dbtools.server.quotas import Quotas
-from dbtools.service.following import Watch
-from dbtools.service.serving import Served, open_served
+from dbtools.service.serving import Served, Watch, open_served
 from dbtools.settings import Settings
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from dbtools.catalog import Catalog, RowFilter
 from dbtools.conditions import Names, is_total
 from dbtools.policy import Finding, QueryGrant, Role, Rule, lens_of
 from dbtools.queries import Permitted
-from dbtools.results import Manner
 from dbtools.service.catalogs import described, description_findings, posture_findings
 from dbtools.service.permitted import WITHDRAWN, Asked, Library, Withdrawn, inspected, library_of
 from dbtools.service.queries import NO_REGISTRY, Written
@@ -52,7 +51,6 @@ class Resolved:
     library: Library = field(default_factory=Library)
     findings: tuple[Finding, ...] = ()  #: that are about no role and no query
     settings: Settings = field(default_factory=Settings, repr=False)
-    manner: Manner = field(default_factory=Manner)
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what it was made from, by name
 
     @property
@@ -100,7 +98,6 @@ async def resolve(
             *posture_findings(settings, catalog),
         ),
         settings=settings,
-        manner=settings.manner(),
     )
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.policy import Finding, Role
-from dbtools.results import Manner, Surface
+from dbtools.results import Listing, Surface
 from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
 from dbtools.tools import Chosen, choose, define, listed, pinned_tables
@@ -79,7 +79,6 @@ class Snapshot:
     views: Mapping[str, View]  #: by the name of the role
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of all that it was made from, by name
     missing: tuple[str, ...] = ()  #: why tools may be missing that are not in the database itself
-    manner: Manner = field(default_factory=Manner)
     settings: Settings = field(default_factory=Settings, repr=False)  #: that it was made from
 
     @cached_property
@@ -101,8 +100,8 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     A role that was in the snapshot *before* keeps its surface, unless another one is configured: clients
     would lose all tools at once.
     """
-    manner, catalog = resolved.manner, resolved.catalog
-    same = before is not None and before.manner.listing == manner.listing
+    manner, catalog = resolved.settings.manner(), resolved.catalog
+    same = before is not None and before.settings.manner().listing == manner.listing
     surfaces = {name: view.chosen for name, view in before.views.items()} if before and same else {}
     problems: tuple[str | Finding, ...] = (*catalog.warnings, *resolved.problems)
     views: dict[str, View] = {}
@@ -110,13 +109,12 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
         role = each.served
         queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
         setting = Setting(catalog=each.catalog, limits=role.limits, style=manner.style, queries=queries)
-        views[role.name] = _view(setting, role, manner, surfaces.get(role.name), problems)
+        views[role.name] = _view(setting, role, manner.listing, surfaces.get(role.name), problems)
     return Snapshot(
         catalog=catalog,
         views=views,
         stamps={DATABASE: catalog.stamp, **resolved.stamps},
         missing=resolved.missing,
-        manner=manner,
         settings=resolved.settings,
     )
 
@@ -137,18 +135,17 @@ def _change(before: View | None, after: View | None) -> Change:
 
 
 def _view(
-    setting: Setting, role: Role, manner: Manner, chosen: Chosen | None, problems: tuple[str | Finding, ...]
+    setting: Setting, role: Role, listing: Listing, chosen: Chosen | None, problems: tuple[str | Finding, ...]
 ) -> View:
     tools = define(setting)
-    chosen = chosen or choose(manner.listing, tools)
-    shown = listed(chosen, tools, pinned_tables(manner.listing, setting.catalog))
-    definitions = tuple(tool.definition for tool in shown)
+    chosen = chosen or choose(listing, tools)
+    shown = listed(chosen, tools, pinned_tables(listing, setting.catalog))
     return View(
         role=role,
         setting=setting,
         chosen=chosen,
         problems=problems,
         tools=tools,
-        definitions=definitions,
+        definitions=tuple(tool.definition for tool in shown),
         resources=tuple(define_resources(setting)),
     )

@@ -23,8 +23,7 @@ from dbtools.backends.postgresql.control import listen
 from dbtools.backends.postgresql.versions import FINGERPRINT, fingerprint
 from dbtools.catalog import Selection
 from dbtools.records.registry import add
-from dbtools.service.following import Observed, Watch
-from dbtools.service.serving import Served, open_served
+from dbtools.service.serving import Observed, Served, Watch, open_served
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.settings import Settings
 from tests.database.postgresql_catalog import connected

@@ -13,8 +13,7 @@ from dbtools.backends import open_backend
 from dbtools.policy import Caller
 from dbtools.server.notices import Notices
 from dbtools.server.protocol import always, build_server
-from dbtools.service.following import Watch
-from dbtools.service.serving import Served, open_served
+from dbtools.service.serving import Served, Watch, open_served
 from dbtools.settings import Settings, load
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.changing import ERAS, HANDSHAKE, Changing, Hearing, hearing, open_changing

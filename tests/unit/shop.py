@@ -9,6 +9,7 @@ from dbtools.policy import Limits, Role
 from dbtools.results import Answer, Manner, ResultSet, Style
 from dbtools.service.resolve import Resolved, seen_by
 from dbtools.service.toolbox import Resolve
+from dbtools.settings import ResultsSection, Settings, ToolsSection
 from dbtools.statement import Select, Statement
 from dbtools.tools import define
 from dbtools.tools.definition import Setting, Toolset
@@ -135,7 +136,12 @@ def select_of(statement: Statement | None) -> Select:
 def resolved(catalog: Catalog, roles: Sequence[Role] = (Role(),), manner: Manner = MANNER) -> Resolved:
     """Return what *roles* see of *catalog*, without a database that could object."""
     seen = tuple(seen_by(role, catalog) for role in roles)
-    return Resolved(catalog=catalog, roles=seen, manner=manner)
+    listing, style = manner.listing, manner.style
+    settings = Settings(
+        tools=ToolsSection(style=listing.surface, budget=listing.budget, pin=listing.pin),
+        results=ResultsSection(rows=style.rows, text=style.text),
+    )
+    return Resolved(catalog=catalog, roles=seen, settings=settings)
 
 
 def resolving(

@@ -14,7 +14,7 @@ from dbtools.backends.port import Look
 from dbtools.catalog import Catalog
 from dbtools.policy import Finding, Limits, Role
 from dbtools.results import ResultSet
-from dbtools.service.following import Observed, Watch
+from dbtools.service.serving import Observed, Watch
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Statement
