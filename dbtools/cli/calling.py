@@ -66,10 +66,10 @@ def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: boo
         answer = with_toolbox(
             settings, lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments), role
         )
-        from dbtools.cli.presentation import answer_json, print_answer
+        from dbtools.cli.presentation import content_json, print_answer
 
         if as_json:
-            click.echo(answer_json(answer))
+            click.echo(content_json(answer.structured))
         else:
             print_answer(answer)
 
@@ -123,7 +123,7 @@ def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: 
         target, tool, arguments = _call_of(words)
         settings = settings_for(target, role)
         caller = caller_of(settings, role, claim)
-        from dbtools.cli.presentation import explanation_json, print_explanation
+        from dbtools.cli.presentation import content_json, print_explanation
         from dbtools.service.explanation import explain as explained
 
         found = with_toolbox(
@@ -133,6 +133,6 @@ def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: 
         )
 
         if as_json:
-            click.echo(explanation_json(found))
+            click.echo(content_json(found.content()))
         else:
             print_explanation(found)

@@ -39,10 +39,10 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
         table.add_column(heading, justify="right")
     costs = [[*(tokens_of(content[part]) for part in parts), tokens_of(content)] for content in contents]
     for content, cost in zip(contents, costs, strict=True):
-        table.add_row(*_texts([content["name"], content["title"], *cost]))
+        table.add_row(*map(_text, [content["name"], content["title"], *cost]))
     table.add_section()
     totals = map(sum, zip([0] * (len(parts) + 1), *costs, strict=True))
-    table.add_row(*_texts([counted(len(contents), "tool"), "", *totals]))
+    table.add_row(*map(_text, [counted(len(contents), "tool"), "", *totals]))
     _print(table)
     if view.surface is Surface.GENERIC and view.catalog.tables:
         told = "list_T and get_T of each table can be called too; [tools] style, budget and pin list them."
@@ -82,9 +82,9 @@ def _change_lines(changes: Mapping[str, RoleChange]) -> Iterator[str]:
                 yield f"role {role}: {what}: {', '.join(names)}"
 
 
-def explanation_json(found: Explanation) -> str:
-    """Return *found* as `dbtools explain --json` prints it."""
-    return visible(dump(found.content())[1])
+def content_json(content: Mapping[str, object]) -> str:
+    """Return *content* as `dbtools call` and `dbtools explain` print it with --json."""
+    return visible(dump(dict(content))[1])
 
 
 def print_explanation(found: Explanation) -> None:
@@ -122,11 +122,6 @@ def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
             bar.update(task, completed=done, total=of, description=f"{title} {visible(name)}")
 
         yield report
-
-
-def answer_json(answer: Answer) -> str:
-    """Return the structured content of *answer*."""
-    return visible(dump(dict(answer.structured))[1])
 
 
 def print_answer(answer: Answer) -> None:
@@ -170,12 +165,8 @@ def _table(columns: Sequence[str], rows: Sequence[object]) -> Table:
         table.add_column(_plain(column), overflow="fold")
     for row in rows:
         assert isinstance(row, list)
-        table.add_row(*_texts(row))
+        table.add_row(*map(_text, row))
     return table
-
-
-def _texts(cells: Sequence[object]) -> list[Text]:
-    return [_text(cell) for cell in cells]
 
 
 def _text(cell: object) -> Text:
@@ -186,8 +177,6 @@ def _text(cell: object) -> Text:
             return _plain(cell)
         case bool() | list() | dict():
             return _plain(dump(cell)[1])
-        case int():
-            return Text(str(cell))
         case _:
             return Text(str(cell))
 

@@ -1,6 +1,6 @@
 """What dbtools itself keeps: the audit log, in lines and in a registry, and the queries of the registry."""
 
-from dbtools.records.entries import AuditEntry, Outcome, redacted
+from dbtools.records.entries import AuditEntry, Outcome
 from dbtools.records.reading import FileReader, Stored
 from dbtools.records.writing import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
 
@@ -14,5 +14,4 @@ __all__ = [
     "StderrSink",
     "Stored",
     "open_registry_sink",
-    "redacted",
 ]

@@ -74,12 +74,14 @@ class AuditEntry:
     def content(self, *, arguments: bool) -> dict[str, object]:
         """Return what is written of it; *arguments* tells whether with the values of the arguments."""
         vocabulary = None if arguments else self.vocabulary
+        # A caller may have put something else in the place of a tool.
+        tool = self.tool if arguments or TOOL.fullmatch(self.tool) else CUT
         told = {} if self.request is None else {"request": self.request}
         return {
             "time": rfc3339(self.time),
             "identity": _shortened(self.identity, LONGEST_NAME),
             "role": _shortened(self.role, LONGEST_NAME),
-            "tool": self._tool(arguments=arguments),
+            "tool": _shortened(tool, LONGEST_NAME),
             "arguments": _Copy(vocabulary).of(self.arguments, _Place.TOP),
             "rows": self.rows,
             "bytes": self.bytes,
@@ -92,23 +94,9 @@ class AuditEntry:
             **told,
         }
 
-    def _tool(self, *, arguments: bool) -> str | None:
-        """Return the name of the tool, unless a caller has put something else in its place."""
-        if arguments or TOOL.fullmatch(self.tool):
-            return _shortened(self.tool, LONGEST_NAME)
-        return CUT
-
 
 def _shortened(text: str | None, most: int) -> str | None:
     return text if text is None or len(text) <= most else text[:most] + CUT
-
-
-def redacted(arguments: Mapping[str, object], vocabulary: Collection[str]) -> object:
-    """Return a bounded copy of *arguments* without values: names that are in *vocabulary* stay.
-
-    So do the words that tools know, such as operators, and the number of `limit`.
-    """
-    return _Copy(vocabulary).of(arguments, _Place.TOP)
 
 
 class _Place(Enum):
@@ -123,20 +111,28 @@ class _Place(Enum):
 
     def below(self, name: object) -> "_Place":
         """Return what may stand in the argument or key *name* of an object here."""
-        if self is _Place.TOP and name in CLAUSES:
-            return _Place.CLAUSE
-        if self is _Place.TOP and name == "limit":
-            return _Place.LIMIT
-        if self is _Place.TOP and name == "uri":
-            return _Place.ADDRESS
-        if self is _Place.VALUE or self is _Place.LIMIT:
+        if self is _Place.TOP:
+            return PLACES.get(name, _Place.VALUE)
+        if self in (_Place.VALUE, _Place.LIMIT):
             return _Place.VALUE
-        names = NAMING if self is _Place.TOP else NAMING_IN_CLAUSES
-        return _Place.NAME if name in names else _Place.VALUE
+        return _Place.NAME if name in NAMING_IN_CLAUSES else _Place.VALUE
+
+
+#: What may stand in an argument.
+PLACES: Mapping[object, _Place] = {
+    **dict.fromkeys(CLAUSES, _Place.CLAUSE),
+    **dict.fromkeys(NAMING, _Place.NAME),
+    "limit": _Place.LIMIT,
+    "uri": _Place.ADDRESS,
+}
 
 
 class _Copy:
-    """Copies arguments within bounds: with a vocabulary without values, else with them."""
+    """Copies arguments within bounds: with a vocabulary without values, else with them.
+
+    Names that are in the vocabulary stay, and so do the words that tools know, such as operators, and the
+    number of `limit`.
+    """
 
     def __init__(self, vocabulary: Collection[str] | None) -> None:
         self._vocabulary = vocabulary

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dbtools import errors
 from dbtools.backends.port import Backend
-from dbtools.catalog import Catalog, Column, Table
+from dbtools.catalog import Catalog, Table
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, Source
 from dbtools.settings.sections import Settings, TableSection
@@ -21,7 +21,11 @@ async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
     if settings.roles:
         # What they name and the login may not select is told with the rules that name it.
         return catalog
-    return replace(catalog, warnings=(*unreadable_tables(catalog), *catalog.warnings))
+    places = [place for place in sorted(catalog.unreadable) if catalog.table(*place) is None]
+    if not places:
+        return catalog
+    message = f"The login may not select from {listing([f'{schema}.{name}' for schema, name in places])}."
+    return replace(catalog, warnings=(message, *catalog.warnings))
 
 
 def described(catalog: Catalog, settings: Settings) -> Catalog:
@@ -29,8 +33,8 @@ def described(catalog: Catalog, settings: Settings) -> Catalog:
     tables = {(table.schema, table.name): table for table in catalog.tables}
     for name, section in settings.tables.items():
         table = _meant(catalog, name)
-        if table is not None and (table.schema, table.name) in tables:
-            place = (table.schema, table.name)
+        place = (table.schema, table.name) if table is not None else None
+        if place in tables:
             tables[place] = _described(tables[place], section)
     return replace(catalog, tables=tuple(tables.values()))
 
@@ -70,12 +74,10 @@ def _unknown_table(catalog: Catalog, name: str, key: str, source: Source) -> Fin
 
 
 def _described(table: Table, section: TableSection) -> Table:
-    columns = tuple(_commented(column, section.columns.get(column.name)) for column in table.columns)
-    return replace(table, comment=section.description or table.comment, columns=columns)
-
-
-def _commented(column: Column, comment: str | None) -> Column:
-    return column if comment is None else replace(column, comment=comment)
+    columns = (
+        replace(column, comment=section.columns.get(column.name, column.comment)) for column in table.columns
+    )
+    return replace(table, comment=section.description or table.comment, columns=tuple(columns))
 
 
 def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...]:
@@ -94,10 +96,3 @@ def check_strictness(settings: Settings, catalog: Catalog) -> None:
         raise errors.ConfigurationError(
             " ".join(catalog.posture), hint=f"{HINT} [server] strict = false serves with this one."
         )
-
-
-def unreadable_tables(catalog: Catalog) -> tuple[str, ...]:
-    """Return a warning of the tables of which the login may select nothing, where there are any."""
-    places = [place for place in sorted(catalog.unreadable) if catalog.table(*place) is None]
-    names = [f"{schema}.{name}" for schema, name in places]
-    return (f"The login may not select from {listing(names)}.",) if names else ()

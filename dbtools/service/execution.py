@@ -77,7 +77,8 @@ class Execution:
             raise errors.SchemaChanged
 
     def _span(self, plan: Plan) -> AbstractContextManager[Span]:
-        return statement_span(plan.sql, _named(plan.shape)) if self._is_told else NO_SPAN
+        read = plan.shape.name if isinstance(plan.shape, QueryShape) else plan.shape.table.name
+        return statement_span(plan.sql, read) if self._is_told else NO_SPAN
 
     def _label(self) -> Label:
         match self._tells:
@@ -110,11 +111,6 @@ def _told(error: errors.CallError, statement: Statement) -> errors.CallError:
     parts = [f"Values are given for {asked}."] if asked else []
     parts += [BAD_CLAIM] if claimed else []
     return errors.BadValue(error.message, hint=" ".join(parts))
-
-
-def _named(shape: Shape) -> str:
-    """Return what is read: the query or the table."""
-    return shape.name if isinstance(shape, QueryShape) else shape.table.name
 
 
 def values_of(plan: Plan, statement: Statement) -> Mapping[str, object]:

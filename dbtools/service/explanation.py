@@ -36,11 +36,7 @@ class Explanation:
 
 
 async def explain(
-    toolbox: Toolbox,
-    backend: Backend,
-    caller: Caller,
-    name: str,
-    arguments: Mapping[str, object],
+    toolbox: Toolbox, backend: Backend, caller: Caller, name: str, arguments: Mapping[str, object]
 ) -> Explanation:
     """Return what becomes of the call of the tool *name* by *caller*."""
     view = await toolbox.view(caller.role)
@@ -55,21 +51,17 @@ async def explain(
         if statement is None:
             return Explanation(allowed=True, reason="It tells of tables and reads no rows.", rule=decided)
         statement = replace(statement, claims=caller.claims, session=view.role.session)
-        for table in statement.shape.tables:
-            missing = _missing(table, caller)
-            if missing:
-                reason = f"The rows of {table.name} are filtered by the claim {missing}, which is missing."
-                return Explanation(allowed=False, reason=reason, rule=_source(view, table))
         decided = _decided(view, statement.shape)
-        if reason := _unclaimed(statement.shape, caller):
-            return Explanation(allowed=False, reason=reason, rule=decided)
+        for reason, rule in _unclaimed(view, statement.shape, caller):
+            return Explanation(allowed=False, reason=reason, rule=rule)
         told = session_of(statement)
-        sql, parameters = await _written(backend, statement)
+        plan = (await backend.runner()).compile(statement.shape)
+        parameters = plan.bound(values_of(plan, statement), statement.limit)
     except errors.CallError as exc:
         rule = _bound(view, exc) or _named(view, arguments) or decided
         return Explanation(allowed=False, reason=str(exc), rule=rule)
     reason = _reason(statement, told)
-    return Explanation(allowed=True, reason=reason, rule=decided, sql=sql, parameters=parameters)
+    return Explanation(allowed=True, reason=reason, rule=decided, sql=plan.sql, parameters=parameters)
 
 
 def problems_of(view: View, query: str) -> tuple[Finding, ...]:
@@ -107,29 +99,25 @@ def _named(view: View, arguments: Mapping[str, object]) -> Source | None:
     return _source(view, found[0]) if len(found) == 1 else None
 
 
-def _missing(table: Table, caller: Caller) -> str | None:
-    """Return a claim that the filter of *table* asks for and *caller* lacks."""
-    asked = table.filter.condition.parameters if table.filter else ()
-    return next((each.claim for each in asked if caller.claims.get(str(each.claim)) is None), None)
-
-
-def _unclaimed(shape: Shape, caller: Caller) -> str:
-    """Return which claim a query asks for and *caller* lacks, or nothing."""
+def _unclaimed(view: View, shape: Shape, caller: Caller) -> Iterator[tuple[str, Source]]:
+    """Yield which claims of *shape* the *caller* lacks, and where that which asks for each is written."""
+    for table in shape.tables:
+        for asked in table.filter.condition.parameters if table.filter else ():
+            if caller.claims.get(str(asked.claim)) is None:
+                what = f"The rows of {table.name} are filtered by"
+                yield f"{what} the claim {asked.claim}, which is missing.", _source(view, table)
     if isinstance(shape, Select):
-        return ""
-    missing = next((each for each in shape.claims if caller.claims.get(each) is None), None)
-    return f"The query {shape.name} asks for the claim {missing}, which is missing." if missing else ""
+        return
+    for claim in shape.claims:
+        if caller.claims.get(claim) is None:
+            what = f"The query {shape.name} asks for"
+            yield f"{what} the claim {claim}, which is missing.", _decided(view, shape)
 
 
 def _source(view: View, table: Table | None) -> Source:
     """Return where the rule for *table* is written, or the role where there is none."""
     rule = view.role.rule_of(view.catalog, table) if table is not None else None
     return rule.source if rule else view.role.source
-
-
-async def _written(backend: Backend, statement: Statement) -> tuple[str, Sequence[object]]:
-    plan = (await backend.runner()).compile(statement.shape)
-    return plan.sql, plan.bound(values_of(plan, statement), statement.limit)
 
 
 def _decided(view: View, shape: Shape) -> Source:
@@ -146,7 +134,8 @@ def _reason(statement: Statement, session: Mapping[str, str]) -> str:
         first, *joined = map(_seen, shape.tables)
     else:
         first, joined = f"the query {shape.name} may be called, and reads what it says", []
-    told = [f"the database is told {_pairs(session)}"] if session else []
+    pairs = ", ".join(f"{name} = {value}" for name, value in session.items())
+    told = [f"the database is told {pairs}"] if session else []
     return f"{'; '.join([first, *joined, *told])}."
 
 
@@ -154,7 +143,3 @@ def _seen(table: Table) -> str:
     masked = [column.name for column in table.columns if column.type.mask is not None]
     rows = "rows are filtered" if table.filter is not None else "no row is filtered out"
     return f"{table.name} may be read, {rows}" + (f", masked: {', '.join(masked)}" if masked else "")
-
-
-def _pairs(session: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in session.items())

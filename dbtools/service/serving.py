@@ -15,7 +15,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.backends import open_backend
-from dbtools.backends.port import Backend, Look, Subject
+from dbtools.backends.port import Backend, Heard, Look, Subject
 from dbtools.policy import Finding
 from dbtools.service.catalogs import check_strictness, read_catalog
 from dbtools.service.current import Current
@@ -43,7 +43,7 @@ class Observed:
 
     name: str
     #: Lends what looks at it; is given what to call when it tells by itself.
-    open: Callable[[Callable[[], None]], AbstractAsyncContextManager[Look]]
+    open: Callable[[Heard], AbstractAsyncContextManager[Look]]
     interval: float  #: seconds between two looks
 
 
@@ -119,7 +119,7 @@ def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
     if settings.origin.path:
 
         @asynccontextmanager
-        async def look_at_files(heard: Callable[[], None]) -> AsyncIterator[Look]:
+        async def look_at_files(heard: Heard) -> AsyncIterator[Look]:
             yield partial(anyio.to_thread.run_sync, current.stamp)
 
         yield Observed(name=FILES, open=look_at_files, interval=FILES_INTERVAL)
@@ -127,7 +127,7 @@ def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
         registry = backend if url == backend.url else open_backend(url)
 
         @asynccontextmanager
-        async def look_at_registry(heard: Callable[[], None]) -> AsyncIterator[Look]:
+        async def look_at_registry(heard: Heard) -> AsyncIterator[Look]:
             async with AsyncExitStack() as stack:
                 look: Look | None = None
 
@@ -208,7 +208,6 @@ class Watch:
         failures = 0
         while True:
             nudge = _Nudge()
-
             try:
                 async with observed.open(nudge.hear) as look:
                     await self._look(observed, look, nudge)
@@ -234,7 +233,7 @@ class Watch:
             if stamp != current and (stamp != asked or ended > waits):
                 times = times + 1 if stamp == asked else 0
                 asked, waits = stamp, ended + PATIENCE[min(times, len(PATIENCE) - 1)]
-                self._due.set()
+                self._ask()
             pause = min(SHARE * min(spent), MOST * observed.interval) if len(spent) == SAMPLES else 0.0
             with anyio.move_on_after(max(observed.interval, pause)):
                 await nudge.event.wait()

@@ -51,11 +51,7 @@ Listener = Callable[[Snapshot, Mapping[str, Change]], object]  #: of a snapshot,
 class Toolbox:
     """The tools of a database, for each role."""
 
-    def __init__(
-        self,
-        resolve: Resolve,
-        execution: Executes,
-    ) -> None:
+    def __init__(self, resolve: Resolve, execution: Executes) -> None:
         self._resolve = resolve
         self._execution = execution
         self._refreshing = anyio.Lock()
@@ -125,10 +121,7 @@ class Toolbox:
 
         async def answer(snapshot: Snapshot, view: View) -> Answer:
             call = _tool(view, name).bind(arguments)
-            if call.statement is None:
-                await self._execution.confirm(snapshot.catalog.stamp)
-                return call.render(NOTHING)
-            found = await self._execute(call.statement, snapshot, view, caller)
+            found = await self._found(call.statement, snapshot, view, caller)
             stored = await self._inquire(call.inquire(found), snapshot, view, caller)
             return await _rendered(found, lambda: call.render(found, stored))
 
@@ -174,6 +167,15 @@ class Toolbox:
             # Whoever watches tells why.
             return None
 
+    async def _found(
+        self, statement: Statement | None, snapshot: Snapshot, view: View, caller: Caller
+    ) -> ResultSet:
+        """Return the rows of *statement*; where the catalog has the answer, none, once it is up to date."""
+        if statement is not None:
+            return await self._execute(statement, snapshot, view, caller)
+        await self._execution.confirm(snapshot.catalog.stamp)
+        return NOTHING
+
     async def _execute(
         self,
         statement: Statement,
@@ -184,15 +186,14 @@ class Toolbox:
         timeout: float | None = None,
     ) -> ResultSet:
         """Run *statement* under the limits of the caller's role, of which *timeout* may be lower."""
-        role = view.role
+        limits = view.role.limits
         statement = replace(
             statement,
             claims=caller.claims,
-            session=role.session,
+            session=view.role.session,
             stamp=snapshot.catalog.stamp,
             hash_key=snapshot.hash_key,
         )
-        limits = role.limits
         lowest = min(each for each in (timeout, statement.timeout, limits.timeout) if each is not None)
         if lowest != limits.timeout:
             limits = replace(limits, timeout=lowest)
@@ -217,21 +218,13 @@ class Toolbox:
 
         async def answer(snapshot: Snapshot, view: View) -> Media:
             call = bind_resource(view.setting, uri)
-            if call.statement is None:
-                await self._execution.confirm(snapshot.catalog.stamp)
-                return call.render(NOTHING)
-            found = await self._execute(call.statement, snapshot, view, caller)
+            found = await self._found(call.statement, snapshot, view, caller)
             return await _rendered(found, lambda: call.render(found))
 
         return await self._answered(caller, answer)
 
     async def complete(
-        self,
-        caller: Caller,
-        template: str,
-        name: str,
-        value: str,
-        given: Mapping[str, str],
+        self, caller: Caller, template: str, name: str, value: str, given: Mapping[str, str]
     ) -> Completed:
         """Return values that begin with *value* for the variable *name* of the addresses of *template*.
 
