@@ -93,8 +93,8 @@ def _check_files(files: Sequence[str]) -> None:
 
 def _checked(settings: "Settings", files: Sequence[Path]) -> Mapping[str, str]:
     """Return the texts of the queries in *files* by name, or end with what is wrong with them."""
-    from dbtools.service.catalogs import read_catalog
     from dbtools.service.permitted import candidates
+    from dbtools.service.resolve import read_catalog
 
     async def check(_: object, backend: "Backend") -> object:
         return await candidates(settings, await read_catalog(settings, backend), backend, files)

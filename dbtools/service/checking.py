@@ -10,7 +10,6 @@ from dbtools.catalog import UNTOLD, Catalog, Reads, Table
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, Role, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
-from dbtools.service.catalogs import read_catalog
 from dbtools.service.permitted import read_by_functions
 from dbtools.service.queries import registry_url
 from dbtools.service.resolve import Progress, Resolved, ResolvedRole, resolve
@@ -61,8 +60,7 @@ async def check_against(
 async def _resolved(settings: Settings, progress: Progress) -> Resolved:
     backend = open_backend(settings.database.url)
     try:
-        catalog = await read_catalog(settings, backend)
-        return await resolve(settings, catalog, backend, progress=progress)
+        return await resolve(settings, backend, progress=progress)
     finally:
         await backend.close()
 
@@ -225,16 +223,15 @@ async def grants_of(
 
     They are held against all that this login sees: what a role may see by itself is still to be granted.
     """
-    catalog = await read_catalog(settings, backend)
     written = [each for each in roles_of(settings, backend.facts.lexis) if each.name in names]
     alone = [replace(each, session=()) for each in written]
-    resolved = await resolve(settings, catalog, backend, roles=alone)
+    resolved = await resolve(settings, backend, roles=alone)
     roles = zip(resolved.roles, written, strict=True)
     served = [replace(each.served, session=role.session) for each, role in roles]
     queries = [each for each in resolved.library.queries if any(role.may_call(each.name) for role in served)]
     reads = {read for query in queries for read in query.reads or ()}
     findings = dict.fromkeys(finding for each in resolved.roles for finding in each.findings)
-    script = await backend.grants(catalog, served, reads, login)
+    script = await backend.grants(resolved.catalog, served, reads, login)
     return script, (*findings, *_untold(queries))
 
 

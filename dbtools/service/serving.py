@@ -17,12 +17,11 @@ from dbtools import errors
 from dbtools.backends import open_backend
 from dbtools.backends.port import Backend, Heard, Look, Subject
 from dbtools.policy import Finding
-from dbtools.service.catalogs import check_strictness, read_catalog
 from dbtools.service.current import Current
 from dbtools.service.execution import Execution
 from dbtools.service.permitted import UNCHECKED
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, resolve
+from dbtools.service.resolve import Resolved, check_strictness, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.roles import roles_of
@@ -97,10 +96,9 @@ async def _resolved(current: Current, backend: Backend, only: str | None) -> Res
     """Return what the settings, read again where they have changed, mean to the database now."""
     await anyio.to_thread.run_sync(current.read)
     settings, written, before = current.settings, current.written, current.library
-    catalog = await read_catalog(settings, backend)
-    check_strictness(settings, catalog)
     roles = [each for each in roles_of(settings, backend.facts.lexis) if only in (None, each.name)]
-    resolved = await resolve(settings, catalog, backend, roles=roles, written=written, before=before)
+    resolved = await resolve(settings, backend, roles=roles, written=written, before=before)
+    check_strictness(settings, resolved.catalog)
     current.library = resolved.library
     stamps: dict[str, Hashable] = {FILES: current.stamp_of_read, REGISTRY: resolved.library.registry}
     if any(each.code == UNCHECKED for each in resolved.problems):

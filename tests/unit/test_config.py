@@ -12,8 +12,8 @@ from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError
 from dbtools.policy import Limits, Role
 from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
-from dbtools.service.catalogs import described, description_findings
 from dbtools.service.queries import query_files
+from dbtools.service.resolve import described, description_findings
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import Settings, TableSection, ToolsSection, load, settings_of
 from dbtools.settings.roles import roles_of
