@@ -127,11 +127,8 @@ def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: 
         from dbtools.service.explanation import explain as explained
 
         found = with_toolbox(
-            settings,
-            lambda toolbox, database: explained(toolbox, database, caller, tool, arguments),
-            role,
+            settings, lambda toolbox, backend: explained(toolbox, backend, caller, tool, arguments), role
         )
-
         if as_json:
             click.echo(content_json(found.content()))
         else:

@@ -120,9 +120,8 @@ def check_role(settings: "Settings", role: str) -> None:
 
     roles = role_names(settings)
     if role not in roles:
-        raise ConfigurationError(
-            f"There is no role {role!r}.", hint=f"--role names one of: {listing(roles)}."
-        )
+        hint = f"--role names one of: {listing(roles)}."
+        raise ConfigurationError(f"There is no role {role!r}.", hint=hint)
 
 
 def with_toolbox(
@@ -160,9 +159,8 @@ def complaints() -> Iterator[None]:
     try:
         yield
     except errors.DbtoolsError as exc:
-        refused = isinstance(exc, errors.CallError) and not isinstance(
-            exc, errors.DatabaseUnavailable | errors.UnknownTable
-        )
+        broken = isinstance(exc, errors.DatabaseUnavailable | errors.UnknownTable)
+        refused = isinstance(exc, errors.CallError) and not broken
         click.echo(f"dbtools: {one_line(str(exc))}", err=True)
         sys.exit(REFUSED if refused else WRONG)
     except KeyboardInterrupt:

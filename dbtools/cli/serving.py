@@ -149,11 +149,7 @@ class _Operator:
         for role, change in changes.items():
             if not (change.tools and self._talks):
                 continue
-            told = (
-                ("new", change.added),
-                ("changed", change.changed),
-                ("gone", change.removed),
-            )
+            told = (("new", change.added), ("changed", change.changed), ("gone", change.removed))
             parts = [f"{what}: {_few(names)}" for what, names in told if names]
             of = f" of {role}" if len(snapshot.views) > 1 else ""
             logger.info(f"The tools{of} have changed. {'; '.join(parts).capitalize()}.")
