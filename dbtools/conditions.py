@@ -107,9 +107,9 @@ class _Place:
         if before in RELATIONS or (before == "." and self._word(at - 3) in RELATIONS):
             return name not in names.tables
         # Beside columns, another name for the table that stands before it.
-        is_alias = before == "as" or (
-            self._at(at - 1).kind is not Kind.OPENING and self._at(at - 1).value.lower() in names.tables
-        )
+        beside = self._at(at - 1)
+        is_named = beside.kind in (Kind.WORD, Kind.NAME) and beside.value.lower() in names.tables
+        is_alias = before == "as" or is_named
         return name not in names.columns and not is_alias
 
     def _is_total_function(self, at: int, word: str) -> bool:

@@ -21,7 +21,7 @@ from dbtools.errors import ConfigurationError, Refused
 from dbtools.policy import Role
 from dbtools.sql import Fragment, Lexis, Parameter
 from dbtools.statement import Shape
-from dbtools.types import ColumnType, quoted
+from dbtools.types import ColumnType, Family, quoted
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -40,6 +40,8 @@ class Facts:
     #: The SQL types that a claim is cast to, by the type that the configuration declares. None: the database
     #: itself gives each parameter a type.
     claim_casts: Mapping[str, str] | None
+    #: Families of which the database casts values to another one of these by itself, which may be too small.
+    implicit_casts: Mapping[Family, frozenset[Family]]
     names_connections: bool  #: whether connections have names, by which others see what they do
     announcement: str | None  #: the statement by which a migration tells of itself
     watch_script: str | None  #: with which the database tells of changes by itself

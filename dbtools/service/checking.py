@@ -12,7 +12,7 @@ from dbtools.policy import Finding, Role, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
 from dbtools.service.permitted import read_by_functions
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Progress, Resolved, ResolvedRole, resolve
+from dbtools.service.resolve import Progress, Resolved, ResolvedRole, check_strictness, resolve
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
@@ -50,7 +50,9 @@ async def check_against(
     settings: Settings, url: str, progress: Progress, beside: Sequence[Finding] = ()
 ) -> Review:
     """Return all that is wrong with *settings* for the migrated database at *url*, and what changes there."""
-    before = take_snapshot(await _resolved(settings, progress))
+    live = await _resolved(settings, progress)
+    check_strictness(settings, live.catalog)
+    before = take_snapshot(live)
     resolved = await _resolved(await _migrated(settings, url), progress)
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.policy import Finding, Source
-from dbtools.service.permitted import Library
 from dbtools.service.queries import Written, queries_in, query_files
+from dbtools.service.resolve import Kept
 from dbtools.settings.files import is_file, load
 from dbtools.settings.positions import file_error
 from dbtools.settings.roles import role_names
@@ -42,7 +42,7 @@ class Current:
         self.findings: tuple[Finding, ...] = ()
         self.written = Written()
         self._problems: tuple[Finding, ...] = ()  #: of the file, until it is another
-        self.library: Library | None = None  #: the last one that was made of them
+        self.kept: Kept | None = None  #: of what they meant to the database the last time
         self._lexis = lexis
         self._role = role  #: without which a configuration is of no use; None: any is
         self._first = settings

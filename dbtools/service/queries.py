@@ -121,9 +121,7 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
     registry: Registry | None = None
     entries: Mapping[str, RegistryEntry] = {}
     try:
-        with anyio.fail_after(PATIENCE):
-            if url:
-                registry = await (backend.registry() if url == backend.url else read_registry(url))
+        registry = await _read(url, backend) if url else None
         if registry is not None:
             entries = registry.entries()
         elif settings.registry.url:
@@ -144,6 +142,14 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
             queries += found
             findings += problems
     return Written(queries=tuple(queries), findings=tuple(findings), stamp=registry)
+
+
+async def _read(url: str, backend: Backend) -> Registry | None:
+    if url == backend.url:
+        # It has a patience of its own, which begins when nobody else asks.
+        return await backend.registry()
+    with anyio.fail_after(PATIENCE):
+        return await read_registry(url)
 
 
 def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:

@@ -17,7 +17,7 @@ from dbtools.conditions import Names, is_total
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
 from dbtools.queries import Permitted
-from dbtools.service.permitted import WITHDRAWN, Asked, Library, Withdrawn, inspected, library_of
+from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Asked, Library, Withdrawn, inspected, library_of
 from dbtools.service.queries import NO_REGISTRY, Written
 from dbtools.settings.roles import declared_casts, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings, TableSection
@@ -25,8 +25,8 @@ from dbtools.sql import Fragment
 from dbtools.types import Family, quoted
 from dbtools.vetting import UNKNOWN_TABLE, vetted, withheld_findings
 
-#: Families of which values are cast to another one of these, implicitly.
-CAST_FAMILIES = {Family.DECIMAL: {Family.NUMBER}, Family.DATE: {Family.TIMESTAMP, Family.TIMESTAMPTZ}}
+BAD_FILTER = "bad_filter"
+Checked = Sequence[tuple[Rule, Rule]]  #: rules as they are written, and as they were checked
 HINT = "`dbtools grants` prints a login that can only read."
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that should be read and cannot
 Progress = Callable[[int, int, str], None]  #: how many of how many roles are done, and the next
@@ -44,6 +44,14 @@ class ResolvedRole:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What was asked of the database, and stays where it cannot answer for a moment."""
+
+    library: Library
+    rules: Mapping[str, Checked]  #: by role
+
+
+@dataclass(frozen=True, kw_only=True)
 class Resolved:
     """Everything that is served, and what is wrong with it."""
 
@@ -53,6 +61,16 @@ class Resolved:
     findings: tuple[Finding, ...] = ()  #: that are about no role and no query
     settings: Settings = field(default_factory=Settings, repr=False)
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what it was made from, by name
+
+    @property
+    def kept(self) -> Kept:
+        """What stays where the database cannot be asked the next time."""
+        pairs = {
+            each.written.name: zip(each.written.rules or (), each.served.rules or (), strict=False)
+            for each in self.roles
+        }
+        rules = {name: [(it, rule) for it, rule in each if rule.grant] for name, each in pairs.items()}
+        return Kept(library=self.library, rules=rules)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -72,23 +90,25 @@ async def resolve(
     *,
     roles: Sequence[Role] | None = None,
     written: Written | None = None,
-    before: Library | None = None,
+    before: "Kept | None" = None,
     progress: Progress = lambda done, of, name: None,
 ) -> Resolved:
     """Return what *settings* mean to the database behind *backend*.
 
-    For all roles, unless *roles* are given. Queries are read from their files, unless these are *written*;
-    one that the database cannot look at now stays as it was *before*.
+    For all roles, unless *roles* are given. Queries are read from their files, unless these are *written*. A
+    query or a row filter that the database cannot look at now stays as it was *before*.
     """
     catalog = await read_catalog(settings, backend)
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     resolved: list[ResolvedRole] = []
     async with AsyncExitStack() as stack:
         asked = Asked(stack, backend)
-        library = await library_of(settings, catalog, asked, written=written, before=before)
+        kept = before.library if before is not None else None
+        library = await library_of(settings, catalog, asked, written=written, before=kept)
         for done, role in enumerate(roles):
             progress(done, len(roles), role.name)
-            resolved.append(await _role(settings, role, catalog, asked, library.queries))
+            earlier = before.rules.get(role.name, ()) if before is not None else ()
+            resolved.append(await _role(settings, role, catalog, asked, library.queries, earlier))
     return Resolved(
         catalog=catalog,
         roles=tuple(resolved),
@@ -103,11 +123,16 @@ async def resolve(
 
 
 async def _role(
-    settings: Settings, role: Role, catalog: Catalog, asked: Asked, queries: Sequence[Permitted]
+    settings: Settings,
+    role: Role,
+    catalog: Catalog,
+    asked: Asked,
+    queries: Sequence[Permitted],
+    earlier: Checked,
 ) -> ResolvedRole:
     """Return *role* held against the database: what cannot be meant is withheld."""
     if not role.session:
-        return await _held(settings, role, catalog, asked)
+        return await _held(settings, role, catalog, asked, earlier)
     backend = asked.backend
     # Claims are not known yet; that they can be set is.
     session = {setting.name: setting.value for setting in role.session}
@@ -120,7 +145,7 @@ async def _role(
         return seen_by(nobody, catalog, written=role, findings=(*role.problems, finding))
     async with AsyncExitStack() as stack:
         asked = Asked(stack, backend, session)
-        held = await _held(settings, role, seen, asked)
+        held = await _held(settings, role, seen, asked, earlier)
         return await _with_working_queries(held, asked, queries)
 
 
@@ -139,7 +164,9 @@ def seen_by(
     )
 
 
-async def _held(settings: Settings, role: Role, whole: Catalog, asked: Asked) -> ResolvedRole:
+async def _held(
+    settings: Settings, role: Role, whole: Catalog, asked: Asked, earlier: Checked
+) -> ResolvedRole:
     served, findings = vetted(whole, role)
     findings = (*role.problems, *findings)
     filters = _Filters(settings, served, whole, asked)
@@ -148,7 +175,8 @@ async def _held(settings: Settings, role: Role, whole: Catalog, asked: Asked) ->
         try:
             rules.append(await filters.checked(rule))
         except _Unfit as exc:
-            rules.append(replace(rule, grant=None))
+            kept = earlier if exc.code == UNCHECKED else ()
+            rules.append(next((each for it, each in kept if it == rule), replace(rule, grant=None)))
             message = f"role {role.name}, tables.{rule.pattern}.where{exc}"
             findings += (Finding(code=exc.code, message=message, source=rule.source),)
     if served.rules is not None:
@@ -159,7 +187,7 @@ async def _held(settings: Settings, role: Role, whole: Catalog, asked: Asked) ->
 class _Unfit(Exception):
     """A row filter cannot be used."""
 
-    def __init__(self, message: str, code: str = "bad_filter") -> None:
+    def __init__(self, message: str, code: str = BAD_FILTER) -> None:
         super().__init__(message)
         self.code = code
 
@@ -188,7 +216,8 @@ class _Filters:
             try:
                 casts.add(await describe.condition(table, condition))
             except errors.Refused as exc:
-                raise _Unfit(f", of {catalog.label(table)}: {exc.message}") from exc
+                code = UNCHECKED if exc.passes else BAD_FILTER
+                raise _Unfit(f", of {catalog.label(table)}: {exc.message}", code) from exc
         if len(casts) > 1:
             raise _Unfit(": its claims have another type in each table.")
         known = casts.pop()
@@ -232,7 +261,7 @@ class _Filters:
             text = condition.text.lower()
             families = set[Family]().union(*(found for name, found in self._families.items() if name in text))
             # Of two types one is cast to the other, for which it may be too large.
-            for family, others in CAST_FAMILIES.items():
+            for family, others in self._facts.implicit_casts.items():
                 if families & others:
                     raising |= {name for name, found in self._families.items() if family in found}
         return Names(

@@ -95,11 +95,11 @@ async def snapshot_of(settings: Settings) -> Snapshot:
 async def _resolved(current: Current, backend: Backend, only: str | None) -> Resolved:
     """Return what the settings, read again where they have changed, mean to the database now."""
     await anyio.to_thread.run_sync(current.read)
-    settings, written, before = current.settings, current.written, current.library
+    settings, written, before = current.settings, current.written, current.kept
     roles = [each for each in roles_of(settings, backend.facts.lexis) if only in (None, each.name)]
     resolved = await resolve(settings, backend, roles=roles, written=written, before=before)
     check_strictness(settings, resolved.catalog)
-    current.library = resolved.library
+    current.kept = resolved.kept
     stamps: dict[str, Hashable] = {FILES: current.stamp_of_read, REGISTRY: resolved.library.registry}
     if any(each.code == UNCHECKED for each in resolved.problems):
         # It is no stamp that a look finds: all is looked at again soon.

@@ -191,6 +191,7 @@ class Backend(port.Backend):
         lexis=LEXIS,
         interval=1.0,
         claim_casts=DECLARED,
+        implicit_casts={Family.DECIMAL: frozenset({Family.NUMBER})},
         names_connections=False,
         announcement=None,
         watch_script=None,

@@ -1,19 +1,23 @@
 """`set_role` and `settings`: what a database with GRANTs and policies of its own is told of a caller."""
 
+import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from dbtools import errors
+from dbtools.backends.postgresql.connections import roll_back
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load
+from tests.database.conftest import Serve
 from tests.database.shop import rows_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run
@@ -284,3 +288,46 @@ async def test_query_that_the_role_of_the_database_may_not_run_is_withdrawn(
     assert [each["message"] for each in found if each["code"] == "withdrawn"] == [
         "role writer, queries: pays is withdrawn: permission denied for table note."
     ]
+
+
+class Hanging:
+    """Stands in for a connection whose server does not answer."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.terminated = False
+
+    async def execute(self, sql: str) -> None:
+        """Wait for ever."""
+        self.asked.set()
+        await asyncio.Event().wait()
+
+    def terminate(self) -> None:
+        """End."""
+        self.terminated = True
+
+
+async def test_rollback_that_is_cancelled_ends_the_connection() -> None:
+    connection = Hanging()
+    rollback = asyncio.create_task(roll_back(connection))
+    await connection.asked.wait()
+
+    rollback.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await rollback
+
+    assert connection.terminated
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+def test_connection_that_is_left_in_a_transaction_serves_nobody_else(dialect: str, serve: Serve) -> None:
+    with serve(dialect, "create table t (id integer primary key)") as shop:
+
+        async def leave() -> bool:
+            runner: Any = await shop.database.runner()
+            async with runner._pool.connection() as left:
+                await left.execute("begin read only; set local application_name = 'of another'")
+            async with runner._pool.connection() as other:
+                return left.is_closed() and other is not left
+
+        assert shop.portal.call(leave)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import dialect as backtick_dialect
 
 from dbtools import backends
+from dbtools.backends.port import passing_refusal
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, veiling
 from dbtools.catalog import Column, Table
@@ -20,8 +21,9 @@ from dbtools.service.checking import check
 from dbtools.service.explanation import explain
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import load
+from dbtools.sql import Fragment
 from dbtools.statement import Order, Output, Select
-from tests.database.duckdb_backend import Grammar, type_of
+from tests.database.duckdb_backend import Description, Grammar, type_of
 
 DDL = """
 create table region (id integer primary key, name varchar not null);
@@ -217,3 +219,24 @@ def test_database_says_how_names_are_quoted_and_where_nulls_are_ordered() -> Non
 
     assert standard.startswith('SELECT t."a`b" AS c0 FROM "t" AS t ORDER BY t."a`b" ASC NULLS LAST  LIMIT ')
     assert other.startswith("SELECT t.`a``b` AS c0 FROM `t` AS t ORDER BY t.`a``b` ASC  LIMIT ")
+
+
+async def test_filter_that_cannot_be_checked_for_a_moment_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(self: Description, table: Table, condition: Fragment) -> tuple[str, ...]:
+        raise passing_refusal("The table is locked.")
+
+    async with serve(tmp_path) as third:
+        before = await third.rows("list_sale", NORTH, columns=["id"])
+        monkeypatch.setattr(Description, "condition", busy)
+        snapshot = await third.toolbox.refresh()
+        after = await third.rows("list_sale", NORTH, columns=["id"])
+        first = open_toolbox(third.settings)
+        unchecked = await first[0].snapshot()
+        await first[1].close()
+
+    assert before == after == [[1], [2]]
+    assert snapshot.stamps["database"] == "unchecked"
+    assert unchecked.views["some"].catalog.tables == ()
+    assert unchecked.stamps["database"] == "unchecked"

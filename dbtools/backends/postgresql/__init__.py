@@ -17,6 +17,7 @@ from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection
 from dbtools.policy import Role
+from dbtools.types import Family
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -36,6 +37,10 @@ class Backend(port.Backend):
         lexis=lexis,
         interval=control.INTERVAL,
         claim_casts=None,
+        implicit_casts={
+            Family.DECIMAL: frozenset({Family.NUMBER}),
+            Family.DATE: frozenset({Family.TIMESTAMP, Family.TIMESTAMPTZ}),
+        },
         names_connections=True,
         announcement=control.ANNOUNCEMENT,
         watch_script=control.SCRIPT,

@@ -54,11 +54,19 @@ async def opened(url: str, failing: str) -> AsyncIterator[Connection]:
     """Lend a connection to *url*, or raise DatabaseUnavailable; *failing* is what an error means."""
     connection = await connect(url)
     try:
-        yield connection
-    except DRIVER_ERRORS as exc:
-        raise pooler_fault(exc) or DatabaseUnavailable(failing) from exc
+        with answering(failing):
+            yield connection
     finally:
         await end(connection)
+
+
+@contextmanager
+def answering(failing: str) -> Iterator[None]:
+    """Raise DatabaseUnavailable, which says *failing*, where the server does not answer."""
+    try:
+        yield
+    except DRIVER_ERRORS as exc:
+        raise pooler_fault(exc) or DatabaseUnavailable(failing) from exc
 
 
 async def connect(url: str) -> Connection:
@@ -180,9 +188,12 @@ async def roll_back(connection: Any) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
                 await connection.execute("rollback")
-        except DRIVER_ERRORS:
+        except BaseException as exc:
+            # Cancelled as well: the next caller would have the role and the settings of this one.
             with suppress(OSError, asyncpg.InterfaceError):
                 connection.terminate()
+            if not isinstance(exc, DRIVER_ERRORS):
+                raise
 
 
 class PooledConnection(Connection):

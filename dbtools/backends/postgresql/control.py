@@ -34,6 +34,7 @@ T = TypeVar("T")
 CHANNEL = "dbtools_schema"
 INTERVAL = 2.0  #: seconds between two looks
 PATIENCE = 10.0  #: seconds that one look may take
+REGISTRY = 3.0  #: seconds that reading the registry may take: all else that is served waits for it
 LONGEST = 600.0  #: seconds that reading the catalog may take; meanwhile looks wait
 NO_CATALOG = "The catalog of the database cannot be read."
 NO_LOOK = "The database does not answer whether it has changed."
@@ -101,7 +102,7 @@ class Control:
 
     async def registry(self) -> Registry | None:
         """Return what the registry holds now, None where there is none; or raise DatabaseUnavailable."""
-        return await self._answer(registry_of, "The registry cannot be read.", LONGEST)
+        return await self._answer(registry_of, "The registry cannot be read.", REGISTRY)
 
     @asynccontextmanager
     async def watch(self, heard: Heard, ask: Ask[Hashable]) -> AsyncIterator[Look]:
@@ -112,7 +113,7 @@ class Control:
             yield partial(self._answer, ask, NO_LOOK, PATIENCE)
         finally:
             self._ears.remove(heard)
-            if not self._ears:
+            if not (self._ears or self._asking.locked()):
                 await self.close()
 
     async def _answer(self, ask: Ask[T], failing: str, patience: float) -> T:

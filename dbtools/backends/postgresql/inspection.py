@@ -27,7 +27,15 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.postgresql.connections import is_lost, keep_setting, opened, rolled_back
+from dbtools.backends.postgresql.connections import (
+    SETTINGS,
+    answering,
+    connect,
+    end,
+    is_lost,
+    keep_setting,
+    rolled_back,
+)
 from dbtools.backends.postgresql.dependencies import (
     CALLED,
     KEPT,
@@ -75,6 +83,9 @@ CERTAIN = ("42", "0A", "25")
 UNFILLED = "55000"  #: the state of a materialized view that has never been refreshed, above all
 #: A migration that holds a table holds up all that is served, and not for long.
 IMPATIENCE = "500"  #: milliseconds
+#: A row filter is waited for as long as a call waits: without it a table is withheld.
+PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}"
+UNANSWERED = "The queries cannot be held against the database."
 DUPLICATE = "42701"  #: the state of a view with two columns by one name
 
 #: The families of which a parameter may be that is declared so: whatever it holds, they hold too.
@@ -105,46 +116,56 @@ class Description:
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the query in *pieces* is, or raise Refused."""
-        try:
-            return await inspect_query(self._connection, pieces, declared)
-        except asyncpg.PostgresError as exc:
-            if is_lost(exc):
-                raise
-            if exc.sqlstate == UNFILLED:
-                raise refusal(f"{exc.args[0]}.") from exc
-            raise passing_refusal(f"{exc.args[0]}.") from exc
+        with answering(UNANSWERED):
+            try:
+                return await inspect_query(self._connection, pieces, declared)
+            except asyncpg.PostgresError as exc:
+                if is_lost(exc):
+                    raise
+                if exc.sqlstate == UNFILLED:
+                    raise refusal(f"{exc.args[0]}.") from exc
+                raise passing_refusal(f"{exc.args[0]}.") from exc
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
         """Return what the server takes each parameter of *condition* for."""
         numbers = count(1)
         written = condition.written(lambda _: f"${next(numbers)}")
         name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
-        sql = f"select 1 from {name} where ({written}\n)"
-        try:
-            async with rolled_back(self._connection, "begin read only"):
-                prepared = await self._connection.prepare(sql)
-                # Only what is about to run looks at privileges, and nothing is run.
-                nulls = [None for _ in prepared.get_parameters()]
-                # Anew each time: of a statement that is kept the types may be those before a migration.
-                await self._connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
-        except asyncpg.PostgresError as exc:
-            if is_lost(exc):
-                raise
-            is_placeholder = exc.sqlstate in MISWRITTEN and placeholder_in(condition.text) is not None
-            raise Refused(f"{NO_PARAMETER if is_placeholder else exc.args[0]}.") from exc
+        with answering(UNANSWERED):
+            try:
+                return await self._casts(f"select 1 from {name} where ({written}\n)")
+            except asyncpg.PostgresError as exc:
+                if is_lost(exc):
+                    raise
+                if is_passing(exc):
+                    raise passing_refusal(f"{exc.args[0]}.") from exc
+                is_placeholder = exc.sqlstate in MISWRITTEN and placeholder_in(condition.text) is not None
+                raise Refused(f"{NO_PARAMETER if is_placeholder else exc.args[0]}.") from exc
+
+    async def _casts(self, sql: str) -> tuple[str, ...]:
+        async with rolled_back(self._connection, PATIENT):
+            prepared = await self._connection.prepare(sql)
+            # Only what is about to run looks at privileges, and nothing is run.
+            nulls = [None for _ in prepared.get_parameters()]
+            # Anew each time: of a statement that is kept the types may be those before a migration.
+            await self._connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
         return tuple(sql_name(each) for each in prepared.get_parameters())
 
 
 @asynccontextmanager
 async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator[Describe]:
     """Lend what asks the server at *url*, on a connection that has the settings *session*."""
-    async with opened(url, "The queries cannot be held against the database.") as connection:
-        await keep_setting(connection, "lock_timeout", IMPATIENCE)
-        # Names mean the same in a call, and what the driver has no codec for is the same.
-        await prepare(connection)
-        if session:
-            await apply(connection, session, local=False)
+    connection = await connect(url)
+    try:
+        with answering(UNANSWERED):
+            await keep_setting(connection, "lock_timeout", IMPATIENCE)
+            # Names mean the same in a call, and what the driver has no codec for is the same.
+            await prepare(connection)
+            if session:
+                await apply(connection, session, local=False)
         yield Description(connection)
+    finally:
+        await end(connection)
 
 
 async def inspect_query(

@@ -1,9 +1,9 @@
 """Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+import anyio
 import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -66,7 +66,7 @@ class PostgresqlRunner:
             SCHEME,
             lambda: connect(url),
             size=CONNECTIONS,
-            is_usable=lambda connection: not connection.is_closed(),
+            is_usable=_is_usable,
             prepare=prepare,
         )
 
@@ -78,22 +78,23 @@ class PostgresqlRunner:
 
     async def run(self, run: Run) -> Fetched:
         """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
-        try:
-            async with asyncio.timeout(run.timeout + GRACE):
-                return await self._tried(lambda: self._fetch(run), run.stamp)
-        except TimeoutError as exc:
-            raise TimedOut from exc
-        except DRIVER_ERRORS as exc:
-            raise translated(exc) from exc
+        # A scope of anyio, since a native timeout would cut a rollback short that is shielded from scopes.
+        with anyio.move_on_after(run.timeout + GRACE):
+            return await self._tried(lambda: self._fetch(run), run.stamp)
+        raise TimedOut
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now."""
+        return await self._tried(self._stamp)
+
+    async def _tried(self, attempt: Callable[[], Awaitable[T]], stamp: str = "") -> T:
+        """Return what *attempt* does, tried again where that may help; or raise a CallError."""
         try:
-            return await self._tried(self._stamp)
+            return await self._again(attempt, stamp)
         except DRIVER_ERRORS as exc:
             raise translated(exc) from exc
 
-    async def _tried(self, attempt: Callable[[], Awaitable[T]], stamp: str = "") -> T:
+    async def _again(self, attempt: Callable[[], Awaitable[T]], stamp: str) -> T:
         """Return what *attempt* does, made again where it had to make way or its connection is stale."""
         victims, renewed = 0, False
         while True:
@@ -138,10 +139,11 @@ class PostgresqlRunner:
     async def _is_current(self, stamp: str) -> bool:
         """Return whether the schema is still as of *stamp*; also where nobody can tell."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            with anyio.move_on_after(PATIENCE):
                 return await self.stamp() == stamp
-        except (TimeoutError, CallError):
-            return True
+        except CallError:
+            pass
+        return True
 
     async def reopen(self) -> None:
         """Close the connections that wait: the server has ended them, or names mean something else now."""
@@ -155,6 +157,13 @@ class PostgresqlRunner:
     async def close(self) -> None:
         """Close every connection."""
         await self._pool.close()
+
+
+def _is_usable(connection: Any) -> bool:
+    """Return whether another call may have *connection*: in a transaction it has a role and settings."""
+    if connection.is_in_transaction():
+        connection.terminate()
+    return not connection.is_closed()
 
 
 def open_engine(url: str) -> AsyncEngine:

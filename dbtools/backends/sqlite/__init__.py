@@ -34,6 +34,7 @@ class Backend(port.Backend):
         lexis=lexis,
         interval=1.0,
         claim_casts={"integer": "integer", "boolean": "integer", "number": "real", "decimal": "numeric"},
+        implicit_casts={},
         names_connections=False,
         announcement=None,
         watch_script=None,
