@@ -231,6 +231,15 @@ def test_strict_server_refuses_a_login_that_can_write(configured: Callable[..., 
     assert result.stderr.startswith(f"dbtools: {SUPERUSER} `dbtools grants` prints a login")
 
 
+def test_strict_server_is_not_compared_with_a_migrated_database_under_a_login_that_can_write(
+    configured: Callable[..., str], url: str
+) -> None:
+    result = run("check", configured(STRICT), "--against", url)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"dbtools: {SUPERUSER}")
+
+
 def test_strict_server_takes_a_login_that_only_reads(
     configured: Callable[..., str], url: str, postgresql_login: Login
 ) -> None:
