@@ -64,12 +64,14 @@ class EnginePool:
         if not self._is_usable(pooled.driver_connection):
             self._leave(pooled)
             return
-        if pool is not self._engine.pool:
-            # Reopened meanwhile: what comes back to the old pool would never be closed.
-            with anyio.CancelScope(shield=True):
-                await greenlet_spawn(pooled.invalidate)
-        # Nothing is reset, so nothing waits: the connection goes back into its queue.
-        pooled.close()
+        try:
+            if pool is not self._engine.pool:
+                # Reopened meanwhile: what comes back to the old pool would never be closed.
+                with anyio.CancelScope(shield=True):
+                    await greenlet_spawn(pooled.invalidate)
+        finally:
+            # Nothing is reset, so nothing waits: the connection goes back into its queue.
+            pooled.close()
 
     def _leave(self, pooled: Any) -> None:
         """Let another connection take the place of one that ends by itself: to close it would be to wait."""
