@@ -1,17 +1,14 @@
 """MCP in front of a toolbox: what is served, over which transport."""
 
-import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
 
 from dbtools import errors
 from dbtools.policy import Finding
+from dbtools.server.logs import private_descriptors
 from dbtools.server.quotas import Quotas
 from dbtools.server.running import Operator, open_kept_log, open_log, running
 from dbtools.settings import Settings
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from dbtools.policy import Caller
     from dbtools.service.toolbox import Toolbox
 
-__all__ = ["Descriptors", "Operator", "open_kept_log", "open_log", "review_server", "serve_stdio"]
+__all__ = ["Operator", "open_kept_log", "open_log", "review_server", "serve_stdio"]
 
 
 async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) -> None:
@@ -99,27 +96,3 @@ async def _end_on_signal(scope: anyio.CancelScope, seen: list[int]) -> None:
         async for number in signals:
             seen.append(number)
             scope.cancel()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Descriptors:
-    """Two file descriptors that nobody else has, child processes included."""
-
-    input: int
-    output: int
-
-
-@contextmanager
-def private_descriptors() -> Iterator[Descriptors]:
-    """Give stdin and stdout to the caller alone, for good: what is printed at exit is no message either."""
-    private = Descriptors(input=os.dup(0), output=os.dup(1))
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    sys.stdout.flush()
-    try:
-        yield private
-    finally:
-        os.close(private.input)
-        os.close(private.output)

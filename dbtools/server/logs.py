@@ -1,10 +1,14 @@
-"""What a server tells of itself, on stderr: lines of text for people, or of JSON for what collects them.
+"""What a server tells of itself, on stderr: text for people, or JSON for what collects it; and who has stdout.
 
 Calls have a log of their own. Levels: what an operator has to mend is an error or a warning.
 """
 
 import logging
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dbtools.cells import dump
@@ -61,3 +65,27 @@ def begin_log(section: LogSection) -> None:
         logger.handlers = [each for each in logger.handlers if not isinstance(each, StderrHandler)]
         logger.addHandler(handler)
         logger.setLevel(level)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descriptors:
+    """Two file descriptors that nobody else has, child processes included."""
+
+    input: int
+    output: int
+
+
+@contextmanager
+def private_descriptors() -> Iterator[Descriptors]:
+    """Give stdin and stdout to the caller alone, for good: what is printed at exit is no message either."""
+    private = Descriptors(input=os.dup(0), output=os.dup(1))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdout.flush()
+    try:
+        yield private
+    finally:
+        os.close(private.input)
+        os.close(private.output)

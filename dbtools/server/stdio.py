@@ -20,7 +20,7 @@ from mcp_types import (
     RequestId,
 )
 
-from dbtools.server import Descriptors
+from dbtools.server.logs import Descriptors
 from dbtools.server.messages import Malformed, encode, identifier, parse
 
 LONGEST_LINE = 64 * 2**20  #: bytes

@@ -188,12 +188,17 @@ async def roll_back(connection: Any) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
                 await connection.execute("rollback")
-        except BaseException as exc:
-            # Cancelled as well: the next caller would have the role and the settings of this one.
-            with suppress(OSError, asyncpg.InterfaceError):
-                connection.terminate()
-            if not isinstance(exc, DRIVER_ERRORS):
-                raise
+        except DRIVER_ERRORS:
+            _terminate(connection)
+        except BaseException:
+            # Cancelled, it would have the role and the settings of this caller for the next one.
+            _terminate(connection)
+            raise
+
+
+def _terminate(connection: Any) -> None:
+    with suppress(OSError, asyncpg.InterfaceError):
+        connection.terminate()
 
 
 class PooledConnection(Connection):

@@ -161,7 +161,7 @@ class PostgresqlRunner:
 
 def _is_usable(connection: Any) -> bool:
     """Return whether another call may have *connection*: in a transaction it has a role and settings."""
-    if connection.is_in_transaction():
+    if not connection.is_closed() and connection.is_in_transaction():
         connection.terminate()
     return not connection.is_closed()
 
