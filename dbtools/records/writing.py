@@ -137,7 +137,10 @@ class CallLog:
             self._sink.write(self._lines)
         except OSError as exc:
             if not self._failing:
-                logger.error("The call log cannot be written: %s. Calls are kept for the next attempt.", exc)
+                problem = str(exc).rstrip(".")
+                logger.error(
+                    "The call log cannot be written: %s. Calls are kept for the next attempt.", problem
+                )
             self._failing = True
             for _ in range(len(self._lines) - MOST_LINES):
                 self._lines.popleft()

@@ -1,4 +1,4 @@
-"""What a server tells of itself, on stderr: text for people, or JSON for what collects it; and who has stdout.
+"""What a server says of itself, on stderr: text for people or JSON for collectors; and who owns stdout.
 
 Calls have a log of their own. Levels: what an operator has to mend is an error or a warning.
 """
