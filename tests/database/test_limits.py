@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, closing
 from functools import partial
@@ -19,6 +20,7 @@ from dbtools.backends.sqlite import runner as sqlite_runner
 from dbtools.backends.sqlite.guard import CONTAINS, Search
 from dbtools.backends.sqlite.jobs import Connection
 from dbtools.backends.sqlite.location import location_of
+from dbtools.backends.sqlite.stamps import ConnectionLost
 from dbtools.errors import CallError, DbtoolsError
 from dbtools.links import ROW_TEMPLATE
 from dbtools.policy import Caller
@@ -32,6 +34,7 @@ from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop, open_bare, rows_of
 
 SHORT = LimitsSection(timeout=0.3)
+PATIENCE = 5  #: seconds
 END_ALL = """
 select pg_terminate_backend(pid) from pg_stat_activity
 where application_name = 'dbtools' and datname = current_database()
@@ -199,6 +202,53 @@ async def test_no_connection_is_opened_in_place_of_one_whose_statement_still_run
     await first.close()
 
     assert seen == ["opened", "ended", "opened", "lent"]
+
+
+async def test_connection_is_given_up_where_the_wait_for_its_thread_is_cancelled_too(
+    sqlite_database: Callable[[str], Path],
+) -> None:
+    stopping, started, release = asyncio.Event(), asyncio.Event(), threading.Event()
+    loop, where = asyncio.get_running_loop(), location_of(f"sqlite:///{sqlite_database(DDL)}")
+    seen = []
+
+    class Stopping(Connection):
+        """A connection that tells when its work is to be stopped."""
+
+        async def interrupt(self) -> None:
+            await super().interrupt()
+            stopping.set()
+
+    def work(_: Connection, cancelled: threading.Event) -> None:
+        loop.call_soon_threadsafe(started.set)
+        release.wait(PATIENCE)
+        seen.append(cancelled.is_set())
+
+    async def run() -> None:
+        async with pool.connection() as connection:
+            lent.append(connection)
+            await connection.run(work)
+
+    lent: list[Connection] = []
+    pool = sqlite_runner.ThreadPool(lambda: Stopping(where), size=2)
+    with anyio.fail_after(PATIENCE):
+        running = asyncio.create_task(run())
+        await started.wait()
+        running.cancel()
+        await stopping.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        async with pool.connection() as other:
+            lent.append(other)
+        with pytest.raises(ConnectionLost):
+            await lent[0].run(lambda *_: None)
+        release.set()
+        assert lent[0].ended is not None
+        await lent[0].ended
+        await pool.close()
+
+    assert lent[0] is not lent[1]
+    assert seen == [True]
 
 
 def test_other_calls_are_answered_while_one_takes_for_ever(dialect: str, serve: Serve) -> None:

@@ -98,7 +98,7 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
     settings = Settings.model_validate({"database": {"url": f"sqlite:///{path}", "request_id": "comment"}})
     served, seen = open_served(settings), list[str]()
 
-    def trace(connection: Connection) -> None:
+    def trace(connection: Connection, _: object) -> None:
         connection.driver.set_trace_callback(seen.append)
 
     try:

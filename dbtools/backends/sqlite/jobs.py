@@ -9,8 +9,10 @@ import codecs
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from threading import Event
 from typing import TypeVar
 
 import aiosqlite
@@ -54,7 +56,6 @@ class Connection(aiosqlite.Connection):
         self._thread.daemon = True
         self.file = Opened(where)
         self.search: Search
-        self.cancelled = False  #: whether nobody waits any more for what runs
         self.ended: asyncio.Future[object] | None = None  #: if given up: when its thread ends
 
     @property
@@ -73,31 +74,35 @@ class Connection(aiosqlite.Connection):
             raise unavailable(where, exc) from exc
         return connection
 
-    async def run(self, work: Callable[["Connection"], T]) -> T:
+    async def run(self, work: Callable[["Connection", Event], T]) -> T:
         """Return what *work* returns on the thread, in one hop, or raise ConnectionLost.
 
-        Where the task is cancelled, *work* is stopped before this returns; else the connection is given up.
+        The event is set where the task is cancelled. Then *work* has stopped before this returns, or the
+        connection is given up.
         """
-        self.cancelled = False
+        cancelled = Event()
         try:
-            result: T = await self._execute(work, self)  # type: ignore[no-untyped-call]
+            result: T = await self._execute(work, self, cancelled)  # type: ignore[no-untyped-call]
         except ValueError as exc:
             raise ConnectionLost from exc
         except asyncio.CancelledError:
-            self.cancelled = True
+            cancelled.set()
             with anyio.CancelScope(shield=True):
                 await self._stop_work()
             raise
         return result
 
     async def _stop_work(self) -> None:
-        await self.interrupt()
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT):
-                # What the thread does next.
-                await self._execute(lambda: None)  # type: ignore[no-untyped-call]
-        except TimeoutError:
-            self.ended = self.stop()
+        with suppress(TimeoutError):
+            try:
+                await self.interrupt()
+                async with asyncio.timeout(STOP_TIMEOUT):
+                    # What the thread does next.
+                    await self._execute(lambda: None)  # type: ignore[no-untyped-call]
+            except BaseException:
+                # A second cancellation, which asyncio sends through the scope, also leaves the thread busy.
+                self.ended = self.stop()
+                raise
 
 
 class Stopped(Exception):
@@ -105,11 +110,12 @@ class Stopped(Exception):
 
 
 class Job:
-    """The statement of *run* on the thread of *connection*, from this moment on."""
+    """The statement of *run* on the thread of *connection*, from this moment until *cancelled* is set."""
 
-    def __init__(self, run: Run, connection: Connection) -> None:
+    def __init__(self, run: Run, connection: Connection, cancelled: Event) -> None:
         self._run = run
         self._connection = connection
+        self._cancelled = cancelled
         self._driver = connection.driver
         self._outputs, self._shortest = run.plan.outputs, run.plan.shortest
         self._deadline = time.monotonic() + run.timeout
@@ -231,7 +237,7 @@ class Job:
             raise Stopped
 
     def _expired(self) -> bool:
-        return self._connection.cancelled or time.monotonic() > self._deadline
+        return self._cancelled.is_set() or time.monotonic() > self._deadline
 
 
 def is_too_big(error: Exception) -> bool:

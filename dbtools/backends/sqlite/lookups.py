@@ -101,7 +101,7 @@ class Lookups:
             self._renewing = False
             self._retry = time.monotonic() + RETRY
 
-    def _renew(self, _: object) -> None:
+    def _renew(self, *_: object) -> None:
         try:
             self.look()
         finally:

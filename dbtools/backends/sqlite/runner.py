@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from threading import Event
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -64,19 +65,19 @@ class SqliteRunner:
             return found
         try:
             async with asyncio.timeout(run.timeout + GRACE):
-                return await self._on_thread(lambda connection: Job(run, connection).fetch())
+                return await self._on_thread(lambda *thread: Job(run, *thread).fetch())
         except TimeoutError as exc:
             raise errors.TimedOut from exc
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now, in one hop."""
-        return await self._on_thread(lambda connection: connection.file.stamp(connection.driver))
+        return await self._on_thread(lambda connection, _: connection.file.stamp(connection.driver))
 
     async def ready(self) -> None:
         """Raise a CallError where no connection can be had."""
-        await self._on_thread(lambda connection: None)
+        await self._on_thread(lambda *_: None)
 
-    async def _on_thread(self, work: Callable[[Connection], T]) -> T:
+    async def _on_thread(self, work: Callable[[Connection, Event], T]) -> T:
         """Return what *work* returns on the thread of a connection, and of another one where that is lost."""
         for _ in range(ATTEMPTS):
             try:
