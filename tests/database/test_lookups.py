@@ -1,6 +1,8 @@
 """A row by its key from a file: read where it is asked for, while nothing has to be waited for."""
 
+import asyncio
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -8,11 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from dbtools.backends import url_of_file
 from dbtools.backends.plans import Plan
 from dbtools.backends.port import Label, Run
+from dbtools.backends.sqlite.jobs import Connection
 from dbtools.backends.sqlite.location import Location, location_of
 from dbtools.backends.sqlite.lookups import LARGEST_VALUE, PAUSE, RETRY, Lookups
 from dbtools.backends.sqlite.runner import SqliteRunner
@@ -28,6 +32,7 @@ create table item (id integer primary key, name text, body text);
 insert into item values (1, 'one', 'short'), (2, 'two', cast(x'ff41' as text));
 insert into item values (3, 'three', zeroblob(2000000)), (4, 'four', zeroblob(101));
 """
+PATIENCE = 5  #: seconds
 ONE = [1, "one", "short"]
 
 
@@ -45,6 +50,11 @@ class Looked:
     lookups: Lookups
     plan: Plan
     stamp: str
+
+    def look(self) -> None:
+        """See what is in the file now."""
+        self.lookups.look()
+        self.lookups.are_current = True
 
     def row(self, id: object) -> list[object] | None:
         """Return the row *id*, None where it has to be read with time."""
@@ -72,8 +82,9 @@ def _looked(shop: Shop, url: str) -> Iterator[Looked]:
         Select(table=item, outputs=outputs, conditions=(condition,))
     )
     with closing(Lookups(location_of(url))) as lookups:
-        lookups.look()
-        yield Looked(lookups, plan, _stamp(location_of(url)))
+        looked = Looked(lookups, plan, _stamp(location_of(url)))
+        looked.look()
+        yield looked
 
 
 @pytest.fixture
@@ -153,7 +164,7 @@ def test_file_that_has_been_written_is_looked_at_with_time_first(shop: Shop, loo
     shop.bare.execute("update item set body = 'longer' where id = 1")
     written = looked.row(1)
     again = looked.row(1)
-    looked.lookups.look()
+    looked.look()
     seen = looked.row(1)
     shop.bare.execute("update item set body = 'short' where id = 1")
 
@@ -209,7 +220,7 @@ async def test_lookups_that_cannot_be_opened_are_tried_again(
     runner = SqliteRunner(location_of(url_of_file(path)))
     await runner.ready()
     lookups = runner._lookups
-    lookups.close()
+    lookups.drop()
 
     async def is_there() -> bool:
         await runner.ready()
@@ -226,3 +237,82 @@ async def test_lookups_that_cannot_be_opened_are_tried_again(
 
     assert (locked, at_once, later) == (False, False, True)
     assert lookups._connection is None
+
+
+class Held(Lookups):
+    """Lookups whose looks at the file last until `release` is set, each with its thread."""
+
+    def __init__(self, where: Location) -> None:
+        super().__init__(where)
+        self.loop, self.ended_on = asyncio.get_running_loop(), 0
+        self.looked, self.ended, self.release = asyncio.Event(), asyncio.Event(), threading.Event()
+
+    def look(self) -> None:
+        super().look()
+        self.loop.call_soon_threadsafe(self.looked.set)
+        self.release.wait(PATIENCE)
+
+    def _end(self, renewal: object) -> None:
+        super()._end(renewal)
+        self.ended_on = threading.get_ident()
+        self.ended.set()
+
+
+@pytest.mark.parametrize("end", ["reopen", "close"])
+async def test_lookups_are_closed_once_the_thread_that_renews_them_is_done(
+    end: str, sqlite_database: Callable[[str], Path]
+) -> None:
+    where = location_of(url_of_file(sqlite_database(DDL)))
+    runner, lookups = SqliteRunner(where), Held(where)
+    runner._lookups = lookups
+    with anyio.fail_after(PATIENCE):
+        renewing = asyncio.create_task(runner.ready())
+        await lookups.looked.wait()
+        opened, current = lookups._connection, lookups.are_current
+        await getattr(runner, end)()
+        kept = lookups._connection
+        lookups.release.set()
+        await renewing
+    due = lookups.are_due
+    await runner.close()
+
+    assert (kept is opened is not None, current) == (True, False)
+    assert (lookups._connection, lookups.are_current, due) == (None, False, end == "reopen")
+    assert lookups.ended_on == threading.get_ident()
+
+
+async def test_thread_that_nobody_waits_for_still_renews_lookups(
+    sqlite_database: Callable[[str], Path],
+) -> None:
+    where = location_of(url_of_file(sqlite_database(DDL)))
+    connection = Connection(where)
+    await connection
+    with closing(Held(where)) as lookups, anyio.fail_after(PATIENCE):
+        renewing = asyncio.create_task(lookups.renew(connection))
+        await lookups.looked.wait()
+        renewing.cancel()
+        await asyncio.sleep(0)  # one turn of the loop, in which the thread is waited for
+        renewing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await renewing
+        meanwhile = lookups.are_current, lookups.are_due
+        lookups.release.set()
+        await lookups.ended.wait()
+        assert connection.ended is not None
+        await connection.ended
+
+        assert meanwhile == (False, False)
+        assert lookups.are_current
+        assert lookups.ended_on == threading.get_ident()
+
+
+async def test_lookups_are_not_renewed_after_the_end(sqlite_database: Callable[[str], Path]) -> None:
+    runner = SqliteRunner(location_of(url_of_file(sqlite_database(DDL))))
+    await runner.ready()
+    await runner.close()
+    # Whoever runs a statement after all has a connection, which is closed below.
+    await runner.ready()
+    lookups = runner._lookups._connection
+    await runner.close()
+
+    assert lookups is None

@@ -1,7 +1,10 @@
 """Rows by their keys, read where they are asked for: a hop to a thread takes ten times as long as they do."""
 
+import asyncio
 import sqlite3
 import time
+from collections.abc import Callable
+from functools import partial
 
 import anyio
 
@@ -33,8 +36,9 @@ class Lookups:
         self._connection: sqlite3.Connection | None = None
         self._file: Opened
         self.are_current = False  #: whether what is in the file has been seen since it was written
-        self._renewing = False  #: on a thread; nobody else uses the connection meanwhile
-        self._unwanted = False  #: whether they were closed meanwhile
+        self._renewal: object = None  #: on a thread, which alone uses the connection meanwhile
+        self._unwanted = False  #: whether they were dropped meanwhile
+        self._closed = False
         self._retry = 0.0  #: when they may be renewed
         self._left: dict[str, float] = {}  #: statements that take longer, and until when they are left
         self._looks = 0  #: of the statement that runs, so many OPERATIONS apart
@@ -51,7 +55,7 @@ class Lookups:
             self.are_current = False
             return None
         except ConnectionLost:
-            self.close()
+            self.drop()
             return None
         except (sqlite3.Error, ValueError, OverflowError) as exc:
             if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
@@ -88,26 +92,40 @@ class Lookups:
     @property
     def are_due(self) -> bool:
         """Whether somebody is to `renew` them."""
-        return not (self.are_current or self._renewing or time.monotonic() < self._retry)
+        ready = not (self.are_current or self._renewal or self._closed)
+        return ready and time.monotonic() >= self._retry
 
     async def renew(self, connection: Connection) -> None:
         """See what is in the file, on the thread of *connection*."""
-        self._renewing, self._unwanted = True, False
+        renewal, self._unwanted = object(), False
+        self._renewal = renewal
+        end = partial(asyncio.get_running_loop().call_soon_threadsafe, self._end, renewal)
         try:
             with anyio.CancelScope(shield=True):
-                await connection.run(self._renew)
+                await connection.run(lambda *_: self._renew(end))
         except (sqlite3.Error, ConnectionLost):
-            # Locked, it may be. Every statement runs with time till then.
-            self._renewing = False
-            self._retry = time.monotonic() + RETRY
+            # The connection may also be lost before the thread has begun.
+            self._end(renewal)
 
-    def _renew(self, *_: object) -> None:
+    def _renew(self, end: Callable[[], object]) -> None:
         try:
             self.look()
         finally:
-            self._renewing = False
-            if self._unwanted:
-                self.close()
+            # The loop does it even if nobody waits for the thread: asyncio's cancellation passes the scope.
+            end()
+
+    def _end(self, renewal: object) -> None:
+        """Take the connection back from the thread of *renewal*, and close it if it was dropped meanwhile."""
+        if renewal is not self._renewal:
+            return
+        self._renewal = None
+        if self._unwanted:
+            self.drop()
+            return
+        self.are_current = self._connection is not None
+        if not self.are_current:
+            # Locked, it may be. Every statement runs with time till then.
+            self._retry = time.monotonic() + RETRY
 
     def look(self) -> None:
         """Open the file, or read its schema again, which takes longer the larger that is.
@@ -123,9 +141,8 @@ class Lookups:
             finally:
                 connection.rollback()
             connection.set_progress_handler(self._is_over, OPERATIONS)
-            self.are_current = True
         except BaseException:
-            self._drop()
+            self._close_connection()
             raise
 
     def _open(self) -> sqlite3.Connection:
@@ -136,14 +153,19 @@ class Lookups:
         return self._connection
 
     def close(self) -> None:
-        """Close the connection, or have the thread do so that sees the file; `renew` opens another."""
-        if self._renewing:
-            self._unwanted = True
-        else:
-            self._drop()
+        """Close the connection for good."""
+        self._closed = True
+        self.drop()
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Close the connection, once no thread uses it; `renew` opens another."""
+        if self._renewal:
+            self._unwanted = True
+            return
         self.are_current = False
+        self._close_connection()
+
+    def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -96,7 +96,7 @@ class SqliteRunner:
 
     async def reopen(self) -> None:
         """Close the connections that nobody uses; those in use are closed when they come back."""
-        self._lookups.close()
+        self._lookups.drop()
         await self._pool.reopen()
 
     async def close(self) -> None:
