@@ -1,25 +1,33 @@
 """What the databases say of a query before it is ever called: types, what is read, and what is refused."""
 
+import asyncio
 import json
+import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 import pytest
 
 from dbtools.backends import open_backend
 from dbtools.backends.plans import with_lists
 from dbtools.backends.port import Declared, Inspected, Read
 from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS, inspect_query
-from dbtools.backends.sqlite.inspection import LIST_FORMS as SQLITE_LISTS
+from dbtools.backends.sqlite.inspection import LIST_FORMS as SQLITE_LISTS, Description
+from dbtools.backends.sqlite.location import Location, location_of
+from dbtools.backends.sqlite.syntax import lexis as sqlite_lexis
 from dbtools.backends.sqlite.types import column_type
+from dbtools.catalog import Table
 from dbtools.errors import Refused
-from dbtools.sql import Parameter, scan
+from dbtools.sql import Fragment, Parameter, scan
 from dbtools.types import Family
 from tests.database.postgresql_catalog import BIGINT, DATE, INTEGER, TEXT, array, connected
 
+PATIENCE = 5  #: seconds
 POSTGRESQL = """
 create schema app;
 create schema "Odd schema";
@@ -1064,3 +1072,63 @@ async def test_list_may_be_shown_and_read_as_json(sqlite: str, shown: str) -> No
     found = await inspected(sqlite, f"select {shown} as shown from orders", ids="integer[]")
 
     assert [column.name for column in found.columns] == ["shown"]
+
+
+class Held(Description):
+    """Holds what it explains on its thread until `release` is set, and uses the connection again then."""
+
+    def __init__(self, where: Location) -> None:
+        super().__init__(where)
+        self.loop, self.seen = asyncio.get_running_loop(), list[object]()
+        self.explained, self.closed, self.release = asyncio.Event(), asyncio.Event(), threading.Event()
+
+    def _explain(self, table: Table, condition: Fragment) -> None:
+        super()._explain(table, condition)
+        connection = self._connection
+        assert connection is not None
+        self.loop.call_soon_threadsafe(self.explained.set)
+        self.release.wait(PATIENCE)
+        self.seen += [connection, connection.execute("select 1").fetchone()]
+
+    def _close(self) -> None:
+        super()._close()
+        self.loop.call_soon_threadsafe(self.closed.set)
+
+
+async def test_sqlite_closes_the_connection_after_what_was_cancelled_on_it(sqlite: str) -> None:
+    table, condition = Table(name="people", columns=()), scan("name = 'x'", sqlite_lexis)
+    with anyio.fail_after(PATIENCE):
+        with closing(Held(location_of(sqlite))) as held:
+            asked = asyncio.create_task(held.condition(table, condition))
+            await held.explained.wait()
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+        held.release.set()
+        await held.closed.wait()
+
+    (connection, row) = held.seen
+    assert row == (1,)
+    assert isinstance(connection, sqlite3.Connection)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("select 1")
+
+
+@pytest.mark.parametrize("opened", [False, True])
+async def test_condition_is_not_refused_for_good_while_the_file_is_locked(
+    opened: bool, sqlite_database: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dbtools.backends.sqlite.inspection.LOCK_TIMEOUT", 0)
+    path = sqlite_database(SQLITE)
+    table, condition = Table(name="people", columns=()), scan("name = 'x'", sqlite_lexis)
+    async with open_backend(f"sqlite:///{path}").describe() as describe:
+        if opened:
+            await describe.condition(table, condition)
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            writer.execute("begin exclusive")
+            with pytest.raises(Refused) as refused:
+                await describe.condition(table, condition)
+        understood = await describe.condition(table, condition)
+
+    assert refused.value.passes
+    assert understood == ()

@@ -11,6 +11,7 @@ import re
 import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 
 from dbtools.backends.plans import ListForms, identifier, with_lists
@@ -33,7 +34,7 @@ from dbtools.backends.sqlite.guard import (
     resolve_views,
     secure,
 )
-from dbtools.backends.sqlite.location import Location, connect, wants_recovery
+from dbtools.backends.sqlite.location import Location, connect, open_file, wants_recovery
 from dbtools.backends.sqlite.syntax import (
     NULL,
     SILENT_JOINS,
@@ -58,6 +59,7 @@ LIST_FORMS = ListForms(
     closing="))",
 )
 NO_SESSION = "A database file has no roles and no settings of its own."
+UNREADABLE = "The database file is busy, or cannot be read."
 VIEW = "dbtools_inspected"
 NO_COLUMNS = {"", "ROWID"}  #: names that stand for the row
 NAMES: Mapping[str, str] = {"number": "real"}  #: of declared types, where they differ
@@ -132,45 +134,68 @@ def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
 
 
 class Description:
-    """Asks the SQLite file at *location* what operators' SQL means to it, on threads."""
+    """Asks the SQLite file at *location* what operators' SQL means to it, on threads.
+
+    Conditions are explained on one connection. One thread opens it, uses it and closes it, since a call that
+    is cancelled goes on there.
+    """
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._connection: sqlite3.Connection | None = None  #: that conditions are explained on
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._connection: sqlite3.Connection | None = None  #: of the thread
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the query in *pieces* is, asked on a connection of its own; or raise Refused."""
         try:
             return await asyncio.to_thread(inspect_query, self._location, pieces, declared)
         except sqlite3.Error as exc:
-            raise passing_refusal("The database file is busy, or cannot be read.") from exc
+            raise passing_refusal(UNREADABLE) from exc
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
-        """Return no types, once SQLite has understood *condition*."""
-        await asyncio.to_thread(self._explain, table, condition)
+        """Return no types, once SQLite has understood *condition*; or raise Refused."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, self._explain, table, condition)
+        except sqlite3.Error as exc:
+            raise passing_refusal(UNREADABLE) from exc
         return ()
 
     def _explain(self, table: Table, condition: Fragment) -> None:
-        if self._connection is None:
-            self._connection = connect(self._location, lock_timeout=LOCK_TIMEOUT)
-            secure(self._connection)
         pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
         nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
         # To explain is not to look at the file: what is known of its schema may be of before a migration, and
         # so may a statement that is kept.
         key = secrets.token_hex(8)
         sql = f"explain select 1 from {identifier(table.name)} where ({''.join(pieces)}\n) /* {key} */"
+        connection = self._connection or self._open()
+        connection.execute("select 1 from main.sqlite_schema").close()
+        read_quotes_as_names(connection)
         try:
-            self._connection.execute("select 1 from main.sqlite_schema").close()
-            read_quotes_as_names(self._connection)
-            self._connection.execute(sql, nulls).close()
+            connection.execute(sql, nulls).close()
         except sqlite3.Error as exc:
+            if _is_passing(exc):
+                raise
             raise Refused(explained(str(exc), condition.text)) from exc
 
+    def _open(self) -> sqlite3.Connection:
+        self._connection = open_file(self._location, lock_timeout=LOCK_TIMEOUT)
+        try:
+            secure(self._connection)
+        except sqlite3.Error:
+            self._close()
+            raise
+        return self._connection
+
     def close(self) -> None:
-        """Close the connection, if there is one."""
-        if self._connection is not None:
-            self._connection.close()
+        """Have the thread close the connection and end, after all that it was asked before."""
+        self._thread.submit(self._close)
+        self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 @asynccontextmanager
