@@ -33,7 +33,10 @@ NOT_READING = "This is not one statement that only reads: a query is a SELECT, w
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is true of every database of one kind."""
+    """What is true of every database of one kind.
+
+    Integers that are bound have at most 64 bits, signed: the type of a column states its own limits.
+    """
 
     lexis: Lexis  #: how operators' SQL is written
     interval: float  #: seconds between two looks whether something has changed
