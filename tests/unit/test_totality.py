@@ -42,6 +42,7 @@ def test_comparisons_are_total(condition: str, lexis: Lexis) -> None:
 @pytest.mark.parametrize(
     "condition",
     [
+        "name = 'customers' unknown_name",
         "json_extract(raw, '$.a') = 1",
         "abs(x) > 1",
         "name like pattern",
