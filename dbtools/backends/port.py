@@ -7,7 +7,7 @@ statements; it is loaded at the first call, since its imports take long.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -17,7 +17,7 @@ import anyio
 from dbtools.backends.plans import Plan
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Selection, Table
-from dbtools.errors import ConfigurationError, Refused
+from dbtools.errors import CallError, ConfigurationError, Refused
 from dbtools.policy import Role
 from dbtools.sql import Fragment, Lexis, Parameter
 from dbtools.statement import Shape
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 NO_SESSION: Mapping[str, str] = {}
+PATIENCE = 5.0  #: seconds in which a database says whether its schema is the same
 NOT_READING = "This is not one statement that only reads: a query is a SELECT, with or without a WITH."
 
 
@@ -253,6 +254,13 @@ class Backend(ABC):
         """Close every connection."""
         if self._runner is not None:
             await self._runner.close()
+
+
+async def is_current(runner: Runner, stamp: str) -> bool:
+    """Return whether the schema is still as of *stamp*; also where nobody can tell."""
+    with anyio.move_on_after(PATIENCE), suppress(CallError):
+        return await runner.stamp() == stamp
+    return True
 
 
 def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:

@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
 
-import anyio
 from opentelemetry.trace import Span
 
 from dbtools import errors
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import Backend, Label, Run, Runner
+from dbtools.backends.port import Backend, Label, Run, Runner, is_current
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
 from dbtools.policy import Limits, SessionSetting
@@ -17,7 +16,6 @@ from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape, Statement, argument
 from dbtools.telemetry import NO_SPAN, Tells, is_told, request_comment, request_id, statement_span
 
-PATIENCE = 5.0  #: seconds in which a database says whether its schema is the same
 BAD_CLAIM = "Or a claim of yours cannot be read."
 NO_LABEL = Label()
 PLANS = 1_000  #: compiled shapes that are kept
@@ -63,12 +61,7 @@ class Execution:
 
     async def is_current(self, stamp: str) -> bool:
         """Return whether the schema is still as of *stamp*; also where nobody can tell."""
-        runner = await self._backend.runner()
-        try:
-            with anyio.fail_after(PATIENCE):
-                return await runner.stamp() == stamp
-        except (TimeoutError, errors.CallError):
-            return True
+        return await is_current(await self._backend.runner(), stamp)
 
     async def confirm(self, stamp: str) -> None:
         """Raise SchemaChanged where the schema is not as of *stamp*, and each call looks at that."""

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from dbtools.aggregates import Measure
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import EnginePool
-from dbtools.backends.port import Fetched, Label, Run
+from dbtools.backends.port import Fetched, Label, Run, is_current
 from dbtools.backends.postgresql.connections import (
     DRIVER_ERRORS,
     connect,
@@ -49,7 +49,6 @@ SCHEME = "postgresql+asyncpg://"
 CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
-PATIENCE = 5.0  #: seconds in which it says whether its schema is the same
 VICTIMS = 5  #: times that a statement is run again which had to make way for others
 #: Statements of migrations take long on large tables only, which the registry's are not.
 MIGRATING = "'60s'"
@@ -88,26 +87,22 @@ class PostgresqlRunner:
         return await self._tried(self._stamp)
 
     async def _tried(self, attempt: Callable[[], Awaitable[T]], stamp: str = "") -> T:
-        """Return what *attempt* does, tried again where that may help; or raise a CallError."""
-        try:
-            return await self._again(attempt, stamp)
-        except DRIVER_ERRORS as exc:
-            raise translated(exc) from exc
+        """Return what *attempt* does, made again where it had to make way or its connection is stale.
 
-    async def _again(self, attempt: Callable[[], Awaitable[T]], stamp: str) -> T:
-        """Return what *attempt* does, made again where it had to make way or its connection is stale."""
+        Raise a CallError where that does not help.
+        """
         victims, renewed = 0, False
         while True:
             try:
                 return await attempt()
-            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as exc:
                 victims += 1
                 if victims > VICTIMS:
-                    raise
+                    raise translated(exc) from exc
             except DRIVER_ERRORS as exc:
                 if renewed or not (is_lost(exc) or is_stale(exc)):
-                    raise
-                if is_stale(exc) and stamp and not await self._is_current(stamp):
+                    raise translated(exc) from exc
+                if is_stale(exc) and stamp and not await is_current(self, stamp):
                     # Its columns are of other types by now.
                     raise SchemaChanged from exc
                 # The other connections that wait are out of date as well.
@@ -135,15 +130,6 @@ class PostgresqlRunner:
     async def _stamp(self) -> str:
         async with self._pool.connection() as connection:
             return await fingerprint(connection)
-
-    async def _is_current(self, stamp: str) -> bool:
-        """Return whether the schema is still as of *stamp*; also where nobody can tell."""
-        try:
-            with anyio.move_on_after(PATIENCE):
-                return await self.stamp() == stamp
-        except CallError:
-            pass
-        return True
 
     async def reopen(self) -> None:
         """Close the connections that wait: the server has ended them, or names mean something else now."""
