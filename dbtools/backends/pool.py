@@ -77,10 +77,6 @@ class EnginePool:
         """Let another connection take the place of one that ends by itself: to close it would be to wait."""
         pooled.detach()
 
-    async def reopen(self) -> None:
+    async def dispose(self) -> None:
         """Close the connections that nobody uses; those in use are closed when they come back."""
-        await self._engine.dispose()
-
-    async def close(self) -> None:
-        """Close every connection."""
         await self._engine.dispose()

@@ -25,20 +25,18 @@ WITHDRAWN = "withdrawn"  #: the code of a query that does not work
 UNCHECKED = "unchecked"  #: of one that cannot be looked at now, and may work in a moment
 
 
-class Asked:
+class Asked(AsyncExitStack):
     """Gives what asks the database of operators' SQL in one session, opened at its first use."""
 
-    def __init__(
-        self, stack: AsyncExitStack, backend: Backend, session: Mapping[str, str] = NO_SESSION
-    ) -> None:
+    def __init__(self, backend: Backend, session: Mapping[str, str] = NO_SESSION) -> None:
+        super().__init__()
         self.backend = backend
-        self._stack = stack
         self._session = session
         self._describe: Describe | None = None
 
     async def __call__(self) -> Describe:
         if self._describe is None:
-            self._describe = await self._stack.enter_async_context(self.backend.describe(self._session))
+            self._describe = await self.enter_async_context(self.backend.describe(self._session))
         return self._describe
 
 
@@ -211,8 +209,8 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
 def _declared(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
     """Return the casts of the claims of *query*, by parameter, that the configuration gives a type.
 
-    None where the database itself gives them types. Raise Withdrawn where one without a type is compared so
-    that another value may let rows in.
+    There are none where the database itself gives them types. Raise Withdrawn where one without a type is
+    compared so that another value may let rows in.
     """
     if facts.claim_casts is None:
         return {}
@@ -250,8 +248,8 @@ async def candidates(
     """
     lexis = backend.facts.lexis
     written = read_files({str(path): path for path in files}, lexis)
-    async with AsyncExitStack() as stack:
-        library = await held_against(settings, catalog, Asked(stack, backend), written.queries)
+    async with Asked(backend) as asked:
+        library = await held_against(settings, catalog, asked, written.queries)
     names = {query.name for query in library.queries}
     texts: dict[str, str] = {}
     for path in files if names else ():

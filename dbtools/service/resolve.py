@@ -4,7 +4,6 @@ Serving, `check`, `explain` and `grants` all start from it. What cannot be meant
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -90,7 +89,7 @@ async def resolve(
     *,
     roles: Sequence[Role] | None = None,
     written: Written | None = None,
-    before: "Kept | None" = None,
+    before: Kept | None = None,
     progress: Progress = lambda done, of, name: None,
 ) -> Resolved:
     """Return what *settings* mean to the database behind *backend*.
@@ -101,8 +100,7 @@ async def resolve(
     catalog = await read_catalog(settings, backend)
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     resolved: list[ResolvedRole] = []
-    async with AsyncExitStack() as stack:
-        asked = Asked(stack, backend)
+    async with Asked(backend) as asked:
         kept = before.library if before is not None else None
         library = await library_of(settings, catalog, asked, written=written, before=kept)
         for done, role in enumerate(roles):
@@ -143,8 +141,7 @@ async def _role(
         finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
         nobody = replace(role, rules=(), queries=())
         return seen_by(nobody, catalog, written=role, findings=(*role.problems, finding))
-    async with AsyncExitStack() as stack:
-        asked = Asked(stack, backend, session)
+    async with Asked(backend, session) as asked:
         held = await _held(settings, role, seen, asked, earlier)
         return await _with_working_queries(held, asked, queries)
 
@@ -303,7 +300,7 @@ def _withdrawn(role: Role, grant: QueryGrant, name: str, problem: Withdrawn) -> 
 
 
 async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
-    """Return what *database* holds, with the descriptions that *settings* add to it."""
+    """Return what the database holds, with the descriptions that *settings* add to it."""
     catalog = described(await backend.introspect(settings.selection()), settings)
     if settings.roles:
         # What they name and the login may not select is told with the rules that name it.

@@ -198,7 +198,7 @@ async def test_no_connection_is_opened_in_place_of_one_whose_statement_still_run
     seen.append("ended")
     ended.set_result(None)
     await waiting
-    await pool.close()
+    await pool.dispose()
     await first.close()
 
     assert seen == ["opened", "ended", "opened", "lent"]
@@ -245,7 +245,7 @@ async def test_connection_is_given_up_where_the_wait_for_its_thread_is_cancelled
         release.set()
         assert lent[0].ended is not None
         await lent[0].ended
-        await pool.close()
+        await pool.dispose()
 
     assert lent[0] is not lent[1]
     assert seen == [True]
@@ -463,7 +463,7 @@ def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: 
         async def lend_while_reopening() -> object:
             pool = await pool_of(shop)
             async with pool.connection() as connection:
-                await pool.reopen()
+                await pool.dispose()
             async with pool.connection() as other:
                 assert other is not connection
             return connection

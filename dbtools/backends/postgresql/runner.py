@@ -133,7 +133,7 @@ class PostgresqlRunner:
 
     async def reopen(self) -> None:
         """Close the connections that wait: the server has ended them, or names mean something else now."""
-        await self._pool.reopen()
+        await self._pool.dispose()
 
     async def ready(self) -> None:
         """Raise a CallError where no connection can be had."""
@@ -142,7 +142,7 @@ class PostgresqlRunner:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._pool.close()
+        await self._pool.dispose()
 
 
 def _is_usable(connection: Any) -> bool:

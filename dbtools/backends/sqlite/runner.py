@@ -97,12 +97,12 @@ class SqliteRunner:
     async def reopen(self) -> None:
         """Close the connections that nobody uses; those in use are closed when they come back."""
         self._lookups.drop()
-        await self._pool.reopen()
+        await self._pool.dispose()
 
     async def close(self) -> None:
         """Close every connection."""
         self._lookups.close()
-        await self._pool.close()
+        await self._pool.dispose()
 
 
 def open_engine(where: Location) -> sa.Engine:
