@@ -58,7 +58,7 @@ def resolved_url(url: str, folder: Path) -> str:
 
 
 def announcement_of(name: str) -> str | None:
-    """Return the statement by which a migration of a database of the kind *name* tells of itself."""
+    """Return the statement with which a migration of a *name* database announces itself, if there is one."""
     if name not in BACKENDS:
         return None
     backend: type[Backend] = _package(f"{name}:").Backend

@@ -66,7 +66,7 @@ class EnginePool:
             return
         try:
             if pool is not self._engine.pool:
-                # Reopened meanwhile: what comes back to the old pool would never be closed.
+                # The pool was replaced meanwhile: the old one would never close what comes back.
                 with anyio.CancelScope(shield=True):
                     await greenlet_spawn(pooled.invalidate)
         finally:

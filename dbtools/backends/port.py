@@ -47,15 +47,15 @@ class Facts:
     #: Families of which the database casts values to another one of these by itself, which may be too small.
     implicit_casts: Mapping[Family, frozenset[Family]]
     names_connections: bool  #: whether connections have names, by which others see what they do
-    announcement: str | None  #: the statement by which a migration tells of itself
-    watch_script: str | None  #: with which the database tells of changes by itself
+    announcement: str | None  #: the statement with which a migration announces itself
+    watch_script: str | None  #: makes the database announce changes
 
 
 class Label(NamedTuple):
     """How the database is told which request a statement belongs to."""
 
     comment: str = ""  #: SQL in front of it
-    application: str = ""  #: the name that the connection has meanwhile, of letters, digits and `-_.:`
+    application: str = ""  #: the name of the connection while it runs: letters, digits and `-_.:`
 
 
 class Run(NamedTuple):
@@ -151,8 +151,8 @@ class Inspected:
 class Describe(Protocol):
     """Asks a database what operators' SQL means to it.
 
-    Each verb raises Refused, with the database's own words, which are for operators, where the database does
-    not understand the SQL, or does not let whoever has the settings of the session read what is in it.
+    Each verb raises Refused, with the database's own words for operators, if the database does not understand
+    the SQL or the session may not read what the SQL names.
     """
 
     async def query(self, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]) -> Inspected:
@@ -183,7 +183,7 @@ class Look(Protocol):
         """Return what differs when something has changed, or raise DatabaseUnavailable."""
 
 
-Heard = Callable[[], None]  #: called when a database itself tells of a change
+Heard = Callable[[], None]  #: called when the database announces a change
 
 
 class Backend(ABC):
@@ -242,7 +242,7 @@ class Backend(ABC):
     async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
         """Return an SQL script for a *login* that reads what *roles* and their queries read of *catalog*.
 
-        Raise ConfigurationError where there are no logins, or where it cannot be told what is read.
+        Raise ConfigurationError if the database has no logins or does not say what is read.
         """
         raise ConfigurationError("This database has no logins.")
 
@@ -278,7 +278,7 @@ def passing_refusal(message: str) -> Refused:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise Refused where there are no columns, or two by one name: an answer could not tell them apart."""
+    """Raise Refused if there are no columns, or if two share a name: an answer could not tell them apart."""
     number = Counter(names)
     if not number:
         raise refusal("The query has no columns.")

@@ -202,7 +202,7 @@ def _terminate(connection: Any) -> None:
 
 
 class PooledConnection(Connection):
-    """A connection of which each transaction begins with settings of its own."""
+    """A connection that sets what it needs at the start of each transaction."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -221,7 +221,7 @@ class PooledConnection(Connection):
         return await super().execute(query, *args, timeout=timeout)
 
     async def prepare(self, query: str, **options: Any) -> Any:
-        """Prepare *query* anew: a pooler may have one of the same text for a schema that was another."""
+        """Prepare *query* anew: a pooler may keep a statement of the same text from before a migration."""
         query = f"{query}\n/* {secrets.token_hex(8)} */"
         if self.is_in_transaction():
             return await super().prepare(query, **options)

@@ -1,7 +1,7 @@
 """How a PostgreSQL database is followed: one connection that reads, listens and looks. A URL in, values out.
 
-Whoever migrates may tell of a change, by NOTIFY in the same transaction: an event trigger does, or a hook of
-Alembic. Changes that nobody tells of are found by looking, which needs no privilege.
+A migration can announce a change by NOTIFY in its own transaction, through an event trigger or a hook of
+Alembic. Changes that nobody announces are found by looking, which needs no privilege.
 """
 
 import asyncio
