@@ -1,9 +1,8 @@
 """`dbtools serve`: the server, and what a person at a terminal is told of it."""
 
-import json
 import logging
 import os
-import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from dbtools.cli.clients import CLIENTS
 from dbtools.cli.options import (
     ExampleCommand,
     caller_of,
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dbtools")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+CLIENT = "claude-code"  #: for which the command is told
+FILE = "dbtools.toml"
 FEW = 8  #: names of tools on one line
 
 
@@ -115,12 +117,11 @@ class _Operator:
             self.tell(problem)
         if not self._talks:
             return
-        words = ["serve", *([_full(self._target)] if self._target else [])]
         logger.info(
             f"{len(view.catalog.tables)} tables are served with {len(view.definitions)} tools, "
             "to the client at stdin and stdout.\n"
-            f"An MCP client starts it by itself: {json.dumps({'command': 'dbtools', 'args': words})}\n"
-            "Ctrl-C ends it."
+            f"To connect one: {connecting(self._target)}\n"
+            f"Other clients are {', '.join(each for each in CLIENTS if each != CLIENT)}. Ctrl-C ends it."
         )
 
     def listening(self, url: str, snapshot: "Snapshot", notes: "tuple[str, ...]") -> None:
@@ -165,8 +166,11 @@ def _few(names: "Sequence[str]") -> str:
     return ", ".join(names[:FEW]) + more
 
 
-def _full(target: str) -> str:
-    """Return *target* as a client can use it from any folder, without a password."""
-    if "://" not in target:
-        return str(Path(target).absolute())
-    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:…@", target)
+def connecting(target: str | None) -> str:
+    """Return the command that connects a client to *target* from any folder, without a password."""
+    from dbtools.backends import open_backend
+
+    place = str(Path(target or FILE).absolute())
+    if target is not None and "://" in target:
+        place, _ = open_backend(target).shareable()
+    return shlex.join(["dbtools", "connect", CLIENT, place, "--write"])
