@@ -9,6 +9,7 @@ from dbtools.cli.log import log
 from dbtools.cli.registry import query, registry
 from dbtools.cli.serving import serve
 from dbtools.cli.setup import check, grants, schema, token, watch
+from dbtools.cli.starting import init, sample
 
 
 @click.group(
@@ -27,6 +28,8 @@ def main() -> None:
 for command in (
     serve,
     connect,
+    init,
+    sample,
     tools,
     call,
     explain,

@@ -26,6 +26,7 @@ from dbtools.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dbtools.catalog import Catalog
     from dbtools.policy import Finding
     from dbtools.service.snapshot import Snapshot, View
     from dbtools.tools.definition import Change
@@ -115,6 +116,7 @@ class _Operator:
         """Tell what is wrong, what is served, and how a client is connected."""
         for problem in view.problems:
             self.tell(problem)
+        self._tell_secrets(view.catalog)
         if not self._talks:
             return
         logger.info(
@@ -124,11 +126,25 @@ class _Operator:
             f"Other clients are {', '.join(each for each in CLIENTS if each != CLIENT)}. Ctrl-C ends it."
         )
 
+    def _tell_secrets(self, catalog: "Catalog") -> None:
+        """Name the columns that nobody has decided to show and that look like secrets."""
+        if self._target is None or self._target.endswith(".toml"):
+            return
+        from dbtools.policy import secret_columns
+
+        found = [f"{table}.{name}" for (_, table), names in secret_columns(catalog).items() for name in names]
+        if found:
+            self.tell(
+                f"Columns that look like secrets are shown: {_few(found)}. "
+                "`dbtools init` writes a configuration without them."
+            )
+
     def listening(self, url: str, snapshot: "Snapshot", notes: "tuple[str, ...]") -> None:
         """Tell where it is served, and to whom."""
         problems = dict.fromkeys(each for view in snapshot.views.values() for each in view.problems)
         for each in (*problems, *notes):
             self.tell(each)
+        self._tell_secrets(next(iter(snapshot.views.values())).catalog)
         seen = {(each.schema, each.name) for view in snapshot.views.values() for each in view.catalog.tables}
         logger.info(f"{len(seen)} tables are served at {url} to {_roles(snapshot)}.")
 
