@@ -20,7 +20,7 @@ Hidden = Mapping[tuple[str, str], Sequence[str]]  #: names of columns, by schema
 PASSWORD = "PGPASSWORD"
 CONFIGURATION, EXAMPLE = Path("dbtools.toml"), Path("queries/example.sql")
 SAMPLE = "sample.db"
-DATABASES = ("*.db", "*.sqlite", "*.sqlite3")
+DATABASES = "*.db"
 
 FILE = """\
 # What dbtools serves, and to whom. `dbtools check` validates this file, and `dbtools schema` prints a
@@ -85,7 +85,7 @@ def sample(path: Path) -> None:
             shutil.copyfile(_sample(), path)
         except OSError as exc:
             raise ConfigurationError(f"{path} cannot be written: {exc.strerror}.") from exc
-        click.echo(f"{path} is a SQLite database with 15 tables. Try `dbtools tools {path}`.")
+        click.echo(f"{path} is a database with 15 tables. Try `dbtools tools {path}`.")
 
 
 def _sample() -> Path:
@@ -131,16 +131,12 @@ def _ask(question: str, default: str) -> str:
 
 def _ask_for_database(asks: bool) -> str:
     """Return the database that somebody names, or the only one that is here."""
-    here = sorted(str(path) for pattern in DATABASES for path in Path().glob(pattern))
+    here = sorted(str(path) for path in Path().glob(DATABASES))
     if asks:
-        return _ask(
-            "Which database? A file, or a URL such as postgresql://user@host/name", here[0] if here else ""
-        )
+        return _ask("Which database? (a file or a URL)", here[0] if here else "")
     if len(here) == 1:
         return here[0]
-    raise click.UsageError(
-        "Name the database: dbtools init shop.db, or dbtools init postgresql://user@host/name."
-    )
+    raise click.UsageError("Name the database, for example: dbtools init shop.db")
 
 
 async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog]":
