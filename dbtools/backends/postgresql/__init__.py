@@ -72,7 +72,7 @@ class Backend(port.Backend):
         catalog = await self._control.read(selection)
         if self._runner is not None and self._search_path not in (None, catalog.search_path):
             # Names mean something else now; on connections that are open they mean what they did.
-            await self._runner.reopen()
+            await self._runner.close()
         self._search_path = catalog.search_path
         return catalog
 

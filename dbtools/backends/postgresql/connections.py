@@ -10,7 +10,7 @@ import hashlib
 import re
 import secrets
 import struct
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import urlsplit
@@ -45,6 +45,19 @@ ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
 #: The internal one is what a call meets on a connection that the server is ending at that moment.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 LOSES_STATEMENTS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
+#: What keeps a connection from being opened, in words for operators: the first that fits.
+UNREACHED: Sequence[tuple[type[Exception], str]] = (
+    (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        "The database refused the login: user or password is wrong.",
+    ),
+    (asyncpg.InvalidCatalogNameError, "The server has no database of this name."),
+    (asyncpg.TooManyConnectionsError, "The server has no connection free."),
+    (asyncpg.CannotConnectNowError, "The server is starting or stopping."),
+    (TimeoutError, f"The server did not answer within {CONNECT_TIMEOUT:g} seconds."),
+    (OSError, "The server cannot be reached: is it running, are host and port right?"),
+    (Exception, "The server cannot be reached with this URL."),
+)
 #: What asyncpg raises where bytes are of another type than it takes them for.
 UNREADABLE = (AssertionError, BufferError, LookupError, TypeError, ValueError, struct.error)
 
@@ -65,8 +78,13 @@ def answering(failing: str) -> Iterator[None]:
     """Raise DatabaseUnavailable, which says *failing*, where the server does not answer."""
     try:
         yield
+    except LOSES_STATEMENTS as exc:
+        raise DatabaseUnavailable(
+            "A pooler in front of the database keeps no prepared statements.",
+            hint="PgBouncer does from 1.21 on, with max_prepared_statements, or with pool_mode = session.",
+        ) from exc
     except DRIVER_ERRORS as exc:
-        raise pooler_fault(exc) or DatabaseUnavailable(failing) from exc
+        raise DatabaseUnavailable(failing) from exc
 
 
 async def connect(url: str) -> Connection:
@@ -145,23 +163,9 @@ def check_version(connection: Any) -> None:
 
 def unavailable(exc: Exception) -> DatabaseUnavailable:
     """Return what keeps the database from being reached, without the server's words."""
-    hint = ""
-    match exc:
-        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-            message = "The database refused the login: user or password is wrong."
-        case asyncpg.InvalidCatalogNameError():
-            message = "The server has no database of this name."
-        case asyncpg.TooManyConnectionsError():
-            message = "The server has no connection free."
-        case asyncpg.CannotConnectNowError():
-            message, hint = "The server is starting or stopping.", "Try again in a moment."
-        case TimeoutError():
-            message = f"The server did not answer within {CONNECT_TIMEOUT:g} seconds."
-        case OSError():
-            message = "The server cannot be reached: is it running, are host and port right?"
-        case _:
-            message = "The server cannot be reached with this URL."
-    return DatabaseUnavailable(message, hint=hint)
+    message = next(message for kind, message in UNREACHED if isinstance(exc, kind))
+    passes = isinstance(exc, asyncpg.CannotConnectNowError)
+    return DatabaseUnavailable(message, hint="Try again in a moment." if passes else "")
 
 
 def is_lost(error: Exception) -> bool:
@@ -184,21 +188,14 @@ async def rolled_back(connection: Any, begin: str) -> AsyncIterator[None]:
 
 async def roll_back(connection: Any) -> None:
     """Make *connection* clean within a bounded time, or end it: it never serves another call dirty."""
-    with anyio.CancelScope(shield=True):
+    with anyio.CancelScope(shield=True), suppress(*DRIVER_ERRORS):
         try:
             async with asyncio.timeout(PATIENCE):
                 await connection.execute("rollback")
-        except DRIVER_ERRORS:
-            _terminate(connection)
         except BaseException:
             # Cancelled, it would have the role and the settings of this caller for the next one.
-            _terminate(connection)
+            connection.terminate()
             raise
-
-
-def _terminate(connection: Any) -> None:
-    with suppress(OSError, asyncpg.InterfaceError):
-        connection.terminate()
 
 
 class PooledConnection(Connection):
@@ -269,16 +266,6 @@ def reading(connection: Any) -> Iterator[None]:
             raise
         connection.terminate()
         raise asyncpg.OutdatedSchemaCacheError("the columns are of other types by now") from exc
-
-
-def pooler_fault(error: BaseException) -> DatabaseUnavailable | None:
-    """Return what to tell the operator where *error* is of a pooler that keeps no prepared statements."""
-    if not isinstance(error, LOSES_STATEMENTS):
-        return None
-    return DatabaseUnavailable(
-        "A pooler in front of the database keeps no prepared statements.",
-        hint="PgBouncer does from 1.21 on, with max_prepared_statements, or with pool_mode = session.",
-    )
 
 
 def set_local(name: str, value: str) -> str:

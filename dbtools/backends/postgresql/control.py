@@ -15,11 +15,11 @@ import asyncpg
 from dbtools.backends.port import Heard, Look, Subject
 from dbtools.backends.postgresql.connections import (
     DRIVER_ERRORS,
+    answering,
     connect,
     end,
     is_pooled,
     opened,
-    pooler_fault,
     rolled_back,
 )
 from dbtools.backends.postgresql.introspection import read_catalog
@@ -119,14 +119,12 @@ class Control:
     async def _answer(self, ask: Ask[T], failing: str, patience: float) -> T:
         """Return what *ask* answers within *patience* seconds, once nobody else is asking."""
         async with self._asking:
-            try:
+            with answering(failing):
                 async with asyncio.timeout(patience):
                     if self._connection is not None:
                         with suppress(*DRIVER_ERRORS):
                             return await self._asked(ask)
                     return await self._asked(ask)
-            except DRIVER_ERRORS as exc:
-                raise pooler_fault(exc) or DatabaseUnavailable(failing) from exc
 
     async def _asked(self, ask: Ask[T]) -> T:
         try:

@@ -4,7 +4,7 @@ What it is told, a role and settings that policies may read, is a second wall be
 one: whoever could run SQL of their own could set both back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import asyncpg
@@ -46,34 +46,23 @@ select coalesce(
 )
 from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
 """
+#: How the texts that the server writes are read: as they are, since the driver's own types lose some.
+DECODERS: Mapping[str, Callable[[str], object]] = {
+    **dict.fromkeys(("date", "time", "timetz", "interval", "numeric", "uuid", "inet"), str),
+    "float4": float,  # read as four bytes, 0.1 would be shown as 0.10000000149011612
+    # As RFC 3339 writes them; the session is in UTC.
+    "timestamp": lambda text: text.replace(" ", "T", 1),
+    "timestamptz": lambda text: text.replace(" ", "T", 1).replace("+00", "Z", 1),
+}
 
 
 async def prepare(connection: Any) -> None:
-    """Make *connection* one on which names and values mean what they mean in every call.
-
-    Temporal values and decimals come as the server writes them: the driver's own types lose some.
-    """
+    """Make *connection* one on which names and values mean what they mean in every call."""
     await keep_setting(connection, "search_path", await connection.fetchval(PATH))
-    for name in ("date", "time", "timetz", "interval", "numeric", "uuid", "inet"):
-        await _set_codec(connection, name, str)
-    # Read as four bytes, 0.1 would be shown as 0.10000000149011612.
-    await _set_codec(connection, "float4", float)
-    await _set_codec(connection, "timestamp", _with_t)
-    await _set_codec(connection, "timestamptz", _in_utc)
-
-
-async def _set_codec(connection: Any, name: str, decoder: Any) -> None:
-    await connection.set_type_codec(name, schema="pg_catalog", format="text", encoder=str, decoder=decoder)
-
-
-def _with_t(text: str) -> str:
-    """Return a timestamp as RFC 3339 writes it, with T between date and time."""
-    return text.replace(" ", "T", 1)
-
-
-def _in_utc(text: str) -> str:
-    """Return a timestamp of a session in UTC as RFC 3339 writes it, with Z for its zone."""
-    return text.replace(" ", "T", 1).replace("+00", "Z", 1)
+    for name, decoder in DECODERS.items():
+        await connection.set_type_codec(
+            name, schema="pg_catalog", format="text", encoder=str, decoder=decoder
+        )
 
 
 async def apply(connection: Any, session: Mapping[str, str], *, local: bool) -> None:
