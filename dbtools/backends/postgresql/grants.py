@@ -17,7 +17,7 @@ from dbtools.backends.port import Reads
 from dbtools.backends.postgresql.catalog_queries import class_of
 from dbtools.backends.postgresql.connections import Connection, rolled_back
 from dbtools.backends.postgresql.dependencies import NOT_TEMPORARY, TREES, WHOLE_ROW, reads_of
-from dbtools.backends.postgresql.grant_script import Grant, Needs, Script
+from dbtools.backends.postgresql.grant_script import Script, qualified
 from dbtools.catalog import Catalog, Column, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.policy import BLANK, Role, restrict
@@ -178,7 +178,8 @@ async def write_script(
         raise errors.ConfigurationError(message, hint="--login NAME gives it one.")
     # The views of row filters are written, which the login may have been told not to do.
     async with rolled_back(connection, "begin read write; set local jit = off"):
-        needs = await _needs(_Reading(connection=connection), catalog, roles, reads)
+        reading = _Reading(connection=connection)
+        relations = await _read(reading, catalog, roles, reads)
     ((database, path),) = await connection.fetch(SURROUNDINGS)
     set_role = _set_role(roles, login)
     return Script(
@@ -189,7 +190,11 @@ async def write_script(
         version=connection.get_server_version().major,
         database=database,
         search_path=None if path is None else tuple(path),
-        needs=needs,
+        grants=tuple(map(reading.grant, relations)),
+        schemas=tuple(sorted({*(row["schema"] for row in relations), *reading.schemas})),
+        functions=tuple(sorted(reading.functions)),
+        guarded=[row for row in relations if row["row_security"]],
+        foreign=[row for row in relations if row["kind"] == "f"],
         earlier=await connection.fetch(EARLIER, login),
         public=await connection.fetch(PUBLIC),
     ).text()
@@ -215,7 +220,10 @@ def _set_role_of(role: Role, login: str) -> str | None:
     return names[0] if names else None
 
 
-async def _needs(reading: "_Reading", catalog: Catalog, roles: Sequence[Role], queries: Reads) -> Needs:
+async def _read(
+    reading: "_Reading", catalog: Catalog, roles: Sequence[Role], queries: Reads
+) -> Sequence[Record]:
+    """Add what *roles* and *queries* read of *catalog*, and return all relations that are read."""
     seen = [(role, table) for role in roles for table in restrict(catalog, role).tables]
     places = {(table.schema, table.name) for _, table in seen} | {place[:2] for place in queries}
     schemas, names = [schema for schema, _ in places], [name for _, name in places]
@@ -233,15 +241,7 @@ async def _needs(reading: "_Reading", catalog: Catalog, roles: Sequence[Role], q
     for schema, name, column in queries:
         if (schema, name) in found:
             reading.add(found[schema, name], [column])
-    relations = await reading.relations()
-    grants = tuple(reading.grant(row) for row in relations)
-    return Needs(
-        grants=grants,
-        schemas=tuple(sorted({*(grant.schema for grant in grants), *reading.schemas})),
-        functions=tuple(sorted(reading.functions)),
-        guarded=tuple((row["schema"], row["name"]) for row in relations if row["row_security"]),
-        foreign=tuple((row["schema"], row["name"]) for row in relations if row["kind"] == "f"),
-    )
+    return await reading.relations()
 
 
 def _read_columns(table: Table) -> Sequence[Column]:
@@ -320,12 +320,12 @@ class _Reading:
         self.schemas.update(row["schema"] for row in types)
         return rows
 
-    def grant(self, row: Record) -> Grant:
-        """Return the grant of what is read of the relation *row*."""
+    def grant(self, row: Record) -> str:
+        """Return the statement that grants what is read of the relation *row*, but for whom."""
         wanted = self.columns[row["number"]]
         names: Mapping[int, str] = dict(zip(row["columns"], row["names"], strict=True))
         # Where rows are only counted, one column must be open all the same.
         first = [each for each in names if each > 0][:1]
+        columns = ", ".join(identifier(names[each]) for each in names if each in (wanted or first))
         is_whole = row["number"] in self.whole or WHOLE_ROW in wanted
-        columns = None if is_whole else tuple(names[each] for each in names if each in (wanted or first))
-        return Grant(schema=row["schema"], name=row["name"], columns=columns)
+        return f"grant select{'' if is_whole else f' ({columns})'} on table {qualified(row)}"
