@@ -60,13 +60,13 @@ class PostgresqlRunner:
     confirms = False  #: the stamp would cost too much: versions of tables are compared instead
 
     def __init__(self, url: str) -> None:
-        self._pool = EnginePool(
-            SCHEME,
-            lambda: connect(url),
-            size=CONNECTIONS,
-            is_usable=_is_usable,
-            prepare=prepare,
-        )
+        self._url = url
+        self._pool = EnginePool(SCHEME, self._connect, size=CONNECTIONS, is_usable=_is_usable)
+
+    async def _connect(self) -> Any:
+        connection = await connect(self._url)
+        await prepare(connection)
+        return connection
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
