@@ -128,7 +128,7 @@ async def test_pooler_that_keeps_no_statements_is_told_of(error: Exception, url:
     control = Control(url)
     try:
         with pytest.raises(DatabaseUnavailable, match="keeps no prepared statements"):
-            await control._answer(ask, "The catalog cannot be read.", 5)
+            await control.answer(ask, "The catalog cannot be read.", 5)
     finally:
         await control.close()
 
