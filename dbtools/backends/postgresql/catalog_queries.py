@@ -3,6 +3,8 @@
 Names are qualified throughout: what the search path finds first may be anybody's.
 """
 
+from dbtools.backends.postgresql.versions import VERSION
+
 
 def class_of(catalog: str) -> str:
     """Return the number of the system's *catalog* in SQL."""
@@ -17,17 +19,25 @@ def of_extension(class_number: str, number: str) -> str:
     )"""
 
 
+def with_parts(types: str) -> str:
+    """Return the start of a statement about the numbers of *types*, which SQL selects, and of their parts."""
+    return f"""with recursive types (oid) as (
+    {types}
+    union
+    select p.oid
+    from types as s
+    join pg_catalog.pg_type as t on t.oid = s.oid
+    left join pg_catalog.pg_range as r on r.rngtypid = t.oid
+    left join pg_catalog.pg_attribute as a
+        on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
+    cross join lateral pg_catalog.unnest(array[t.typbasetype, t.typelem, r.rngsubtype, a.atttypid]) as p (oid)
+    where p.oid <> 0
+)"""
+
+
 #: The planner takes these for long statements, and compiling them would take longer than running them.
 SETTINGS = "set local jit = off"
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
-#: The first on the search path that is not hidden: the login may well have the name of a hidden one.
-DEFAULT_SCHEMA = """
-select s.name::text
-from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
-where not pg_catalog.starts_with(s.name::text, 'pg_') and s.name not in ('information_schema', 'dbtools')
-order by s.place
-limit 1
-"""
 #: Before version 14, nought is also what an unknown number of rows looks like.
 ROWS = """
     case
@@ -48,7 +58,8 @@ select
     and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as inherited,
     exists (
         select from pg_catalog.pg_attribute as a where a.attrelid = c.oid and a.attgenerated = 'v'
-    ) as computed
+    ) as computed,
+    {VERSION} as version
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 left join pg_catalog.pg_description as d

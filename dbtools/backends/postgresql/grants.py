@@ -14,7 +14,7 @@ from asyncpg import Record
 from dbtools import errors
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Reads
-from dbtools.backends.postgresql.catalog_queries import class_of
+from dbtools.backends.postgresql.catalog_queries import class_of, with_parts
 from dbtools.backends.postgresql.connections import Connection, rolled_back
 from dbtools.backends.postgresql.dependencies import NOT_TEMPORARY, TREES, WHOLE_ROW, reads_of
 from dbtools.backends.postgresql.grant_script import Script, qualified
@@ -79,30 +79,16 @@ join pg_catalog.pg_namespace as n
 where r.ev_class = any($1::pg_catalog.oid[]) and not pg_catalog.starts_with(n.nspname::text, 'pg_')
 """
 #: The schemas of the types of the columns $2 of the tables $1, and of all that these types are made of.
-SCHEMAS_OF_TYPES = """
-with recursive wanted (type) as (
-    select a.atttypid
+READ_TYPES = """select a.atttypid
     from rows from (
         pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.int2[])
     ) as u (relation, number)
-    join pg_catalog.pg_attribute as a on a.attrelid = u.relation and a.attnum = u.number
-    union
-    select part.type
-    from wanted as w
-    join pg_catalog.pg_type as t on t.oid = w.type
-    left join pg_catalog.pg_range as r on r.rngtypid = t.oid
-    cross join lateral (
-        values (t.typbasetype), (t.typelem), (r.rngsubtype)
-        union all
-        select a.atttypid
-        from pg_catalog.pg_attribute as a
-        where t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
-    ) as part (type)
-    where part.type <> '0'
-)
+    join pg_catalog.pg_attribute as a on a.attrelid = u.relation and a.attnum = u.number"""
+SCHEMAS_OF_TYPES = f"""
+{with_parts(READ_TYPES)}
 select distinct n.nspname::text as schema
-from wanted as w
-join pg_catalog.pg_type as t on t.oid = w.type
+from types as s
+join pg_catalog.pg_type as t on t.oid = s.oid
 join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
 where not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
 """
@@ -202,22 +188,21 @@ async def write_script(
 
 def _set_role(roles: Sequence[Role], login: str) -> str | None:
     """Return the role of the database that *login* becomes for the statements of *roles*, if any."""
-    named = {_set_role_of(role, login) for role in roles}
+    named = set()
+    for role in roles:
+        settings = [each for each in role.session if each.name.lower() == SET_ROLE]
+        if any(each.claim is not None for each in settings):
+            message = (
+                f"role {role.name}: a claim names the role of the database, so its grants cannot be told."
+            )
+            raise errors.ConfigurationError(message, hint="set_role names one.")
+        named.add(next((each.value for each in settings if each.value not in (NO_ROLE, login)), None))
     if len(named) > 1:
         message = (
             f"Statements of {listing(role.name for role in roles)} run as different roles of the database."
         )
         raise errors.ConfigurationError(message, hint="Write a script for each.")
     return named.pop()
-
-
-def _set_role_of(role: Role, login: str) -> str | None:
-    settings = [each for each in role.session if each.name.lower() == SET_ROLE]
-    if any(each.claim is not None for each in settings):
-        message = f"role {role.name}: a claim names the role of the database, so its grants cannot be told."
-        raise errors.ConfigurationError(message, hint="set_role names one.")
-    names = [each.value for each in settings if each.value not in (NO_ROLE, login)]
-    return names[0] if names else None
 
 
 async def _read(

@@ -15,7 +15,7 @@ from dbtools.backends.postgresql.dependencies import read_dependencies
 from dbtools.backends.postgresql.posture import read_posture
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.types import DeclaredTypes, read_types
-from dbtools.backends.postgresql.versions import fingerprint, together, versions_of
+from dbtools.backends.postgresql.versions import fingerprint, together
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
 from dbtools.types import Family
 
@@ -26,6 +26,7 @@ KINDS: Mapping[str, TableKind] = {
     "m": TableKind.MATERIALIZED_VIEW,
     "f": TableKind.FOREIGN,
 }
+HIDDEN = ("information_schema", "dbtools")  #: schemas of which no table is shown
 COMPUTED = ("v", "f")  #: reading a row of these may raise an error
 DERIVED = ("v", "m")  #: an outer join in these leaves nulls that a domain forbids
 
@@ -51,7 +52,6 @@ async def read_catalog(connection: Connection, selection: Selection) -> Catalog:
     """Return what the login of *connection* may select from, all as of one moment."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(catalog_queries.SETTINGS)
-        default_schema = await connection.fetchval(catalog_queries.DEFAULT_SCHEMA) or "public"
         search_path = await connection.fetchval(catalog_queries.SEARCH_PATH)
         found = await connection.fetch(catalog_queries.RELATIONS)
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
@@ -62,6 +62,9 @@ async def read_catalog(connection: Connection, selection: Selection) -> Catalog:
             raising |= lexis.total_operators
         posture = await read_posture(connection)
         stamp = await fingerprint(connection)
+    # The login may well have the name of a hidden schema.
+    shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
+    default_schema = next(shown, "public")
     tables = sorted(_tables(facts), key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
         tables=tuple(_with_versions_beneath(tables)),
@@ -101,7 +104,6 @@ class _Facts:
     foreign_keys: Mapping[int, Sequence[Record]]  #: by table
     operators: Mapping[int, tuple[str, str]]  #: that "=" may stand for, and the types they are made for
     reads: Mapping[int, Reads]
-    versions: Mapping[int, str]
 
 
 async def _read_facts(connection: Connection, relations: Sequence[Record]) -> _Facts:
@@ -134,7 +136,6 @@ async def _read_facts(connection: Connection, relations: Sequence[Record]) -> _F
         reads=await read_dependencies(
             connection, [row["number"] for row in relations if row["kind"] in DERIVED]
         ),
-        versions=await versions_of(connection, numbers),
     )
 
 
@@ -163,7 +164,7 @@ def _tables(facts: _Facts) -> list[Table]:
             row_estimate=None if row["secured"] else rows.get(row["number"]),
             reads=facts.reads.get(row["number"]),
             computed=row["kind"] in COMPUTED or row["computed"],
-            version=facts.versions[row["number"]],
+            version=row["version"],
         )
         for row in facts.relations
         if row["number"] in columns
