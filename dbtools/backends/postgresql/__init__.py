@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
 from dbtools.backends.postgresql import control, inspection
-from dbtools.backends.postgresql.connections import dsn_of, opened
+from dbtools.backends.postgresql.connections import apply, dsn_of, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import read_catalog
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
-from dbtools.backends.postgresql.session import apply
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection

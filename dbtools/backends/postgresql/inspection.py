@@ -29,9 +29,11 @@ from dbtools.backends.port import (
 )
 from dbtools.backends.postgresql.connections import (
     SETTINGS,
+    apply,
     is_lost,
     keep_setting,
     opened,
+    prepare,
     rolled_back,
 )
 from dbtools.backends.postgresql.dependencies import (
@@ -52,7 +54,6 @@ from dbtools.backends.postgresql.prepared_queries import (
     prepare_query,
     refused,
 )
-from dbtools.backends.postgresql.session import apply, prepare
 from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, calls_in, lexis, placeholder_in
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, read_types, sql_name
 from dbtools.backends.postgresql.versions import versions_locked

@@ -14,17 +14,18 @@ from dbtools.backends.pool import EnginePool
 from dbtools.backends.port import Fetched, Label, Run, is_current
 from dbtools.backends.postgresql.connections import (
     DRIVER_ERRORS,
+    apply,
     connect,
     dated,
     is_lost,
     keep_setting,
+    prepare,
     reading,
     roll_back,
     set_local,
 )
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
-from dbtools.backends.postgresql.session import apply, prepare
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.versions import confirmation, fingerprint
 from dbtools.backends.selects import compile_query, compile_select
