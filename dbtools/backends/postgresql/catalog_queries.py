@@ -31,7 +31,7 @@ def with_parts(types: str) -> str:
     left join pg_catalog.pg_attribute as a
         on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
     cross join lateral pg_catalog.unnest(array[t.typbasetype, t.typelem, r.rngsubtype, a.atttypid]) as p (oid)
-    where p.oid <> 0
+    where p.oid <> '0'
 )"""
 
 
@@ -71,9 +71,9 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and c.relname not in ('alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call')
     and not {of_extension(class_of("pg_class"), "c.oid")}
 """
-#: Of the tables $2 only those columns that have been granted; their collation, where it is not the default
-#: (100, or 0 of types that have none). A default names no column: it is printed without its table, which is
-#: quicker and waits for no lock on it.
+#: The columns of the tables $1: of $2 among them only those are readable that have been granted. Their
+#: collation, where it is not the default (100, or 0 of types that have none). A default names no column: it
+#: is printed without its table, which is quicker and waits for no lock on it.
 COLUMNS = f"""
 select
     a.attrelid as relation, a.attnum as number, a.attname::text as name, a.atttypid as type,
@@ -87,33 +87,16 @@ select
             on s.attrelid = a.attrelid and s.attnum = (v.numbers)[1]::pg_catalog.int2
         where a.attgenerated <> ''
     ) as sources,
-    coalesce(d.description, '') as comment
+    coalesce(d.description, '') as comment,
+    a.attrelid <> all($2::pg_catalog.oid[])
+    or pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select') as readable
 from pg_catalog.pg_attribute as a
 left join pg_catalog.pg_attrdef as e on e.adrelid = a.attrelid and e.adnum = a.attnum
 left join pg_catalog.pg_description as d
     on d.objoid = a.attrelid and d.classoid = {class_of("pg_class")} and d.objsubid = a.attnum
 where a.attrelid = any($1::pg_catalog.oid[])
     and a.attnum > 0 and not a.attisdropped
-    and (
-        a.attrelid <> all($2::pg_catalog.oid[])
-        or pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select')
-    )
 order by a.attrelid, a.attnum
-"""
-#: The columns of the tables $1 that may not be selected: of the tables $2, out of reach, all.
-UNREADABLE = """
-select n.nspname::text as schema, c.relname::text as name,
-    pg_catalog.array_agg(a.attname::text order by a.attnum) as columns
-from pg_catalog.pg_attribute as a
-join pg_catalog.pg_class as c on c.oid = a.attrelid
-join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-where a.attrelid = any($1::pg_catalog.oid[])
-    and a.attnum > 0 and not a.attisdropped
-    and (
-        a.attrelid = any($2::pg_catalog.oid[])
-        or not pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select')
-    )
-group by n.nspname, c.relname
 """
 #: A primary key may be deferrable: what others have committed is unique all the same. An index that
 #: tells texts apart which the column's own collation does not is no key.

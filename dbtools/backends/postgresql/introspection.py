@@ -55,8 +55,7 @@ async def read_catalog(connection: Connection, selection: Selection) -> Catalog:
         search_path = await connection.fetchval(catalog_queries.SEARCH_PATH)
         found = await connection.fetch(catalog_queries.RELATIONS)
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
-        facts = await _read_facts(connection, [row for row in relations if row["reachable"]])
-        unreadable = await _read_unreadable(connection, relations)
+        facts = await _read_facts(connection, relations)
         raising = {row["name"].lower() for row in await connection.fetch(catalog_queries.RAISING)}
         if await connection.fetchval(catalog_queries.CASTING):
             raising |= lexis.total_operators
@@ -73,21 +72,13 @@ async def read_catalog(connection: Connection, selection: Selection) -> Catalog:
         warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
         posture=posture,
         raising=frozenset(raising),
-        unreadable=unreadable,
+        unreadable={
+            (row["schema"], row["name"]): tuple(each["name"] for each in facts.unreadable[row["number"]])
+            for row in relations
+            if row["number"] in facts.unreadable
+        },
         stamp=stamp,
     )
-
-
-async def _read_unreadable(
-    connection: Connection, relations: Sequence[Record]
-) -> Mapping[tuple[str, str], tuple[str, ...]]:
-    """Return the columns of *relations* that may not be selected; everyone may read their names."""
-    beyond = [row["number"] for row in relations if not row["reachable"]]
-    closed = [row["number"] for row in relations if not (row["reachable"] and row["readable"])]
-    if not closed:
-        return {}
-    rows = await connection.fetch(catalog_queries.UNREADABLE, closed, beyond)
-    return {(row["schema"], row["name"]): tuple(row["columns"]) for row in rows}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,19 +91,27 @@ class _Facts:
     collations: Mapping[tuple[int, int], int]  #: by table and column, where they are not the default
     constraints: Sequence[Record]
     partitions: Sequence[Record]
-    keys: Mapping[int, Sequence[Record]]  #: by table
-    foreign_keys: Mapping[int, Sequence[Record]]  #: by table
+    #: By table: columns that may not be selected, and keys.
+    unreadable: Mapping[int, Sequence[Record]]
+    keys: Mapping[int, Sequence[Record]]
+    foreign_keys: Mapping[int, Sequence[Record]]
     operators: Mapping[int, tuple[str, str]]  #: that "=" may stand for, and the types they are made for
     reads: Mapping[int, Reads]
 
 
-async def _read_facts(connection: Connection, relations: Sequence[Record]) -> _Facts:
+async def _read_facts(connection: Connection, known: Sequence[Record]) -> _Facts:
+    """Return the facts of those of the *known* tables that are within reach."""
+    relations = [row for row in known if row["reachable"]]
     numbers = [row["number"] for row in relations]
-    restricted = [row["number"] for row in relations if not row["readable"]]
+    reachable = set(numbers)
+    restricted = [row["number"] for row in known if not row["readable"]]
     partitioned = [row["number"] for row in relations if row["kind"] == "p"]
     # What inherits from a table repeats its keys.
     inherited = {row["number"] for row in relations if row["inherited"]}
-    columns = await connection.fetch(catalog_queries.COLUMNS, numbers, restricted)
+    # Everybody may read the names of columns.
+    named = await connection.fetch(catalog_queries.COLUMNS, [row["number"] for row in known], restricted)
+    columns = [row for row in named if row["readable"] and row["relation"] in reachable]
+    closed = [row for row in named if not (row["readable"] and row["relation"] in reachable)]
     types = await read_types(connection, {(row["type"], row["modifier"]) for row in columns})
     found = await connection.fetch(catalog_queries.KEYS, numbers)
     keys = [row for row in found if row["relation"] not in inherited]
@@ -130,6 +129,7 @@ async def _read_facts(connection: Connection, relations: Sequence[Record]) -> _F
         },
         constraints=constraints,
         partitions=await connection.fetch(catalog_queries.PARTITIONS, partitioned),
+        unreadable=_by_relation(closed),
         keys=_by_relation(keys),
         foreign_keys=_by_relation(foreign_keys),
         operators={row["number"]: (row["left_type"], row["right_type"]) for row in operators},
