@@ -92,14 +92,15 @@ join pg_catalog.pg_type as t on t.oid = s.oid
 join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
 where not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
 """
-#: Of a search path only what a new login would not have by itself.
+#: Of a search path only what a new login would not have by itself; whether there is a role with the name $1.
 SURROUNDINGS = """
 select pg_catalog.current_database()::text as database,
     case
         when s.source in ('user', 'database user', 'client', 'session')
             or session_user = any(pg_catalog.current_schemas(false))
         then pg_catalog.current_schemas(false)::text[]
-    end as search_path
+    end as search_path,
+    exists (select from pg_catalog.pg_roles as r where r.rolname = $1::pg_catalog.text) as is_known
 from pg_catalog.pg_settings as s
 where s.name = 'search_path'
 """
@@ -151,8 +152,6 @@ order by 2, 3, 4, 1
 """
 #: The number of the temporary view of a row filter.
 FILTER = "select 'pg_temp.dbtools_filter'::pg_catalog.regclass::pg_catalog.oid"
-#: Whether there is a role with the name $1.
-IS_KNOWN = "select exists (select from pg_catalog.pg_roles where rolname = $1::pg_catalog.text)"
 
 
 async def write_script(
@@ -166,13 +165,13 @@ async def write_script(
     async with rolled_back(connection, "begin read write; set local jit = off"):
         reading = _Reading(connection=connection)
         relations = await _read(reading, catalog, roles, reads)
-    ((database, path),) = await connection.fetch(SURROUNDINGS)
     set_role = _set_role(roles, login)
+    ((database, path, is_known),) = await connection.fetch(SURROUNDINGS, set_role)
     return Script(
         roles=tuple(role.name for role in roles),
         login=login,
         set_role=set_role,
-        is_known=await connection.fetchval(IS_KNOWN, set_role),
+        is_known=is_known,
         version=connection.get_server_version().major,
         database=database,
         search_path=None if path is None else tuple(path),
