@@ -175,23 +175,24 @@ class DeclaredTypes:
         return DeclaredType(type=made, base=row["name"].partition("(")[0])
 
     def _undomained(self, row: Record, parts: Sequence[ColumnType]) -> ColumnType:
-        named = ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row), large=True)
-        whole = replace(
+        named = ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row))
+        made = replace(
             named,
+            large=True,
             equatable=all(part.equatable for part in parts),
             ordered=all(part.ordered for part in parts),
         )
         match row["kind"]:
             case "e":
-                return replace(named, family=Family.ENUM, labels=tuple(row["labels"]), large=False)
+                return replace(named, family=Family.ENUM, labels=tuple(row["labels"]))
             case "c":
                 fields = tuple(zip(row["field_names"] or (), parts, strict=True))
-                return replace(whole, family=Family.OBJECT, fields=fields)
+                return replace(made, family=Family.OBJECT, fields=fields)
             case "r" | "m":
                 return replace(named, large=not parts or parts[0].large)
             case _ if row["element"] is not None:
                 element = _own_name(self._rows[row["element"], row["modifier"]])
-                return replace(whole, family=Family.ARRAY, cast=f"{element}[]", element=parts[0])
+                return replace(made, family=Family.ARRAY, cast=f"{element}[]", element=parts[0])
             case _:
                 return _scalar(row)
 
