@@ -150,13 +150,11 @@ async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
     """
     try:
         return await _prepare_query(connection, query)
-    except UNDECODABLE:
-        query = replace(query, before=BLIND)
-    try:
-        return await _prepare_query(connection, query)
     except UNDECODABLE as exc:
-        message = "A parameter is taken for a row or a range."
-        raise refusal(message, hint="Cast it from a text, as in :p::text::daterange.") from exc
+        if query.before == BLIND:
+            message = "A parameter is taken for a row or a range."
+            raise refusal(message, hint="Cast it from a text, as in :p::text::daterange.") from exc
+    return await prepare_query(connection, replace(query, before=BLIND))
 
 
 async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:

@@ -104,7 +104,7 @@ class PostgresqlRunner:
         """
         makes_way = isinstance(error, MAKING_WAY)
         most = VICTIMS if makes_way else 1 if is_lost(error) or is_stale(error) else 0
-        if failures.count(makes_way) == most:
+        if failures.count(makes_way) >= most:
             raise translated(error) from error
         if is_stale(error) and stamp and not await is_current(self, stamp):
             # Its columns are of other types by now.
