@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import sqlalchemy as sa
-from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import greenlet_spawn
@@ -28,7 +27,6 @@ class EnginePool:
         *,
         size: int,
         is_usable: Callable[[Any], bool],
-        prepare: Any = None,
     ) -> None:
         self._is_usable = is_usable
         self._engine = create_async_engine(
@@ -43,8 +41,6 @@ class EnginePool:
             pool_reset_on_return=None,
             isolation_level="AUTOCOMMIT",
         )
-        if prepare is not None:
-            event.listen(self._engine.sync_engine, "connect", lambda adapted, _: adapted.run_async(prepare))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:

@@ -6,7 +6,7 @@ statements; it is loaded at the first call, since its imports take long.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -176,13 +176,8 @@ class Subject(Enum):
     REGISTRY = auto()
 
 
-class Look(Protocol):
-    """Looks once."""
-
-    async def __call__(self) -> Hashable:
-        """Return what differs when something has changed, or raise DatabaseUnavailable."""
-
-
+#: Looks once: returns what differs when something has changed, or raises DatabaseUnavailable.
+Look = Callable[[], Awaitable[Hashable]]
 Heard = Callable[[], None]  #: called when the database announces a change
 
 

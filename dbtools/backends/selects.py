@@ -103,7 +103,7 @@ class Terms:
         self._grammar = grammar
         self.claims: dict[str, str] = {}  #: by the parameters of row filters
         self._own = table
-        self._table = self._source(table, "t")
+        self._table = source(table, "t", grammar, self.claims)
         self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
         self.clause: sa.FromClause = self._table  #: once every term has been asked for
 
@@ -142,9 +142,6 @@ class Terms:
             case function:
                 return self._grammar.measure(function, column, measure.place.type)
 
-    def _source(self, table: Table, alias: str) -> sa.FromClause:
-        return source(table, alias, self._grammar, self.claims)
-
     def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
         """Return the table that *path* leads to, joined where no other term has joined it."""
         if not path:
@@ -155,7 +152,8 @@ class Terms:
                     f"Paths through more than {MOST_JOINS} tables in one call.", hint="Name fewer."
                 )
             before = self._along(path[:-1])
-            target = self._source(path[-1].target, f"j{len(self._joined) + 1}")
+            alias = f"j{len(self._joined) + 1}"
+            target = source(path[-1].target, alias, self._grammar, self.claims)
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
             # The target stands first: its collation tells its rows apart.
@@ -191,13 +189,14 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)
-SIGNS: Mapping[Operator, Callable[[Element, Element], Truth]] = {
+SIGNS: Mapping[Operator, Callable[..., Truth]] = {
     Operator.EQ: eq,
     Operator.NE: ne,
     Operator.LT: lt,
     Operator.LTE: le,
     Operator.GT: gt,
     Operator.GTE: ge,
+    Operator.BETWEEN: lambda column, least, most: column.between(least, most),
 }
 
 
@@ -252,16 +251,9 @@ def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth
     values = [grammar.value(name, type) for name in condition.parameters]
     if type.family is Family.ANY and operator in ORDER:
         half = len(values) // 2
-        numbers = _compared(operator, column, values[:half])
-        texts = _compared(operator, column, values[half:])
+        numbers, texts = SIGNS[operator](column, *values[:half]), SIGNS[operator](column, *values[half:])
         return sa.case((grammar.is_text(column), texts), else_=numbers)
-    return _compared(operator, grammar.comparable(column, type), values)
-
-
-def _compared(operator: Operator, column: Element, values: list[Element]) -> Truth:
-    if operator is Operator.BETWEEN:
-        return column.between(values[0], values[1])
-    return SIGNS[operator](column, *values)
+    return SIGNS[operator](grammar.comparable(column, type), *values)
 
 
 def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from dbtools.alembic import upgrade
-from dbtools.backends.postgresql import runner
+from dbtools.backends.postgresql.connections import PooledConnection
 from dbtools.backends.postgresql.control import Control
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
@@ -71,15 +71,16 @@ async def test_each_transaction_sets_what_it_needs_and_leaves_nothing(
 async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records, failed = runner._records, [0]
+    fetch, failed = PooledConnection.fetch, [0]
 
-    async def fail_first(*arguments: Any) -> Any:
-        failed[0] += 1
-        if failed[0] == 1:
+    async def fail_first(self: Any, query: str, *values: Any, **options: Any) -> Any:
+        is_call = query.startswith("SELECT") and query.endswith("*/")
+        failed[0] += is_call
+        if is_call and failed[0] == 1:
             raise AssertionError("insufficient data in buffer")
-        return await records(*arguments)
+        return await fetch(self, query, *values, **options)
 
-    monkeypatch.setattr(runner, "_records", fail_first)
+    monkeypatch.setattr(PooledConnection, "fetch", fail_first)
     async with proxy(url, refuses=True) as pooled:
         rows, _, _ = await _answers(pooled, tmp_path)
 
@@ -127,7 +128,7 @@ async def test_pooler_that_keeps_no_statements_is_told_of(error: Exception, url:
     control = Control(url)
     try:
         with pytest.raises(DatabaseUnavailable, match="keeps no prepared statements"):
-            await control._answer(ask, "The catalog cannot be read.", 5)
+            await control.answer(ask, "The catalog cannot be read.", 5)
     finally:
         await control.close()
 

@@ -201,6 +201,17 @@ def test_statement_that_is_stopped_to_end_a_deadlock_is_run_again(
         assert (_cell(shop, "list"), stopped[0]) == ("7", 3)
 
 
+def test_error_after_a_lost_connection_ends_the_call(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = iter((ConnectionResetError(), asyncpg.DiskFullError("no space"), AssertionError("tried again")))
+
+    async def fail(*_: Any) -> None:
+        raise next(errors)
+
+    monkeypatch.setattr(PostgresqlRunner, "_fetch", fail)
+    with serve("postgresql", DDL) as shop, pytest.raises(Refused, match="no room"):
+        shop.rows("things")
+
+
 def test_file_that_is_overwritten_shows_nothing_that_is_hidden(
     sqlite_database: Callable[[str], Path], serve_queries: ServeQueries
 ) -> None:

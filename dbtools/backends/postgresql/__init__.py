@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
 from dbtools.backends.postgresql import control, inspection
-from dbtools.backends.postgresql.connections import dsn_of, opened, without_password
+from dbtools.backends.postgresql.connections import apply, dsn_of, opened, without_password
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import read_catalog
-from dbtools.backends.postgresql.registry import PostgresqlRecords
-from dbtools.backends.postgresql.session import apply
+from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Backend"]
 
 RUNNER = "dbtools.backends.postgresql.runner"
+NO_CATALOG = "The catalog of the database cannot be read."
+READING_CATALOG = 600.0  #: seconds that it may take; meanwhile looks wait
+READING_REGISTRY = 3.0  #: seconds that it may take: all else that is served waits for it
 
 
 class Backend(port.Backend):
@@ -70,13 +73,14 @@ class Backend(port.Backend):
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return what the login may read of the database, with the settings *session*."""
         if session:
-            async with opened(self.url, control.NO_CATALOG) as connection:
+            async with opened(self.url, NO_CATALOG) as connection:
                 await apply(connection, session, local=False)
                 return await read_catalog(connection, selection)
-        catalog = await self._control.read(selection)
+        read = partial(read_catalog, selection=selection)
+        catalog = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
         if self._runner is not None and self._search_path not in (None, catalog.search_path):
             # Names mean something else now; on connections that are open they mean what they did.
-            await self._runner.reopen()
+            await self._runner.close()
         self._search_path = catalog.search_path
         return catalog
 
@@ -90,7 +94,7 @@ class Backend(port.Backend):
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the database holds now, None where there is none."""
-        return await self._control.registry()
+        return await self._control.answer(registry_of, "The registry cannot be read.", READING_REGISTRY)
 
     def open_records(self, patience: float | None) -> PostgresqlRecords:
         """Return the tables that dbtools keeps in the database."""
@@ -98,7 +102,7 @@ class Backend(port.Backend):
 
     async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
         """Return the script for a *login* that reads what *roles* and their queries read of *catalog*."""
-        async with opened(self.url, control.NO_CATALOG) as connection:
+        async with opened(self.url, NO_CATALOG) as connection:
             return await write_script(connection, catalog, roles, reads, login)
 
     async def install_watch(self) -> None:

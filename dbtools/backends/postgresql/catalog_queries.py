@@ -3,6 +3,8 @@
 Names are qualified throughout: what the search path finds first may be anybody's.
 """
 
+from dbtools.backends.postgresql.versions import VERSION
+
 
 def class_of(catalog: str) -> str:
     """Return the number of the system's *catalog* in SQL."""
@@ -17,17 +19,25 @@ def of_extension(class_number: str, number: str) -> str:
     )"""
 
 
+def with_parts(types: str) -> str:
+    """Return the start of a statement about the numbers of *types*, which SQL selects, and of their parts."""
+    return f"""with recursive types (oid) as (
+    {types}
+    union
+    select p.oid
+    from types as s
+    join pg_catalog.pg_type as t on t.oid = s.oid
+    left join pg_catalog.pg_range as r on r.rngtypid = t.oid
+    left join pg_catalog.pg_attribute as a
+        on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
+    cross join lateral pg_catalog.unnest(array[t.typbasetype, t.typelem, r.rngsubtype, a.atttypid]) as p (oid)
+    where p.oid <> '0'
+)"""
+
+
 #: The planner takes these for long statements, and compiling them would take longer than running them.
 SETTINGS = "set local jit = off"
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
-#: The first on the search path that is not hidden: the login may well have the name of a hidden one.
-DEFAULT_SCHEMA = """
-select s.name::text
-from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
-where not pg_catalog.starts_with(s.name::text, 'pg_') and s.name not in ('information_schema', 'dbtools')
-order by s.place
-limit 1
-"""
 #: Before version 14, nought is also what an unknown number of rows looks like.
 ROWS = """
     case
@@ -48,7 +58,8 @@ select
     and exists (select from pg_catalog.pg_inherits as i where i.inhparent = c.oid) as inherited,
     exists (
         select from pg_catalog.pg_attribute as a where a.attrelid = c.oid and a.attgenerated = 'v'
-    ) as computed
+    ) as computed,
+    {VERSION} as version
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 left join pg_catalog.pg_description as d
@@ -60,9 +71,9 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and c.relname not in ('alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call')
     and not {of_extension(class_of("pg_class"), "c.oid")}
 """
-#: Of the tables $2 only those columns that have been granted; their collation, where it is not the default
-#: (100, or 0 of types that have none). A default names no column: it is printed without its table, which is
-#: quicker and waits for no lock on it.
+#: The columns of the tables $1: of $2 among them only those are readable that have been granted. Their
+#: collation, where it is not the default (100, or 0 of types that have none). A default names no column: it
+#: is printed without its table, which is quicker and waits for no lock on it.
 COLUMNS = f"""
 select
     a.attrelid as relation, a.attnum as number, a.attname::text as name, a.atttypid as type,
@@ -76,33 +87,16 @@ select
             on s.attrelid = a.attrelid and s.attnum = (v.numbers)[1]::pg_catalog.int2
         where a.attgenerated <> ''
     ) as sources,
-    coalesce(d.description, '') as comment
+    coalesce(d.description, '') as comment,
+    a.attrelid <> all($2::pg_catalog.oid[])
+    or pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select') as readable
 from pg_catalog.pg_attribute as a
 left join pg_catalog.pg_attrdef as e on e.adrelid = a.attrelid and e.adnum = a.attnum
 left join pg_catalog.pg_description as d
     on d.objoid = a.attrelid and d.classoid = {class_of("pg_class")} and d.objsubid = a.attnum
 where a.attrelid = any($1::pg_catalog.oid[])
     and a.attnum > 0 and not a.attisdropped
-    and (
-        a.attrelid <> all($2::pg_catalog.oid[])
-        or pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select')
-    )
 order by a.attrelid, a.attnum
-"""
-#: The columns of the tables $1 that may not be selected: of the tables $2, out of reach, all.
-UNREADABLE = """
-select n.nspname::text as schema, c.relname::text as name,
-    pg_catalog.array_agg(a.attname::text order by a.attnum) as columns
-from pg_catalog.pg_attribute as a
-join pg_catalog.pg_class as c on c.oid = a.attrelid
-join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-where a.attrelid = any($1::pg_catalog.oid[])
-    and a.attnum > 0 and not a.attisdropped
-    and (
-        a.attrelid = any($2::pg_catalog.oid[])
-        or not pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'select')
-    )
-group by n.nspname, c.relname
 """
 #: A primary key may be deferrable: what others have committed is unique all the same. An index that
 #: tells texts apart which the column's own collation does not is no key.

@@ -1,8 +1,11 @@
-"""Connections to PostgreSQL: opened in one way, directly or through a pooler, and ended in one. A URL in.
+"""Connections to PostgreSQL: how they are opened and ended, and what is set on them. A URL in.
 
 A pooler, such as PgBouncer, lends a server's connection for a transaction each. Nothing that is set stays, or
 it stays for others: so each transaction begins by setting what it needs. The pooler itself must keep prepared
 statements.
+
+What is set of a caller, a role and settings that policies may read, is a second wall behind row filters, not
+a first one: whoever could run SQL of their own could set both back.
 """
 
 import asyncio
@@ -11,7 +14,7 @@ import os
 import re
 import secrets
 import struct
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -19,7 +22,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import anyio
 import asyncpg
 
-from dbtools.errors import ConfigurationError, DatabaseUnavailable
+from dbtools.errors import ConfigurationError, DatabaseUnavailable, Refused
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
@@ -40,6 +43,48 @@ SETTINGS = {
     "lock_timeout": "5003",  # shows whether settings arrive: nobody else sets it so
     "idle_in_transaction_session_timeout": "60000",
 }
+#: What dbtools itself relies on, beside what it sets for each connection.
+RESERVED = {
+    *SETTINGS,
+    "client_encoding",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "search_path",  # the conditions of rules were understood with the login's
+    "session_authorization",
+    "statement_timeout",
+    "transaction_deferrable",
+    "transaction_isolation",
+    "transaction_read_only",
+}
+#: The role comes last: it may not be allowed to set what the login may.
+SET = """
+select pg_catalog.set_config(s.name, s.value, $3)
+from (
+    select *
+    from rows from (
+        pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])
+    ) as u (name, value)
+    order by u.name = 'role'
+    offset 0
+) as s
+"""
+#: As it was at the connect: "$user" in it would follow the role that a statement runs as, and with it the
+#: meaning of names in the conditions of rules.
+PATH = """
+select coalesce(
+    pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place),
+    pg_catalog.quote_literal('')
+)
+from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
+"""
+#: How the texts that the server writes are read: as they are, since the driver's own types lose some.
+DECODERS: Mapping[str, Callable[[str], object]] = {
+    **dict.fromkeys(("date", "time", "timetz", "interval", "numeric", "uuid", "inet"), str),
+    "float4": float,  # read as four bytes, 0.1 would be shown as 0.10000000149011612
+    # As RFC 3339 writes them; the session is in UTC.
+    "timestamp": lambda text: text.replace(" ", "T", 1),
+    "timestamptz": lambda text: text.replace(" ", "T", 1).replace("+00", "Z", 1),
+}
 #: What the driver reads from the environment where the URL does not say it.
 VARIABLES = (
     *("PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGPASSFILE", "PGDATABASE", "PGSERVICE", "PGSERVICEFILE"),
@@ -51,6 +96,19 @@ ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
 #: The internal one is what a call meets on a connection that the server is ending at that moment.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 LOSES_STATEMENTS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
+#: What keeps a connection from being opened, in words for operators: the first that fits.
+UNREACHED: Sequence[tuple[type[Exception], str]] = (
+    (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        "The database refused the login: user or password is wrong.",
+    ),
+    (asyncpg.InvalidCatalogNameError, "The server has no database of this name."),
+    (asyncpg.TooManyConnectionsError, "The server has no connection free."),
+    (asyncpg.CannotConnectNowError, "The server is starting or stopping."),
+    (TimeoutError, f"The server did not answer within {CONNECT_TIMEOUT:g} seconds."),
+    (OSError, "The server cannot be reached: is it running, are host and port right?"),
+    (Exception, "The server cannot be reached with this URL."),
+)
 #: What asyncpg raises where bytes are of another type than it takes them for.
 UNREADABLE = (AssertionError, BufferError, LookupError, TypeError, ValueError, struct.error)
 
@@ -71,8 +129,13 @@ def answering(failing: str) -> Iterator[None]:
     """Raise DatabaseUnavailable, which says *failing*, where the server does not answer."""
     try:
         yield
+    except LOSES_STATEMENTS as exc:
+        raise DatabaseUnavailable(
+            "A pooler in front of the database keeps no prepared statements.",
+            hint="PgBouncer does from 1.21 on, with max_prepared_statements, or with pool_mode = session.",
+        ) from exc
     except DRIVER_ERRORS as exc:
-        raise pooler_fault(exc) or DatabaseUnavailable(failing) from exc
+        raise DatabaseUnavailable(failing) from exc
 
 
 async def connect(url: str) -> Connection:
@@ -166,23 +229,9 @@ def check_version(connection: Any) -> None:
 
 def unavailable(exc: Exception) -> DatabaseUnavailable:
     """Return what keeps the database from being reached, without the server's words."""
-    hint = ""
-    match exc:
-        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-            message = "The database refused the login: user or password is wrong."
-        case asyncpg.InvalidCatalogNameError():
-            message = "The server has no database of this name."
-        case asyncpg.TooManyConnectionsError():
-            message = "The server has no connection free."
-        case asyncpg.CannotConnectNowError():
-            message, hint = "The server is starting or stopping.", "Try again in a moment."
-        case TimeoutError():
-            message = f"The server did not answer within {CONNECT_TIMEOUT:g} seconds."
-        case OSError():
-            message = "The server cannot be reached: is it running, are host and port right?"
-        case _:
-            message = "The server cannot be reached with this URL."
-    return DatabaseUnavailable(message, hint=hint)
+    message = next(message for kind, message in UNREACHED if isinstance(exc, kind))
+    passes = isinstance(exc, asyncpg.CannotConnectNowError)
+    return DatabaseUnavailable(message, hint="Try again in a moment." if passes else "")
 
 
 def is_lost(error: Exception) -> bool:
@@ -205,21 +254,14 @@ async def rolled_back(connection: Any, begin: str) -> AsyncIterator[None]:
 
 async def roll_back(connection: Any) -> None:
     """Make *connection* clean within a bounded time, or end it: it never serves another call dirty."""
-    with anyio.CancelScope(shield=True):
+    with anyio.CancelScope(shield=True), suppress(*DRIVER_ERRORS):
         try:
             async with asyncio.timeout(PATIENCE):
                 await connection.execute("rollback")
-        except DRIVER_ERRORS:
-            _terminate(connection)
         except BaseException:
             # Cancelled, it would have the role and the settings of this caller for the next one.
-            _terminate(connection)
+            connection.terminate()
             raise
-
-
-def _terminate(connection: Any) -> None:
-    with suppress(OSError, asyncpg.InterfaceError):
-        connection.terminate()
 
 
 class PooledConnection(Connection):
@@ -269,6 +311,33 @@ async def keep_setting(connection: Any, name: str, value: str) -> None:
         await connection.execute(f"set {name} = {value}")
 
 
+async def prepare(connection: Any) -> None:
+    """Make *connection* one on which names and values mean what they mean in every call."""
+    await keep_setting(connection, "search_path", await connection.fetchval(PATH))
+    for name, decoder in DECODERS.items():
+        await connection.set_type_codec(
+            name, schema="pg_catalog", format="text", encoder=str, decoder=decoder
+        )
+
+
+async def apply(connection: Any, session: Mapping[str, str], *, local: bool) -> None:
+    """Set *session* on *connection*, for its transaction alone where it is *local*; or raise Refused."""
+    reserved = sorted(RESERVED.intersection(map(str.lower, session)))
+    if reserved:
+        raise Refused(f"dbtools sets {reserved[0]} itself.")
+    try:
+        if local or not is_pooled(connection):
+            await connection.fetch(SET, list(session), list(session.values()), local)
+        else:
+            async with rolled_back(connection, "begin read only"):
+                await connection.fetch(SET, list(session), list(session.values()), True)
+            connection.session = dict(session)
+    except asyncpg.PostgresError as exc:
+        if (exc.sqlstate or "").startswith(("08", "57")):
+            raise
+        raise Refused(f"{exc.args[0]}.") from exc
+
+
 def dated(connection: Any, sql: str, stamp: str) -> str:
     """Return *sql* as the pooler behind *connection* has it for no schema but that of *stamp*, if one is."""
     if not is_pooled(connection):
@@ -290,16 +359,6 @@ def reading(connection: Any) -> Iterator[None]:
             raise
         connection.terminate()
         raise asyncpg.OutdatedSchemaCacheError("the columns are of other types by now") from exc
-
-
-def pooler_fault(error: BaseException) -> DatabaseUnavailable | None:
-    """Return what to tell the operator where *error* is of a pooler that keeps no prepared statements."""
-    if not isinstance(error, LOSES_STATEMENTS):
-        return None
-    return DatabaseUnavailable(
-        "A pooler in front of the database keeps no prepared statements.",
-        hint="PgBouncer does from 1.21 on, with max_prepared_statements, or with pool_mode = session.",
-    )
 
 
 def set_local(name: str, value: str) -> str:

@@ -15,18 +15,15 @@ import asyncpg
 from dbtools.backends.port import Heard, Look, Subject
 from dbtools.backends.postgresql.connections import (
     DRIVER_ERRORS,
+    answering,
     connect,
     end,
     is_pooled,
     opened,
-    pooler_fault,
     rolled_back,
 )
-from dbtools.backends.postgresql.introspection import read_catalog
 from dbtools.backends.postgresql.registry import registry_of
 from dbtools.backends.postgresql.versions import Ask, fingerprint, newest
-from dbtools.backends.records import Registry
-from dbtools.catalog import Catalog, Selection
 from dbtools.errors import DatabaseUnavailable, DbtoolsError
 
 T = TypeVar("T")
@@ -34,9 +31,6 @@ T = TypeVar("T")
 CHANNEL = "dbtools_schema"
 INTERVAL = 2.0  #: seconds between two looks
 PATIENCE = 10.0  #: seconds that one look may take
-REGISTRY = 3.0  #: seconds that reading the registry may take: all else that is served waits for it
-LONGEST = 600.0  #: seconds that reading the catalog may take; meanwhile looks wait
-NO_CATALOG = "The catalog of the database cannot be read."
 NO_LOOK = "The database does not answer whether it has changed."
 #: Compiling takes longer than looking. Nothing is set for longer: a pooler lends the connection to others.
 BEGIN = "begin read only; set local jit = off"
@@ -96,37 +90,30 @@ class Control:
         self._ears: list[Heard] = []
         self._asking = asyncio.Lock()
 
-    async def read(self, selection: Selection) -> Catalog:
-        """Return what the login may read now, or raise DatabaseUnavailable."""
-        return await self._answer(partial(read_catalog, selection=selection), NO_CATALOG, LONGEST)
-
-    async def registry(self) -> Registry | None:
-        """Return what the registry holds now, None where there is none; or raise DatabaseUnavailable."""
-        return await self._answer(registry_of, "The registry cannot be read.", REGISTRY)
-
     @asynccontextmanager
     async def watch(self, heard: Heard, ask: Ask[Hashable]) -> AsyncIterator[Look]:
         """Lend what looks by *ask*; a notification, and a lost connection, are *heard*."""
         self._ears.append(heard)
         try:
-            await self._answer(_nothing, NO_LOOK, PATIENCE)
-            yield partial(self._answer, ask, NO_LOOK, PATIENCE)
+            await self.answer(_nothing, NO_LOOK, PATIENCE)
+            yield partial(self.answer, ask, NO_LOOK, PATIENCE)
         finally:
             self._ears.remove(heard)
             if not (self._ears or self._asking.locked()):
                 await self.close()
 
-    async def _answer(self, ask: Ask[T], failing: str, patience: float) -> T:
-        """Return what *ask* answers within *patience* seconds, once nobody else is asking."""
+    async def answer(self, ask: Ask[T], failing: str, patience: float) -> T:
+        """Return what *ask* answers within *patience* seconds, once nobody else is asking.
+
+        Raise DatabaseUnavailable, which says *failing*, where the server does not answer.
+        """
         async with self._asking:
-            try:
+            with answering(failing):
                 async with asyncio.timeout(patience):
                     if self._connection is not None:
                         with suppress(*DRIVER_ERRORS):
                             return await self._asked(ask)
                     return await self._asked(ask)
-            except DRIVER_ERRORS as exc:
-                raise pooler_fault(exc) or DatabaseUnavailable(failing) from exc
 
     async def _asked(self, ask: Ask[T]) -> T:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncpg import Record
 
-from dbtools.backends.postgresql.catalog_queries import class_of, of_extension
+from dbtools.backends.postgresql.catalog_queries import class_of, of_extension, with_parts
 from dbtools.catalog import Reads
 from dbtools.sql import words
 
@@ -142,20 +142,8 @@ where f.oid = any($1::pg_catalog.oid[])
 order by n.nspname, f.proname
 """
 #: The trees of the CHECK constraints of the domains among the types $1 and all that these are made of.
-CHECKS = """
-with recursive types (oid) as (
-    select u.oid
-    from pg_catalog.unnest($1::pg_catalog.oid[]) as u (oid)
-    union
-    select p.oid
-    from types as s
-    join pg_catalog.pg_type as t on t.oid = s.oid
-    left join pg_catalog.pg_range as r on r.rngtypid = t.oid
-    left join pg_catalog.pg_attribute as a
-        on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
-    cross join lateral pg_catalog.unnest(array[t.typbasetype, t.typelem, r.rngsubtype, a.atttypid]) as p (oid)
-    where p.oid <> 0
-)
+CHECKS = f"""
+{with_parts("select u.oid from pg_catalog.unnest($1::pg_catalog.oid[]) as u (oid)")}
 select k.conbin::pg_catalog.text as tree
 from pg_catalog.pg_constraint as k
 where k.contypid in (select s.oid from types as s) and k.contype = 'c'
@@ -202,12 +190,13 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
     read = {row["view"]: list(reads_of(row["tree"], version)) for row in trees}
     pairs = [(row["relation"], row["ancestor"]) for row in await connection.fetch(ANCESTORS)]
     tables = {table for each in read.values() for table, _ in each}.union(*pairs)
-    names = _Names(await connection.fetch(COLUMNS, sorted(tables)) if tables else [])
+    names = Names(await connection.fetch(COLUMNS, sorted(tables)) if tables else [])
     others = await _others(connection, {row["view"]: row["tree"] for row in trees})
     columns: defaultdict[int, set[Place]] = defaultdict(set)
     parents: defaultdict[int, set[Place]] = defaultdict(set)
     for view, places in read.items():
-        columns[view].update(place for table, numbers in places for place in names.places(table, numbers))
+        for table, numbers in places:
+            columns[view].update(names.places(table, names.columns(table, numbers)))
     for child, ancestor in pairs:
         columns[ancestor].update(names.shared(child, ancestor))
         parents[child].update(names.shared(ancestor, child))
@@ -247,7 +236,7 @@ async def _others(connection: Any, trees: Mapping[int, str]) -> Mapping[int, tup
     reading = {
         row["number"]: f"what the function {row['schema']}.{row['name']} reads, which is not known"
         for row in rows
-        if row["reads"] or is_acting(row["name"]) or is_describing(row["name"])
+        if row["reads"] or is_among(row["name"], ACTING | DESCRIBING)
     }
     found = {
         view: sorted({reading[each] for each in numbers & reading.keys()}) for view, numbers in called.items()
@@ -260,41 +249,35 @@ async def _others(connection: Any, trees: Mapping[int, str]) -> Mapping[int, tup
     return {view: tuple(words) for view, words in found.items() if words}
 
 
-class _Names:
+class Names:
     """The names of tables and columns by their numbers."""
 
     def __init__(self, rows: Iterable[Record]) -> None:
-        self._tables: dict[int, tuple[str, str]] = {}
+        self.tables: dict[int, tuple[str, str]] = {}
         self._columns: defaultdict[int, dict[int, str]] = defaultdict(dict)
         for row in rows:
-            self._tables[row["relation"]] = (row["schema"], row["name"])
+            self.tables[row["relation"]] = (row["schema"], row["name"])
             if row["column"] is not None:
                 self._columns[row["relation"]][row["number"]] = row["column"]
 
-    def places(self, table: int, numbers: Iterable[int]) -> Iterator[Place]:
-        """Yield the columns *numbers* of *table*, and its rows."""
+    def columns(self, table: int, numbers: Collection[int] = (WHOLE_ROW,)) -> list[str]:
+        """Return the columns *numbers* of *table*; its system columns tell nothing but of its rows."""
         known = self._columns[table]
-        yield (*self._tables[table], "")
-        for number in known if WHOLE_ROW in numbers else numbers:
-            # The system's own columns of a table tell nothing but of its rows.
-            if number in known:
-                yield (*self._tables[table], known[number])
+        return [known[number] for number in (known if WHOLE_ROW in numbers else numbers) if number in known]
+
+    def places(self, table: int, columns: Iterable[str]) -> Iterator[Place]:
+        """Yield *columns* of *table*, and its rows."""
+        return ((*self.tables[table], column) for column in ("", *columns))
 
     def shared(self, table: int, other: int) -> Iterator[Place]:
         """Yield the columns of *table* that *other* has as well, and its rows."""
-        yield (*self._tables[table], "")
-        others = set(self._columns[other].values())
-        yield from ((*self._tables[table], name) for name in self._columns[table].values() if name in others)
+        others = set(self.columns(other))
+        return self.places(table, (each for each in self.columns(table) if each in others))
 
 
-def is_acting(name: str) -> bool:
-    """Return whether *name* is that of a function that does more than read."""
-    return any(fnmatchcase(name, pattern) for pattern in ACTING)
-
-
-def is_describing(name: str) -> bool:
-    """Return whether *name* is that of a function that describes objects."""
-    return any(fnmatchcase(name, pattern) for pattern in DESCRIBING)
+def is_among(name: str, functions: Collection[str]) -> bool:
+    """Return whether *name* is that of one of *functions*, which are patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in functions)
 
 
 def reads_of(tree: str, version: int) -> Iterator[tuple[int, Sequence[int]]]:

@@ -72,8 +72,6 @@ class PostgresqlGrammar(Grammar):
                 return "true" if value else "false"
             case bytes():
                 return "\\x" + value.hex()
-            case float():
-                return repr(value)
             case _:
                 return str(value)
 

@@ -6,7 +6,7 @@ comments; and all is one transaction, so that a script that fails has changed no
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from asyncpg import Record
@@ -38,26 +38,6 @@ APART = 16  #: the first version in which a member need not inherit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grant:
-    """What is read of one relation."""
-
-    schema: str
-    name: str
-    columns: tuple[str, ...] | None  #: None: the whole relation
-
-
-@dataclass(frozen=True, kw_only=True)
-class Needs:
-    """What a login needs to read what a role reads."""
-
-    grants: tuple[Grant, ...]
-    schemas: tuple[str, ...]
-    functions: tuple[str, ...]  #: that row filters call, and that not everybody may
-    guarded: tuple[tuple[str, str], ...]  #: relations with row security
-    foreign: tuple[tuple[str, str], ...]  #: foreign tables
-
-
-@dataclass(frozen=True, kw_only=True)
 class Script:
     """What the script is made of."""
 
@@ -68,14 +48,20 @@ class Script:
     version: int  #: of the server, the major one
     database: str
     search_path: tuple[str, ...] | None  #: where a new login would have another
-    needs: Needs
+    grants: tuple[str, ...]  #: of what is read, without whom they are made to
+    schemas: tuple[str, ...]
+    functions: tuple[str, ...]  #: that row filters call, and that not everybody may
+    guarded: Sequence[Record]  #: relations with row security
+    foreign: Sequence[Record]  #: foreign tables
     earlier: Sequence[Record]
     public: Sequence[Record]
 
     def text(self) -> str:
         """Return the script."""
+        names = " and ".join(map(quoted, self.roles))
+        named = f"the role {names}" if len(self.roles) == 1 else f"each of the roles {names}"
         opening = _comment(
-            f"A login that reads what {self._named()} of dbtools reads, and no more. Run it with psql in the "
+            f"A login that reads what {named} of dbtools reads, and no more. Run it with psql in the "
             f"database {quoted(self.database)}, as somebody who may create roles and grant what is granted "
             "here; write it anew and run it again when the role or a table changes."
         )
@@ -86,17 +72,17 @@ class Script:
             self._member(),
             self._reading(),
             ["commit;"],
-            self._left(),
+            [*_comment("Left to you:"), *self._left()],
         )
         return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
     @property
     def _reader(self) -> str:
-        return identifier(self.set_role or self.login)
+        return self.set_role or self.login
 
-    def _named(self) -> str:
-        names = " and ".join(map(quoted, self.roles))
-        return f"the role {names}" if len(self.roles) == 1 else f"each of the roles {names}"
+    @property
+    def _grants(self) -> Sequence[str]:
+        return [f"{grant} to {identifier(self._reader)};" for grant in self.grants]
 
     def _login(self) -> list[str]:
         login, database = identifier(self.login), identifier(self.database)
@@ -105,7 +91,7 @@ class Script:
                 "The login. One of this name that owns something, or is a superuser or the like, is refused. "
                 "It gets no password here."
             ),
-            *_created(self.login, "login"),
+            _created(self.login, "login"),
             f"grant connect on database {database} to {login};",
             f"alter role {login} set default_transaction_read_only = on;",
         ]
@@ -116,17 +102,13 @@ class Script:
         return lines
 
     def _earlier(self) -> list[str]:
+        roles = [row["name"] for row in self.earlier if row["schema"] is None]
         revoked = [
-            f"revoke {identifier(row['name'])}"
-            for row in self.earlier
-            if row["schema"] is None and row["name"] != self.set_role
-        ] + [
-            f"revoke all on table {_qualified(row['schema'], row['name'])}"
-            for row in self.earlier
-            if row["schema"] is not None
+            *(identifier(role) for role in roles if role != self.set_role),
+            *(f"all on table {qualified(row)}" for row in self.earlier if row["schema"] is not None),
         ]
         heading = _comment("What the login has been granted before.") if revoked else []
-        return [*heading, *(f"{each} from {identifier(self.login)};" for each in revoked)]
+        return [*heading, *(f"revoke {each} from {identifier(self.login)};" for each in revoked)]
 
     def _member(self) -> list[str]:
         if self.set_role is None:
@@ -134,62 +116,57 @@ class Script:
         options = " with inherit false, set true" if self.version >= APART else ""
         return [
             *_comment("The role that the login becomes for each statement (set_role)."),
-            *([] if self.is_known else _created(self.set_role, "nologin")),
+            *([] if self.is_known else [_created(self.set_role, "nologin")]),
             f"grant {identifier(self.set_role)} to {identifier(self.login)}{options};",
         ]
 
     def _reading(self) -> list[str]:
         # Even where it becomes another, the login itself looks up the names in row filters.
-        users = identifier(self.login)
-        if not self.is_known:
-            users = ", ".join(dict.fromkeys((self._reader, users)))
-        usage = [f"grant usage on schema {identifier(each)} to {users};" for each in self.needs.schemas]
+        users = [self.login] if self.is_known else dict.fromkeys((self._reader, self.login))
+        named = ", ".join(map(identifier, users))
+        usage = [f"grant usage on schema {identifier(each)} to {named};" for each in self.schemas]
         if self.is_known:
             return [*_comment("Names in row filters are looked up by the login."), *usage]
         reason = _comment("What is read: columns that are seen or hashed, and what row filters read.")
-        return [*reason, *usage, *map(self._grant, self.needs.grants)]
+        return [*reason, *usage, *self._grants]
 
-    def _grant(self, grant: Grant) -> str:
-        columns = "" if grant.columns is None else f" ({', '.join(map(identifier, grant.columns))})"
-        return f"grant select{columns} on table {_qualified(grant.schema, grant.name)} to {self._reader};"
-
-    def _left(self) -> list[str]:
-        """Return what is left to whoever runs the script: nothing of it is run."""
-        lines = [*_comment("Left to you:"), *_item(f"A password: \\password {_plain(self.login)}")]
+    def _left(self) -> Iterator[str]:
+        """Yield what is left to whoever runs the script: nothing of it is run."""
+        reader = _plain(self._reader)
+        yield from _item(f"A password: \\password {_plain(self.login)}")
         if self.public:
             may = "What everybody may do, this login may too. Unless somebody needs it:"
-            lines += _item(may, map(_revoked, self.public))
-        if self.set_role is not None and self.is_known:
+            yield from _item(may, map(_revoked, self.public))
+        if self.is_known:
             may = (
-                f"What {_plain(self.set_role)} may do: it is there already, and keeps what it was granted. "
+                f"What {reader} may do: it is there already, and keeps what it was granted. "
                 "Of what the rules show, callers see what it may select. All of that would be:"
             )
-            lines += _item(may, map(self._grant, self.needs.grants))
-        if self.needs.functions:
-            grants = (f"grant execute on function {each} to {self._reader};" for each in self.needs.functions)
-            lines += _item("Row filters call functions that not everybody may call:", grants)
-        if self.needs.guarded:
-            lines += _item(
-                f"Row security: without a policy for {_plain(self.set_role or self.login)} it sees no row of "
-                f"{_names(self.needs.guarded)}."
-            )
-        if self.needs.foreign:
-            lines += _item(f"Foreign tables want a user mapping: {_names(self.needs.foreign)}.")
-        return lines
+            yield from _item(may, self._grants)
+        if self.functions:
+            to = identifier(self._reader)
+            grants = (f"grant execute on function {each} to {to};" for each in self.functions)
+            yield from _item("Row filters call functions that not everybody may call:", grants)
+        if self.guarded:
+            sees = f"without a policy for {reader} it sees no row of {_names(self.guarded)}."
+            yield from _item(f"Row security: {sees}")
+        if self.foreign:
+            yield from _item(f"Foreign tables want a user mapping: {_names(self.foreign)}.")
 
 
-def _created(name: str, kind: str) -> list[str]:
+def _created(name: str, kind: str) -> str:
     """Return the statement that creates a role where there is none, and refuses one that can do more."""
     literal = "'" + name.replace("'", "''") + "'"
     body = BODY
     while body in name:
         body = f"${body[1:-1]}_$"
     create = f"create role {identifier(name)} {kind} {NOTHING_MORE}"
-    return [CREATED.format(body=body, literal=literal, create=create)]
+    return CREATED.format(body=body, literal=literal, create=create)
 
 
-def _qualified(schema: str, name: str) -> str:
-    return f"{identifier(schema)}.{identifier(name)}"
+def qualified(row: Record) -> str:
+    """Return the name of the relation *row*, with that of its schema where it has one."""
+    return ".".join(identifier(row[part]) for part in ("schema", "name") if row[part] is not None)
 
 
 def _plain(name: str) -> str:
@@ -197,13 +174,12 @@ def _plain(name: str) -> str:
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else identifier(name)
 
 
-def _names(places: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(f"{_plain(schema)}.{_plain(name)}" for schema, name in places)
+def _names(relations: Iterable[Record]) -> str:
+    return ", ".join(f"{_plain(row['schema'])}.{_plain(row['name'])}" for row in relations)
 
 
 def _revoked(row: Record) -> str:
-    name = identifier(row["name"]) if row["schema"] is None else _qualified(row["schema"], row["name"])
-    return f"revoke {row['privilege']} on {row['kind']} {name} from public;"
+    return f"revoke {row['privilege']} on {row['kind']} {qualified(row)} from public;"
 
 
 def _comment(text: str) -> list[str]:

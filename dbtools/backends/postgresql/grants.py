@@ -14,10 +14,10 @@ from asyncpg import Record
 from dbtools import errors
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Reads
-from dbtools.backends.postgresql.catalog_queries import class_of
+from dbtools.backends.postgresql.catalog_queries import class_of, with_parts
 from dbtools.backends.postgresql.connections import Connection, rolled_back
 from dbtools.backends.postgresql.dependencies import NOT_TEMPORARY, TREES, WHOLE_ROW, reads_of
-from dbtools.backends.postgresql.grant_script import Grant, Needs, Script
+from dbtools.backends.postgresql.grant_script import Script, qualified
 from dbtools.catalog import Catalog, Column, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.policy import BLANK, Role, restrict
@@ -79,41 +79,28 @@ join pg_catalog.pg_namespace as n
 where r.ev_class = any($1::pg_catalog.oid[]) and not pg_catalog.starts_with(n.nspname::text, 'pg_')
 """
 #: The schemas of the types of the columns $2 of the tables $1, and of all that these types are made of.
-SCHEMAS_OF_TYPES = """
-with recursive wanted (type) as (
-    select a.atttypid
+READ_TYPES = """select a.atttypid
     from rows from (
         pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.int2[])
     ) as u (relation, number)
-    join pg_catalog.pg_attribute as a on a.attrelid = u.relation and a.attnum = u.number
-    union
-    select part.type
-    from wanted as w
-    join pg_catalog.pg_type as t on t.oid = w.type
-    left join pg_catalog.pg_range as r on r.rngtypid = t.oid
-    cross join lateral (
-        values (t.typbasetype), (t.typelem), (r.rngsubtype)
-        union all
-        select a.atttypid
-        from pg_catalog.pg_attribute as a
-        where t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
-    ) as part (type)
-    where part.type <> '0'
-)
+    join pg_catalog.pg_attribute as a on a.attrelid = u.relation and a.attnum = u.number"""
+SCHEMAS_OF_TYPES = f"""
+{with_parts(READ_TYPES)}
 select distinct n.nspname::text as schema
-from wanted as w
-join pg_catalog.pg_type as t on t.oid = w.type
+from types as s
+join pg_catalog.pg_type as t on t.oid = s.oid
 join pg_catalog.pg_namespace as n on n.oid = t.typnamespace
 where not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
 """
-#: Of a search path only what a new login would not have by itself.
+#: Of a search path only what a new login would not have by itself; whether there is a role with the name $1.
 SURROUNDINGS = """
 select pg_catalog.current_database()::text as database,
     case
         when s.source in ('user', 'database user', 'client', 'session')
             or session_user = any(pg_catalog.current_schemas(false))
         then pg_catalog.current_schemas(false)::text[]
-    end as search_path
+    end as search_path,
+    exists (select from pg_catalog.pg_roles as r where r.rolname = $1::pg_catalog.text) as is_known
 from pg_catalog.pg_settings as s
 where s.name = 'search_path'
 """
@@ -165,8 +152,6 @@ order by 2, 3, 4, 1
 """
 #: The number of the temporary view of a row filter.
 FILTER = "select 'pg_temp.dbtools_filter'::pg_catalog.regclass::pg_catalog.oid"
-#: Whether there is a role with the name $1.
-IS_KNOWN = "select exists (select from pg_catalog.pg_roles where rolname = $1::pg_catalog.text)"
 
 
 async def write_script(
@@ -178,18 +163,23 @@ async def write_script(
         raise errors.ConfigurationError(message, hint="--login NAME gives it one.")
     # The views of row filters are written, which the login may have been told not to do.
     async with rolled_back(connection, "begin read write; set local jit = off"):
-        needs = await _needs(_Reading(connection=connection), catalog, roles, reads)
-    ((database, path),) = await connection.fetch(SURROUNDINGS)
+        reading = _Reading(connection=connection)
+        relations = await _read(reading, catalog, roles, reads)
     set_role = _set_role(roles, login)
+    ((database, path, is_known),) = await connection.fetch(SURROUNDINGS, set_role)
     return Script(
         roles=tuple(role.name for role in roles),
         login=login,
         set_role=set_role,
-        is_known=await connection.fetchval(IS_KNOWN, set_role),
+        is_known=is_known,
         version=connection.get_server_version().major,
         database=database,
         search_path=None if path is None else tuple(path),
-        needs=needs,
+        grants=tuple(map(reading.grant, relations)),
+        schemas=tuple(sorted({*(row["schema"] for row in relations), *reading.schemas})),
+        functions=tuple(sorted(reading.functions)),
+        guarded=[row for row in relations if row["row_security"]],
+        foreign=[row for row in relations if row["kind"] == "f"],
         earlier=await connection.fetch(EARLIER, login),
         public=await connection.fetch(PUBLIC),
     ).text()
@@ -197,7 +187,15 @@ async def write_script(
 
 def _set_role(roles: Sequence[Role], login: str) -> str | None:
     """Return the role of the database that *login* becomes for the statements of *roles*, if any."""
-    named = {_set_role_of(role, login) for role in roles}
+    named = set()
+    for role in roles:
+        settings = [each for each in role.session if each.name.lower() == SET_ROLE]
+        if any(each.claim is not None for each in settings):
+            message = (
+                f"role {role.name}: a claim names the role of the database, so its grants cannot be told."
+            )
+            raise errors.ConfigurationError(message, hint="set_role names one.")
+        named.add(next((each.value for each in settings if each.value not in (NO_ROLE, login)), None))
     if len(named) > 1:
         message = (
             f"Statements of {listing(role.name for role in roles)} run as different roles of the database."
@@ -206,16 +204,10 @@ def _set_role(roles: Sequence[Role], login: str) -> str | None:
     return named.pop()
 
 
-def _set_role_of(role: Role, login: str) -> str | None:
-    settings = [each for each in role.session if each.name.lower() == SET_ROLE]
-    if any(each.claim is not None for each in settings):
-        message = f"role {role.name}: a claim names the role of the database, so its grants cannot be told."
-        raise errors.ConfigurationError(message, hint="set_role names one.")
-    names = [each.value for each in settings if each.value not in (NO_ROLE, login)]
-    return names[0] if names else None
-
-
-async def _needs(reading: "_Reading", catalog: Catalog, roles: Sequence[Role], queries: Reads) -> Needs:
+async def _read(
+    reading: "_Reading", catalog: Catalog, roles: Sequence[Role], queries: Reads
+) -> Sequence[Record]:
+    """Add what *roles* and *queries* read of *catalog*, and return all relations that are read."""
     seen = [(role, table) for role in roles for table in restrict(catalog, role).tables]
     places = {(table.schema, table.name) for _, table in seen} | {place[:2] for place in queries}
     schemas, names = [schema for schema, _ in places], [name for _, name in places]
@@ -233,15 +225,7 @@ async def _needs(reading: "_Reading", catalog: Catalog, roles: Sequence[Role], q
     for schema, name, column in queries:
         if (schema, name) in found:
             reading.add(found[schema, name], [column])
-    relations = await reading.relations()
-    grants = tuple(reading.grant(row) for row in relations)
-    return Needs(
-        grants=grants,
-        schemas=tuple(sorted({*(grant.schema for grant in grants), *reading.schemas})),
-        functions=tuple(sorted(reading.functions)),
-        guarded=tuple((row["schema"], row["name"]) for row in relations if row["row_security"]),
-        foreign=tuple((row["schema"], row["name"]) for row in relations if row["kind"] == "f"),
-    )
+    return await reading.relations()
 
 
 def _read_columns(table: Table) -> Sequence[Column]:
@@ -320,12 +304,12 @@ class _Reading:
         self.schemas.update(row["schema"] for row in types)
         return rows
 
-    def grant(self, row: Record) -> Grant:
-        """Return the grant of what is read of the relation *row*."""
+    def grant(self, row: Record) -> str:
+        """Return the statement that grants what is read of the relation *row*, but for whom."""
         wanted = self.columns[row["number"]]
         names: Mapping[int, str] = dict(zip(row["columns"], row["names"], strict=True))
         # Where rows are only counted, one column must be open all the same.
         first = [each for each in names if each > 0][:1]
+        columns = ", ".join(identifier(names[each]) for each in names if each in (wanted or first))
         is_whole = row["number"] in self.whole or WHOLE_ROW in wanted
-        columns = None if is_whole else tuple(names[each] for each in names if each in (wanted or first))
-        return Grant(schema=row["schema"], name=row["name"], columns=columns)
+        return f"grant select{'' if is_whole else f' ({columns})'} on table {qualified(row)}"

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import asyncpg
 from asyncpg import Record
 
-from dbtools.backends.plans import ListForms, identifier, with_lists
+from dbtools.backends.plans import ListForms, Piece, identifier, with_lists
 from dbtools.backends.port import (
     Declared,
     Describe,
@@ -29,39 +29,38 @@ from dbtools.backends.port import (
 )
 from dbtools.backends.postgresql.connections import (
     SETTINGS,
-    answering,
-    connect,
-    end,
+    apply,
     is_lost,
     keep_setting,
+    opened,
+    prepare,
     rolled_back,
 )
 from dbtools.backends.postgresql.dependencies import (
+    ACTING,
     CALLED,
     KEPT,
     READ_COLUMNS,
-    WHOLE_ROW,
+    Names,
     called_in,
-    is_acting,
+    is_among,
     origins_of,
     reads_of,
 )
 from dbtools.backends.postgresql.prepared_queries import (
-    Piece,
     PreparedQuery,
     Query,
     is_passing,
     prepare_query,
     refused,
 )
-from dbtools.backends.postgresql.session import apply, prepare
 from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, calls_in, lexis, placeholder_in
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, read_types, sql_name
 from dbtools.backends.postgresql.versions import versions_locked
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
 from dbtools.sql import Fragment
-from dbtools.types import ColumnType, Family
+from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family
 
 #: What connections have read of the system's own types, which stay as they are: it takes a millisecond each.
 KNOWN: WeakKeyDictionary[Any, dict[TypeNumber, Record]] = WeakKeyDictionary()
@@ -88,23 +87,19 @@ PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}
 UNANSWERED = "The queries cannot be held against the database."
 DUPLICATE = "42701"  #: the state of a view with two columns by one name
 
-#: The families of which a parameter may be that is declared so: whatever it holds, they hold too.
-FITTING: Mapping[str, frozenset[Family]] = {
-    "integer": frozenset({Family.INTEGER, Family.NUMBER, Family.DECIMAL}),
-    "number": frozenset({Family.NUMBER, Family.DECIMAL}),
-    "decimal": frozenset({Family.DECIMAL, Family.NUMBER}),
-    "text": frozenset({Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}),
-    "boolean": frozenset({Family.BOOLEAN}),
-    "date": frozenset({Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ}),
-    "time": frozenset({Family.TIME}),
-    "timestamp": frozenset({Family.TIMESTAMP, Family.TIMESTAMPTZ}),
-    "uuid": frozenset({Family.UUID}),
-    "json": frozenset({Family.JSON}),
-}
-#: The same of types that have no family of their own.
-FITTING_TYPES = {
-    *(("integer", "pg_catalog.oid"), ("integer", "pg_catalog.money"), ("number", "pg_catalog.money")),
-    *(("decimal", "pg_catalog.money"), ("time", "pg_catalog.timetz")),
+#: The families, and types without one of their own, of which a parameter may be that is declared so:
+#: whatever it holds, they hold too.
+FITTING: Mapping[str, Collection[str]] = {
+    "integer": (*NUMERIC, "pg_catalog.money", "pg_catalog.oid"),
+    "number": (Family.NUMBER, Family.DECIMAL, "pg_catalog.money"),
+    "decimal": (Family.DECIMAL, Family.NUMBER, "pg_catalog.money"),
+    "text": (Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER),
+    "boolean": (Family.BOOLEAN,),
+    "date": (Family.DATE, *MOMENTS),
+    "time": (Family.TIME, "pg_catalog.timetz"),
+    "timestamp": MOMENTS,
+    "uuid": (Family.UUID,),
+    "json": (Family.JSON,),
 }
 
 
@@ -116,31 +111,28 @@ class Description:
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the query in *pieces* is, or raise Refused."""
-        with answering(UNANSWERED):
-            try:
-                return await inspect_query(self._connection, pieces, declared)
-            except asyncpg.PostgresError as exc:
-                if is_lost(exc):
-                    raise
-                if exc.sqlstate == UNFILLED:
-                    raise refusal(f"{exc.args[0]}.") from exc
-                raise passing_refusal(f"{exc.args[0]}.") from exc
+        try:
+            return await inspect_query(self._connection, pieces, declared)
+        except asyncpg.PostgresError as exc:
+            if is_lost(exc):
+                raise
+            refuse = refusal if exc.sqlstate == UNFILLED else passing_refusal
+            raise refuse(f"{exc.args[0]}.") from exc
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
         """Return what the server takes each parameter of *condition* for."""
         numbers = count(1)
         written = condition.written(lambda _: f"${next(numbers)}")
         name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
-        with answering(UNANSWERED):
-            try:
-                return await self._casts(f"select 1 from {name} where ({written}\n)")
-            except asyncpg.PostgresError as exc:
-                if is_lost(exc):
-                    raise
-                if is_passing(exc):
-                    raise passing_refusal(f"{exc.args[0]}.") from exc
-                is_placeholder = exc.sqlstate in MISWRITTEN and placeholder_in(condition.text) is not None
-                raise Refused(f"{NO_PARAMETER if is_placeholder else exc.args[0]}.") from exc
+        try:
+            return await self._casts(f"select 1 from {name} where ({written}\n)")
+        except asyncpg.PostgresError as exc:
+            if is_lost(exc):
+                raise
+            if is_passing(exc):
+                raise passing_refusal(f"{exc.args[0]}.") from exc
+            is_placeholder = exc.sqlstate in MISWRITTEN and placeholder_in(condition.text) is not None
+            raise Refused(f"{NO_PARAMETER if is_placeholder else exc.args[0]}.") from exc
 
     async def _casts(self, sql: str) -> tuple[str, ...]:
         async with rolled_back(self._connection, PATIENT):
@@ -155,17 +147,13 @@ class Description:
 @asynccontextmanager
 async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator[Describe]:
     """Lend what asks the server at *url*, on a connection that has the settings *session*."""
-    connection = await connect(url)
-    try:
-        with answering(UNANSWERED):
-            await keep_setting(connection, "lock_timeout", IMPATIENCE)
-            # Names mean the same in a call, and what the driver has no codec for is the same.
-            await prepare(connection)
-            if session:
-                await apply(connection, session, local=False)
+    async with opened(url, UNANSWERED) as connection:
+        await keep_setting(connection, "lock_timeout", IMPATIENCE)
+        # Names mean the same in a call, and what the driver has no codec for is the same.
+        await prepare(connection)
+        if session:
+            await apply(connection, session, local=False)
         yield Description(connection)
-    finally:
-        await end(connection)
 
 
 async def inspect_query(
@@ -243,7 +231,7 @@ class _Inspection:
             # Its words are not those that are called.
             raise refusal('Names in U&"…" are not looked into.', hint='Write them in "…".')
         for name, offset in self._calls():
-            if is_acting(name):
+            if is_among(name, ACTING):
                 raise _acts(name, offset)
         async with rolled_back(self.connection, READING):
             return await self._inspected([(each.name, (each.type.oid, UNLIMITED)) for each in columns])
@@ -267,15 +255,18 @@ class _Inspection:
         functions = await self._functions(tree)
         read = list(reads_of(tree, self.connection.get_server_version().major))
         rows = await self.connection.fetch(READ_COLUMNS, [relation for relation, _ in read])
+        names = Names(rows)
         filled = {(row["relation"], row["number"]) for row in rows if row["filled"]}
-        named = self._columns(kept)
-        origins = origins_of(tree, len(named))
-        return await self._inspected(
-            named,
-            filled=[at for at, origin in enumerate(origins) if origin in filled],
-            reads=frozenset(_reads(read, rows)),
-            functions=functions,
+        inspected = await self._inspected(self._columns(kept))
+        origins = enumerate(origins_of(tree, len(inspected.columns)))
+        certain = {at for at, origin in origins if origin in filled}
+        columns = (replace(each, nullable=at not in certain) for at, each in enumerate(inspected.columns))
+        reads = (
+            Read(*names.tables[relation], column)
+            for relation, numbers in read
+            for column in names.columns(relation, numbers) or ("",)
         )
+        return replace(inspected, columns=tuple(columns), reads=frozenset(reads), functions=functions)
 
     def _columns(self, kept: Record) -> Sequence[tuple[str, TypeNumber]]:
         """Return the names and types of the columns: not from the view where it has others."""
@@ -293,7 +284,7 @@ class _Inspection:
         types = [type.oid for type in self.prepared.types.values()]
         rows = await self.connection.fetch(CALLED, sorted(await called_in(self.connection, tree, types)))
         for row in rows:
-            if row["known"] and is_acting(row["name"]):
+            if row["known"] and is_among(row["name"], ACTING):
                 places = (offset for name, offset in self._calls() if name == row["name"])
                 raise _acts(row["name"], next(places, None))
         names = (f"{row['schema']}.{row['name']}" for row in rows if row["reads"])
@@ -308,28 +299,18 @@ class _Inspection:
         known.update({(row["number"], row["modifier"]): row for row in rows if row["native"]})
         return DeclaredTypes([*known.values(), *rows])
 
-    async def _inspected(
-        self,
-        columns: Sequence[tuple[str, TypeNumber]],
-        *,
-        filled: Collection[int] = (),
-        reads: frozenset[Read] | None = None,
-        functions: tuple[str, ...] = (),
-    ) -> Inspected:
+    async def _inspected(self, columns: Sequence[tuple[str, TypeNumber]]) -> Inspected:
         taken = {name: (type.oid, UNLIMITED) for name, type in self.prepared.types.items()}
         types = await self._types([*(number for _, number in columns), *taken.values()])
         parameters = {name: types[number].type for name, number in taken.items()}
         for name, type in parameters.items():
             self._check(name, type)
         return Inspected(
-            columns=tuple(
-                Column(name=name, type=types[number].type, nullable=at not in filled)
-                for at, (name, number) in enumerate(columns)
-            ),
+            columns=tuple(Column(name=name, type=types[number].type) for name, number in columns),
             parameters=parameters,
             casts={name: type.cast for name, type in parameters.items()},
-            reads=reads,
-            functions=functions,
+            reads=None,
+            functions=(),
         )
 
     def _check(self, name: str, type: ColumnType) -> None:
@@ -346,22 +327,11 @@ class _Inspection:
 def _fits(declared: Declared, type: ColumnType) -> bool:
     if declared.array:
         return type.element is not None and _fits(Declared(type=declared.type, array=False), type.element)
-    return type.family in FITTING[declared.type] or (declared.type, type.cast) in FITTING_TYPES
+    return not {type.family, type.cast}.isdisjoint(FITTING[declared.type])
 
 
 def _is_pseudo(type: asyncpg.Type) -> bool:
     return type.schema == "pg_catalog" and type.name in PSEUDO
-
-
-def _reads(read: Sequence[tuple[int, Sequence[int]]], rows: Sequence[Record]) -> Iterator[Read]:
-    """Yield the names of what is *read*; the system's own columns of a table are no columns of it."""
-    columns = {(row["relation"], row["number"]): row["column"] for row in rows}
-    tables = {row["relation"]: (row["schema"], row["name"]) for row in rows}
-    for relation, numbers in read:
-        if WHOLE_ROW in numbers:
-            numbers = [number for table, number in columns if table == relation]
-        names = {columns.get((relation, number)) or "" for number in numbers} - {""} or {""}
-        yield from (Read(*tables[relation], name) for name in names)
 
 
 def _acts(name: str, offset: int | None) -> Exception:

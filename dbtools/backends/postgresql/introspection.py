@@ -15,7 +15,7 @@ from dbtools.backends.postgresql.dependencies import read_dependencies
 from dbtools.backends.postgresql.posture import read_posture
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.types import DeclaredTypes, read_types
-from dbtools.backends.postgresql.versions import fingerprint, together, versions_of
+from dbtools.backends.postgresql.versions import fingerprint, together
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
 from dbtools.types import Family
 
@@ -26,6 +26,7 @@ KINDS: Mapping[str, TableKind] = {
     "m": TableKind.MATERIALIZED_VIEW,
     "f": TableKind.FOREIGN,
 }
+HIDDEN = ("information_schema", "dbtools")  #: schemas of which no table is shown
 COMPUTED = ("v", "f")  #: reading a row of these may raise an error
 DERIVED = ("v", "m")  #: an outer join in these leaves nulls that a domain forbids
 
@@ -42,7 +43,6 @@ ALIKE = {
         ("numeric", "int8"),
     )
 }
-DEFAULT = 0  #: the collation of columns without one that is worth a mention
 
 Columns = Mapping[int, Mapping[int, Column]]  #: by the number of the table and their own
 Checks = Mapping[tuple[int, str], Sequence[Check]]  #: by the number of the table and the column
@@ -52,17 +52,18 @@ async def read_catalog(connection: Connection, selection: Selection) -> Catalog:
     """Return what the login of *connection* may select from, all as of one moment."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(catalog_queries.SETTINGS)
-        default_schema = await connection.fetchval(catalog_queries.DEFAULT_SCHEMA) or "public"
         search_path = await connection.fetchval(catalog_queries.SEARCH_PATH)
         found = await connection.fetch(catalog_queries.RELATIONS)
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
-        facts = await _read_facts(connection, [row for row in relations if row["reachable"]])
-        unreadable = await _read_unreadable(connection, relations)
+        facts = await _read_facts(connection, relations)
         raising = {row["name"].lower() for row in await connection.fetch(catalog_queries.RAISING)}
         if await connection.fetchval(catalog_queries.CASTING):
             raising |= lexis.total_operators
         posture = await read_posture(connection)
         stamp = await fingerprint(connection)
+    # The login may well have the name of a hidden schema.
+    shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
+    default_schema = next(shown, "public")
     tables = sorted(_tables(facts), key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
         tables=tuple(_with_versions_beneath(tables)),
@@ -71,21 +72,13 @@ async def read_catalog(connection: Connection, selection: Selection) -> Catalog:
         warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
         posture=posture,
         raising=frozenset(raising),
-        unreadable=unreadable,
+        unreadable={
+            (row["schema"], row["name"]): tuple(each["name"] for each in facts.unreadable[row["number"]])
+            for row in relations
+            if row["number"] in facts.unreadable
+        },
         stamp=stamp,
     )
-
-
-async def _read_unreadable(
-    connection: Connection, relations: Sequence[Record]
-) -> Mapping[tuple[str, str], tuple[str, ...]]:
-    """Return the columns of *relations* that may not be selected; everyone may read their names."""
-    beyond = [row["number"] for row in relations if not row["reachable"]]
-    closed = [row["number"] for row in relations if not (row["reachable"] and row["readable"])]
-    if not closed:
-        return {}
-    rows = await connection.fetch(catalog_queries.UNREADABLE, closed, beyond)
-    return {(row["schema"], row["name"]): tuple(row["columns"]) for row in rows}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,22 +88,30 @@ class _Facts:
     relations: Sequence[Record]
     columns: Sequence[Record]
     types: DeclaredTypes
-    keys: Sequence[Record]
+    collations: Mapping[tuple[int, int], int]  #: by table and column, where they are not the default
     constraints: Sequence[Record]
     partitions: Sequence[Record]
-    foreign_keys: Sequence[Record]
+    #: By table: columns that may not be selected, and keys.
+    unreadable: Mapping[int, Sequence[Record]]
+    keys: Mapping[int, Sequence[Record]]
+    foreign_keys: Mapping[int, Sequence[Record]]
     operators: Mapping[int, tuple[str, str]]  #: that "=" may stand for, and the types they are made for
     reads: Mapping[int, Reads]
-    versions: Mapping[int, str]
 
 
-async def _read_facts(connection: Connection, relations: Sequence[Record]) -> _Facts:
+async def _read_facts(connection: Connection, known: Sequence[Record]) -> _Facts:
+    """Return the facts of those of the *known* tables that are within reach."""
+    relations = [row for row in known if row["reachable"]]
     numbers = [row["number"] for row in relations]
-    restricted = [row["number"] for row in relations if not row["readable"]]
+    reachable = set(numbers)
+    restricted = [row["number"] for row in known if not row["readable"]]
     partitioned = [row["number"] for row in relations if row["kind"] == "p"]
     # What inherits from a table repeats its keys.
     inherited = {row["number"] for row in relations if row["inherited"]}
-    columns = await connection.fetch(catalog_queries.COLUMNS, numbers, restricted)
+    # Everybody may read the names of columns.
+    named = await connection.fetch(catalog_queries.COLUMNS, [row["number"] for row in known], restricted)
+    columns = [row for row in named if row["readable"] and row["relation"] in reachable]
+    closed = [row for row in named if not (row["readable"] and row["relation"] in reachable)]
     types = await read_types(connection, {(row["type"], row["modifier"]) for row in columns})
     found = await connection.fetch(catalog_queries.KEYS, numbers)
     keys = [row for row in found if row["relation"] not in inherited]
@@ -123,22 +124,31 @@ async def _read_facts(connection: Connection, relations: Sequence[Record]) -> _F
         relations=relations,
         columns=columns,
         types=DeclaredTypes(types),
-        keys=keys,
+        collations={
+            (row["relation"], row["number"]): row["collation"] for row in columns if row["collation"]
+        },
         constraints=constraints,
         partitions=await connection.fetch(catalog_queries.PARTITIONS, partitioned),
-        foreign_keys=foreign_keys,
+        unreadable=_by_relation(closed),
+        keys=_by_relation(keys),
+        foreign_keys=_by_relation(foreign_keys),
         operators={row["number"]: (row["left_type"], row["right_type"]) for row in operators},
         reads=await read_dependencies(
             connection, [row["number"] for row in relations if row["kind"] in DERIVED]
         ),
-        versions=await versions_of(connection, numbers),
     )
+
+
+def _by_relation(rows: Iterable[Record]) -> Mapping[int, Sequence[Record]]:
+    found: defaultdict[int, list[Record]] = defaultdict(list)
+    for row in rows:
+        found[row["relation"]].append(row)
+    return found
 
 
 def _tables(facts: _Facts) -> list[Table]:
     columns = _columns(facts)
-    keys = _keys(facts, columns)
-    foreign_keys = _foreign_keys(facts, columns)
+    places = {row["number"]: (row["schema"], row["name"]) for row in facts.relations}
     counted = [*facts.relations, *facts.partitions]
     rows = {row["number"]: round(row["rows"]) for row in counted if row["rows"] is not None}
     return [
@@ -147,14 +157,14 @@ def _tables(facts: _Facts) -> list[Table]:
             schema=row["schema"],
             kind=KINDS[row["kind"]],
             columns=tuple(columns[row["number"]].values()),
-            keys=keys[row["number"]],
-            foreign_keys=foreign_keys[row["number"]],
+            keys=_keys(facts.keys.get(row["number"], ()), columns),
+            foreign_keys=_foreign_keys(facts, row["number"], columns, places),
             comment=row["comment"],
             # The estimate counts rows that row-level security hides.
             row_estimate=None if row["secured"] else rows.get(row["number"]),
             reads=facts.reads.get(row["number"]),
             computed=row["kind"] in COMPUTED or row["computed"],
-            version=facts.versions[row["number"]],
+            version=row["version"],
         )
         for row in facts.relations
         if row["number"] in columns
@@ -238,77 +248,55 @@ def _checks(constraints: Iterable[Record]) -> Checks:
     return checks
 
 
-def _keys(facts: _Facts, columns: Columns) -> Mapping[int, tuple[Key, ...]]:
-    keys: defaultdict[int, dict[tuple[str, ...], Key]] = defaultdict(dict)
-    for row in facts.keys:
-        relation = row["relation"]
-        found = _find(columns, relation, row["columns"])
+def _keys(rows: Iterable[Record], columns: Columns) -> tuple[Key, ...]:
+    keys: dict[tuple[str, ...], Key] = {}
+    for row in rows:
+        found = _find(columns, row["relation"], row["columns"])
         if found and not any(each.nullable for each in found):
             names = tuple(column.name for column in found)
-            keys[relation].setdefault(names, Key(columns=names, primary=row["main"]))
-    return defaultdict(tuple, {relation: tuple(each.values()) for relation, each in keys.items()})
+            keys.setdefault(names, Key(columns=names, primary=row["main"]))
+    return tuple(keys.values())
 
 
-def _foreign_keys(facts: _Facts, columns: Columns) -> Mapping[int, tuple[ForeignKey, ...]]:
-    relations = {row["number"]: row for row in facts.relations}
-    joins = _joins(facts)
-    found: defaultdict[int, dict[ForeignKey, None]] = defaultdict(dict)
-    for row in sorted(facts.foreign_keys, key=lambda row: tuple(row["columns"])):
-        sources = _find(columns, row["relation"], row["columns"])
+def _foreign_keys(
+    facts: _Facts, relation: int, columns: Columns, places: Mapping[int, tuple[str, str]]
+) -> tuple[ForeignKey, ...]:
+    found: dict[ForeignKey, None] = {}
+    for row in sorted(facts.foreign_keys.get(relation, ()), key=lambda row: tuple(row["columns"])):
+        sources = _find(columns, relation, row["columns"])
         targets = _find(columns, row["target"], row["target_columns"])
         if sources and targets:
+            schema, name = places[row["target"]]
             foreign_key = ForeignKey(
                 columns=tuple(column.name for column in sources),
-                target_schema=relations[row["target"]]["schema"],
-                target=relations[row["target"]]["name"],
+                target_schema=schema,
+                target=name,
                 target_columns=tuple(column.name for column in targets),
-                joinable=joins.admit(row, sources, targets),
+                joinable=_is_joinable(facts, row, sources, targets),
             )
-            found[row["relation"]][foreign_key] = None
-    return defaultdict(tuple, {relation: tuple(each) for relation, each in found.items()})
+            found[foreign_key] = None
+    return tuple(found)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Joins:
-    """What tells whether `target = source` holds for one row, and for that of the foreign key."""
-
-    operators: Mapping[int, tuple[str, str]]
-    collations: Mapping[tuple[int, int], int]  #: by table and column, where they are not the default
-    keys: Mapping[int, Sequence[Sequence[int]]]  #: by table, their columns
-
-    def admit(self, row: Record, sources: Iterable[Column], targets: Iterable[Column]) -> bool:
-        """Return whether rows can be joined along the foreign key *row* from *sources* to *targets*."""
-        keys, columns = self.keys.get(row["target"], ()), set(row["target_columns"])
-        names_one_row = any(columns.issuperset(key) for key in keys)
-        pairs = zip(row["operators"], targets, sources, strict=True)
-        return (
-            names_one_row
-            and self._collations(row["target"], row["target_columns"])
-            == self._collations(row["relation"], row["columns"])
-            and all(self._is_plain(operator, *(each.type.cast for each in pair)) for operator, *pair in pairs)
-        )
-
-    def _is_plain(self, operator: int, target: str, source: str) -> bool:
-        types = self.operators.get(operator)
-        return types is not None and (
-            target == source or types == (target, source) or (target, source) in ALIKE
-        )
-
-    def _collations(self, table: int, columns: Iterable[int]) -> list[int]:
-        return [self.collations.get((table, column), DEFAULT) for column in columns]
-
-
-def _joins(facts: _Facts) -> _Joins:
-    keys: defaultdict[int, list[Sequence[int]]] = defaultdict(list)
-    for row in facts.keys:
-        keys[row["relation"]].append(row["columns"])
-    return _Joins(
-        operators=facts.operators,
-        collations={
-            (row["relation"], row["number"]): row["collation"] for row in facts.columns if row["collation"]
-        },
-        keys=keys,
+def _is_joinable(facts: _Facts, row: Record, sources: Iterable[Column], targets: Iterable[Column]) -> bool:
+    """Return whether `target = source` holds for one row, and for that of the foreign key *row*."""
+    columns = set(row["target_columns"])
+    pairs = zip(row["operators"], targets, sources, strict=True)
+    return (
+        any(columns.issuperset(key["columns"]) for key in facts.keys.get(row["target"], ()))
+        and _collations(facts, row["target"], row["target_columns"])
+        == _collations(facts, row["relation"], row["columns"])
+        and all(_is_plain(facts, operator, *(each.type.cast for each in pair)) for operator, *pair in pairs)
     )
+
+
+def _is_plain(facts: _Facts, operator: int, target: str, source: str) -> bool:
+    types = facts.operators.get(operator)
+    return types is not None and (target == source or types == (target, source) or (target, source) in ALIKE)
+
+
+def _collations(facts: _Facts, table: int, columns: Iterable[int]) -> list[int | None]:
+    return [facts.collations.get((table, column)) for column in columns]
 
 
 def _find(columns: Columns, relation: int, numbers: Iterable[int]) -> tuple[Column, ...]:

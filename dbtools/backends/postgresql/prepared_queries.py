@@ -5,7 +5,7 @@ one that is declared. Nothing is run.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, product
@@ -13,6 +13,7 @@ from typing import Any
 
 import asyncpg
 
+from dbtools.backends.plans import Piece
 from dbtools.backends.port import NOT_READING, Declared, refusal
 from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, placeholder_in
 from dbtools.backends.postgresql.types import sql_name
@@ -43,9 +44,6 @@ TYPES: Mapping[str, tuple[str, ...]] = {
 UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
 TEXT = Declared(type="text", array=False)
 TEXTS = ('"pg_catalog"."text"', '"pg_catalog"."text"[]')
-
-Piece = str | Parameter
-Place = Callable[[int, Parameter], str]
 
 
 def casts_of(declared: Declared) -> tuple[str, ...]:
@@ -82,28 +80,24 @@ class Query:
         """Return the offset of the piece with the number *at*."""
         return sum(len(str(piece)) for piece in self.source[:at])
 
-    def written(self, place: Place, before: str, after: str) -> "Written":
-        """Return the statement with its parameters written by *place*, which is told their piece's number."""
-        texts = [each if isinstance(each, str) else place(at, each) for at, each in enumerate(self.pieces)]
-        return Written(query=self, texts=texts, before=before, after=after)
-
     def cast(self, casts: Mapping[str, str], loose: Sequence[int] = ()) -> "Written":
         """Return the statement with numbered parameters, cast to their *casts*, and nulls where *loose*."""
         numbers: dict[str, int] = {}
-
-        def place(at: int, parameter: Parameter) -> str:
-            if at in loose:
-                return "(null)"
-            number = numbers.setdefault(parameter.name, len(numbers) + 1)
-            cast = casts.get(parameter.name)
-            return f"${number}" if cast is None else f"(${number}::{cast})"
-
-        written = self.written(place, self.before, AFTER)
-        return replace(written, names=tuple(numbers))
+        texts = []
+        for at, piece in enumerate(self.pieces):
+            if isinstance(piece, str):
+                texts.append(piece)
+            elif at in loose:
+                texts.append("(null)")
+            else:
+                mark = f"${numbers.setdefault(piece.name, len(numbers) + 1)}"
+                texts.append(f"({mark}::{casts[piece.name]})" if piece.name in casts else mark)
+        return Written(query=self, texts=texts, before=self.before, after=AFTER, names=tuple(numbers))
 
     def with_nulls(self, casts: Mapping[str, str]) -> str:
         """Return the query alone, with nulls of the types *casts* for its parameters."""
-        return self.written(lambda _, each: f"(null::{casts[each.name]})", "", "").sql
+        nulls = {name: f"(null::{cast})" for name, cast in casts.items()}
+        return "".join(each if isinstance(each, str) else nulls[each.name] for each in self.pieces)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +108,7 @@ class Written:
     texts: Sequence[str]
     before: str
     after: str
-    names: tuple[str, ...] = ()  #: of the parameters by their numbers, from 1
+    names: tuple[str, ...]  #: of the parameters by their numbers, from 1
 
     @cached_property
     def sql(self) -> str:
@@ -156,13 +150,11 @@ async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
     """
     try:
         return await _prepare_query(connection, query)
-    except UNDECODABLE:
-        query = replace(query, before=BLIND)
-    try:
-        return await _prepare_query(connection, query)
     except UNDECODABLE as exc:
-        message = "A parameter is taken for a row or a range."
-        raise refusal(message, hint="Cast it from a text, as in :p::text::daterange.") from exc
+        if query.before == BLIND:
+            message = "A parameter is taken for a row or a range."
+            raise refusal(message, hint="Cast it from a text, as in :p::text::daterange.") from exc
+    return await prepare_query(connection, replace(query, before=BLIND))
 
 
 async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:

@@ -94,7 +94,6 @@ order by 1, 2
 """
 
 T = TypeVar("T")
-Connection = "asyncpg.Connection[asyncpg.Record]"
 
 
 async def registry_of(connection: Any) -> Registry | None:

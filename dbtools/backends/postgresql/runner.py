@@ -1,7 +1,7 @@
 """Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import anyio
 import asyncpg
@@ -14,17 +14,18 @@ from dbtools.backends.pool import EnginePool
 from dbtools.backends.port import Fetched, Label, Run, is_current
 from dbtools.backends.postgresql.connections import (
     DRIVER_ERRORS,
+    apply,
     connect,
     dated,
     is_lost,
     keep_setting,
+    prepare,
     reading,
     roll_back,
     set_local,
 )
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
-from dbtools.backends.postgresql.session import apply, prepare
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.versions import confirmation, fingerprint
 from dbtools.backends.selects import compile_query, compile_select
@@ -43,13 +44,12 @@ from dbtools.errors import (
 from dbtools.statement import Output, QueryShape, Shape
 from dbtools.types import Family
 
-T = TypeVar("T")
-
 SCHEME = "postgresql+asyncpg://"
 CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
 VICTIMS = 5  #: times that a statement is run again which had to make way for others
+MAKING_WAY = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 #: Statements of migrations take long on large tables only, which the registry's are not.
 MIGRATING = "'60s'"
 GRAMMAR = PostgresqlGrammar()
@@ -61,13 +61,13 @@ class PostgresqlRunner:
     confirms = False  #: the stamp would cost too much: versions of tables are compared instead
 
     def __init__(self, url: str) -> None:
-        self._pool = EnginePool(
-            SCHEME,
-            lambda: connect(url),
-            size=CONNECTIONS,
-            is_usable=_is_usable,
-            prepare=prepare,
-        )
+        self._url = url
+        self._pool = EnginePool(SCHEME, self._connect, size=CONNECTIONS, is_usable=_is_usable)
+
+    async def _connect(self) -> Any:
+        connection = await connect(self._url)
+        await prepare(connection)
+        return connection
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -77,63 +77,63 @@ class PostgresqlRunner:
 
     async def run(self, run: Run) -> Fetched:
         """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
+        failures: list[bool] = []
         # A scope of anyio, since a native timeout would cut a rollback short that is shielded from scopes.
         with anyio.move_on_after(run.timeout + GRACE):
-            return await self._tried(lambda: self._fetch(run), run.stamp)
+            while True:
+                try:
+                    return await self._fetch(run)
+                except DRIVER_ERRORS as exc:
+                    await self._overcome(exc, failures, run.stamp)
         raise TimedOut
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now."""
-        return await self._tried(self._stamp)
-
-    async def _tried(self, attempt: Callable[[], Awaitable[T]], stamp: str = "") -> T:
-        """Return what *attempt* does, made again where it had to make way or its connection is stale.
-
-        Raise a CallError where that does not help.
-        """
-        victims, renewed = 0, False
+        failures: list[bool] = []
         while True:
             try:
-                return await attempt()
-            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as exc:
-                victims += 1
-                if victims > VICTIMS:
-                    raise translated(exc) from exc
+                async with self._pool.connection() as connection:
+                    return await fingerprint(connection)
             except DRIVER_ERRORS as exc:
-                if renewed or not (is_lost(exc) or is_stale(exc)):
-                    raise translated(exc) from exc
-                if is_stale(exc) and stamp and not await is_current(self, stamp):
-                    # Its columns are of other types by now.
-                    raise SchemaChanged from exc
-                # The other connections that wait are out of date as well.
-                await self.reopen()
-                renewed = True
+                await self._overcome(exc, failures)
+
+    async def _overcome(self, error: Exception, failures: list[bool], stamp: str = "") -> None:
+        """Raise a CallError unless it may help to run again what *error* has ended.
+
+        *failures*: of each error before, whether the statement had to make way; this one is added.
+        """
+        makes_way = isinstance(error, MAKING_WAY)
+        most = VICTIMS if makes_way else 1 if is_lost(error) or is_stale(error) else 0
+        if failures.count(makes_way) >= most:
+            raise translated(error) from error
+        if is_stale(error) and stamp and not await is_current(self, stamp):
+            # Its columns are of other types by now.
+            raise SchemaChanged from error
+        if not makes_way:
+            # The other connections that wait are out of date as well.
+            await self.close()
+        failures.append(makes_way)
 
     async def _fetch(self, run: Run) -> Fetched:
         """Run a statement; the versions of its tables are compared before the locks are released."""
+        batch = max(1, BYTES_AT_ONCE // max(1, sum(map(_most_bytes, run.plan.outputs))))
         async with self._pool.connection() as connection:
-            clean = False
             try:
                 await connection.execute(_beginning(run.timeout, run.label))
                 if run.session:
                     await _set(connection, run.session)
                 sql = dated(connection, f"{run.label.comment}{run.plan.sql}", run.stamp)
                 with reading(connection):
-                    records, more = await _records(connection, run.plan, sql, run.parameters, run.limit)
+                    if batch > run.limit:
+                        records = await connection.fetch(sql, *run.parameters)
+                        more = len(records) > run.limit
+                    else:
+                        records, more = await _fetch_batches(connection, sql, run, batch)
                 await _end(connection, run.versions)
-                clean = True
-            finally:
-                if not clean:
-                    await roll_back(connection)
-        return Fetched(rows=_rows(records, run.plan.outputs), more=more)
-
-    async def _stamp(self) -> str:
-        async with self._pool.connection() as connection:
-            return await fingerprint(connection)
-
-    async def reopen(self) -> None:
-        """Close the connections that wait: the server has ended them, or names mean something else now."""
-        await self._pool.dispose()
+            except BaseException:
+                await roll_back(connection)
+                raise
+        return Fetched(rows=_rows(records[: run.limit], run.plan.outputs), more=more)
 
     async def ready(self) -> None:
         """Raise a CallError where no connection can be had."""
@@ -141,7 +141,7 @@ class PostgresqlRunner:
             pass
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; a call that comes later opens others."""
         await self._pool.dispose()
 
 
@@ -193,33 +193,29 @@ async def _end(connection: Any, versions: Sequence[str]) -> None:
         raise SchemaChanged from exc
 
 
-async def _records(
-    connection: Any, plan: Plan, sql: str, parameters: Sequence[object], limit: int
+async def _fetch_batches(
+    connection: Any, sql: str, run: Run, batch: int
 ) -> tuple[list[asyncpg.Record], bool]:
-    """Fetch at most *limit* records, never many bytes at once, and say whether there are more."""
-    batch = max(1, BYTES_AT_ONCE // _most_bytes(plan.outputs))
-    if batch > limit:
-        records = await connection.fetch(sql, *parameters)
-        return records[:limit], len(records) > limit
-    cursor = await connection.cursor(sql, *parameters)
-    records = []
+    """Fetch at most one record more than *run* asks for, and say whether there are more than it does.
+
+    No more than *batch* come at once, and no more altogether than what is held at the most.
+    """
+    cursor = await connection.cursor(sql, *run.parameters)
+    records: list[asyncpg.Record] = []
     room = CELLS_HELD
-    while len(records) <= limit:
-        found = await cursor.fetch(min(batch, limit + 1 - len(records)))
-        room -= sum(len(cell) for each in found for cell in each if isinstance(cell, str | bytes))
+    while len(records) <= run.limit:
+        found = await cursor.fetch(min(batch, run.limit + 1 - len(records)))
+        if not found:
+            return records, False
         records += found
-        if not found or room < 0:
+        room -= sum(len(cell) for each in found for cell in each if isinstance(cell, str | bytes))
+        if room < 0:
             break
-    more = len(records) > limit or (bool(found) and room < 0)
-    return records[:limit], more
+    return records, True
 
 
-def _most_bytes(outputs: Sequence[Output]) -> int:
-    """Return how many bytes one row may take, so that memory is bounded before anything is fetched."""
-    return sum(_width(output) for output in outputs) or 1
-
-
-def _width(output: Output) -> int:
+def _most_bytes(output: Output) -> int:
+    """Return how many bytes one cell may take, so that memory is bounded before anything is fetched."""
     if output.longest is None or not _is_cut(output):
         return 64
     return output.longest * (1 if output.term.type.family is Family.BYTES else 4)
@@ -228,36 +224,35 @@ def _width(output: Output) -> int:
 def _rows(records: Sequence[asyncpg.Record], outputs: Sequence[Output]) -> tuple[tuple[object, ...], ...]:
     """Return the cells of *records*; lengths stand behind them, for outputs that may be cut."""
     width = len(outputs)
-    places = [at for at, output in enumerate(outputs) if _is_cut(output)]
-    whole = (None,) * len(places)
-    rows = tuple(
-        record[:width] if record[width:] == whole else _cut(record, outputs, places) for record in records
+    cuts = [(at, output.longest or 0) for at, output in enumerate(outputs) if _is_cut(output)]
+    sums = [at for at, output in enumerate(outputs) if _is_sum_of_integers(output)]
+    whole = (None,) * len(cuts)
+    return tuple(
+        record[:width] if not sums and record[width:] == whole else _row(record, width, cuts, sums)
+        for record in records
     )
-    sums = {at for at, output in enumerate(outputs) if _is_sum_of_integers(output)}
-    return tuple(_with_integers(row, sums) for row in rows) if sums else rows
+
+
+def _row(
+    record: asyncpg.Record, width: int, cuts: Sequence[tuple[int, int]], sums: Sequence[int]
+) -> tuple[object, ...]:
+    cells = list(record[:width])
+    for (at, longest), length in zip(cuts, record[width:], strict=True):
+        if length is not None and length > longest:
+            cells[at] = Cut(start=cells[at], length=length)
+    for at in sums:
+        # What the server sums up as numeric it writes as digits.
+        cells[at] = int(cells[at]) if isinstance(cells[at], str) else cells[at]
+    return tuple(cells)
 
 
 def _is_sum_of_integers(output: Output) -> bool:
     return isinstance(output.term, Measure) and output.term.type.family is Family.INTEGER
 
 
-def _with_integers(row: tuple[object, ...], sums: Collection[int]) -> tuple[object, ...]:
-    """Return *row* with integers for what the server sums up as numeric, and so writes as digits."""
-    return tuple(int(cell) if at in sums and isinstance(cell, str) else cell for at, cell in enumerate(row))
-
-
 def _is_cut(output: Output) -> bool:
     type = output.term.type
     return output.longest is not None and (type.large or type.family is Family.BYTES)
-
-
-def _cut(record: asyncpg.Record, outputs: Sequence[Output], places: Sequence[int]) -> tuple[object, ...]:
-    cells = list(record[: len(outputs)])
-    for at, length in zip(places, record[len(outputs) :], strict=True):
-        longest = outputs[at].longest
-        if longest is not None and length is not None and length > longest:
-            cells[at] = Cut(start=cells[at], length=length)
-    return tuple(cells)
 
 
 BAD_VALUE = BadValue("The database cannot read one of the values, or a view fails on its rows.")

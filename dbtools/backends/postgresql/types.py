@@ -166,72 +166,62 @@ class DeclaredTypes:
         if depth == DEEPEST:
             opaque = ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row), large=True)
             return DeclaredType(type=replace(opaque, equatable=False, ordered=False), base=row["name"])
+        parts = [self._declared(number, depth + 1) for number in _parts(row)]
         if row["kind"] == "d":
-            return self._domain(row, depth)
-        made = self._undomained(row, depth)
+            return _domain(row, parts[0])
+        made = self._undomained(row, [part.type for part in parts])
         if not row["reachable"]:
             made = replace(made, equatable=False, ordered=False)
         return DeclaredType(type=made, base=row["name"].partition("(")[0])
 
-    def _domain(self, row: Record, depth: int) -> DeclaredType:
-        base = self._declared((row["base"], row["base_modifier"]), depth + 1)
-        # The operators of enums do not take a domain for its enum, as all others do.
-        comparable = base.type.family is not Family.ENUM
-        return DeclaredType(
-            type=replace(
-                base.type,
-                name=row["name"],
-                equatable=base.type.equatable and comparable,
-                ordered=base.type.ordered and comparable,
-            ),
-            checks=(*_checks(row["checks"], base.base), *base.checks),
-            filled=row["filled"] or base.filled,
-            base=base.base,
+    def _undomained(self, row: Record, parts: Sequence[ColumnType]) -> ColumnType:
+        named = ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row))
+        made = replace(
+            named,
+            large=True,
+            equatable=all(part.equatable for part in parts),
+            ordered=all(part.ordered for part in parts),
         )
-
-    def _undomained(self, row: Record, depth: int) -> ColumnType:
         match row["kind"]:
             case "e":
-                labels = tuple(row["labels"])
-                return ColumnType(family=Family.ENUM, name=row["name"], cast=_own_name(row), labels=labels)
+                return replace(named, family=Family.ENUM, labels=tuple(row["labels"]))
             case "c":
-                return self._composite(row, depth)
+                fields = tuple(zip(row["field_names"] or (), parts, strict=True))
+                return replace(made, family=Family.OBJECT, fields=fields)
             case "r" | "m":
-                large = row["subtype"] is None or self._inner((row["subtype"], UNLIMITED), depth).large
-                return ColumnType(family=Family.OTHER, name=row["name"], cast=_own_name(row), large=large)
+                return replace(named, large=not parts or parts[0].large)
             case _ if row["element"] is not None:
-                return self._array(row, depth)
+                element = _own_name(self._rows[row["element"], row["modifier"]])
+                return replace(made, family=Family.ARRAY, cast=f"{element}[]", element=parts[0])
             case _:
                 return _scalar(row)
 
-    def _inner(self, number: TypeNumber, depth: int) -> ColumnType:
-        return self._declared(number, depth + 1).type
 
-    def _array(self, row: Record, depth: int) -> ColumnType:
-        number = (row["element"], row["modifier"])
-        element = self._inner(number, depth)
-        return ColumnType(
-            family=Family.ARRAY,
-            name=row["name"],
-            cast=f"{_own_name(self._rows[number])}[]",
-            element=element,
-            equatable=element.equatable,
-            ordered=element.ordered,
-            large=True,
-        )
+def _parts(row: Record) -> Sequence[TypeNumber]:
+    """Return the types that the type of *row* is made of."""
+    if row["kind"] == "d":
+        return [(row["base"], row["base_modifier"])]
+    if row["element"] is not None:
+        return [(row["element"], row["modifier"])]
+    if row["subtype"] is not None:
+        return [(row["subtype"], UNLIMITED)]
+    return list(zip(row["field_types"] or (), row["field_modifiers"] or (), strict=True))
 
-    def _composite(self, row: Record, depth: int) -> ColumnType:
-        numbers = zip(row["field_types"] or (), row["field_modifiers"] or (), strict=True)
-        types = [self._inner(number, depth) for number in numbers]
-        return ColumnType(
-            family=Family.OBJECT,
+
+def _domain(row: Record, base: DeclaredType) -> DeclaredType:
+    # The operators of enums do not take a domain for its enum, as all others do.
+    comparable = base.type.family is not Family.ENUM
+    return DeclaredType(
+        type=replace(
+            base.type,
             name=row["name"],
-            cast=_own_name(row),
-            fields=tuple(zip(row["field_names"] or (), types, strict=True)),
-            equatable=all(type.equatable for type in types),
-            ordered=all(type.ordered for type in types),
-            large=True,
-        )
+            equatable=base.type.equatable and comparable,
+            ordered=base.type.ordered and comparable,
+        ),
+        checks=(*_checks(row["checks"], base.base), *base.checks),
+        filled=row["filled"] or base.filled,
+        base=base.base,
+    )
 
 
 async def read_types(connection: Any, numbers: Iterable[TypeNumber]) -> Sequence[Record]:

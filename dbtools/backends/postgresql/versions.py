@@ -9,7 +9,7 @@ tables that it reads until its transaction ends. Where these are then still as t
 made, its rows are of these tables and types, whatever has been changed before or after.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -128,13 +128,12 @@ TABLES = """
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 """
+#: Of the relation c in the schema n.
 VERSION = f"""case
     when c.relkind = 'v' then pg_catalog.concat_ws(' ', 'view', c.oid, {OF_VIEW})
     when c.relhassubclass then pg_catalog.concat_ws(' ', 'parent', c.oid, {OF_PARENT})
     else pg_catalog.concat_ws(' ', 'table', c.oid, {NUMBER})
 end"""
-#: Of the tables $1.
-VERSIONS = f"select c.oid as number, {VERSION} as version {TABLES} where c.oid = any($1::pg_catalog.oid[])"
 #: Of what the transaction has locked: what its statements read, and not the system's own.
 LOCKED = f"""
 select {VERSION} as version
@@ -167,12 +166,6 @@ async def newest(connection: Any, read: Ask[T]) -> T:
         seen[read] = ended, await read(connection)
     found: T = seen[read][1]
     return found
-
-
-async def versions_of(connection: Any, numbers: Sequence[int]) -> Mapping[int, str]:
-    """Return the versions of the tables *numbers*, by number."""
-    rows = await connection.fetch(VERSIONS, numbers)
-    return {row["number"]: row["version"] for row in rows}
 
 
 async def versions_locked(connection: Any) -> tuple[str, ...]:
