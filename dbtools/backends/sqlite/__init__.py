@@ -77,7 +77,7 @@ class Backend(port.Backend):
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the file holds now, None where there is none."""
-        return await read_registry(self.url)
+        return await asyncio.to_thread(read_registry, self._location)
 
     def open_records(self, patience: float | None) -> SqliteRecords:
         """Return the tables that dbtools keeps in the file."""

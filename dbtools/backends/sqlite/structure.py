@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from dbtools.backends.sqlite.ddl import BINARY, Definition
+from dbtools.backends.sqlite.ddl import BINARY, Definition, read_definition
 from dbtools.backends.sqlite.syntax import fold
 from dbtools.backends.sqlite.types import Affinity, affinity
 from dbtools.catalog import ForeignKey, Table, TableKind
@@ -26,17 +26,6 @@ order by s.name, f.id desc, f.seq
 """
 #: Those of SQLite itself: an application's are unknown here, and comparing by them would fail.
 COLLATIONS = (BINARY, "nocase", "rtrim")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Relation:
-    """A table or a view as the list of them tells it."""
-
-    name: str
-    kind: TableKind
-    has_rowid: bool
-    strict: bool
-    sql: str
 
 
 class ColumnRow(NamedTuple):
@@ -63,18 +52,26 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True)
 class Structure:
-    """A relation with its columns and its unique indexes."""
+    """A table or a view as SQLite tells it, with its columns and its unique indexes."""
 
-    relation: Relation
+    name: str
+    kind: TableKind
+    has_rowid: bool
+    strict: bool
+    sql: str
     rows: Sequence[ColumnRow]
     indexes: Sequence[Index]
-    definition: Definition
+
+    @cached_property
+    def definition(self) -> Definition:
+        """What the text of its CREATE statement tells."""
+        return read_definition(self.sql)
 
     @cached_property
     def rowid(self) -> str | None:
         """The column that is another name of the rowid: an INTEGER PRIMARY KEY that has no index."""
         primary = [row for row in self.rows if row.primary]
-        if self.relation.kind is not TableKind.TABLE or not self.relation.has_rowid or len(primary) != 1:
+        if self.kind is not TableKind.TABLE or not self.has_rowid or len(primary) != 1:
             return None
         if primary[0].type.lower() != "integer" or any(index.origin == "pk" for index in self.indexes):
             return None
@@ -96,7 +93,7 @@ class Structure:
     def affinity(self, column: str) -> Affinity:
         """Return the affinity of *column*, by its type as declared."""
         declared = next(row.type for row in self.rows if row.name == column)
-        return affinity(declared, strict=self.relation.strict)
+        return affinity(declared, strict=self.strict)
 
     def is_finer(self, index: Index) -> bool:
         """Return whether *index* tells texts apart which the own collation of a column does not."""
