@@ -16,6 +16,7 @@ from dbtools.backends.plans import identifier
 from dbtools.backends.sqlite.ddl import Definition, generation, module_of
 from dbtools.backends.sqlite.dependencies import read_dependencies
 from dbtools.backends.sqlite.guard import resolve_views
+from dbtools.backends.sqlite.location import read_any_text
 from dbtools.backends.sqlite.stamps import stamp_of
 from dbtools.backends.sqlite.structure import (
     HIDDEN,
@@ -102,24 +103,11 @@ def read_catalog(connection: sqlite3.Connection, selection: Selection, identity:
         connection.execute("begin")
     try:
         stamp = stamp_of(connection, identity)
-        return replace(_read_any_text(connection, selection), stamp=stamp)
+        catalog = read_any_text(connection, lambda: _read(connection, selection))
+        return replace(catalog, stamp=stamp)
     finally:
         if begins:
             connection.rollback()
-
-
-def _read_any_text(connection: sqlite3.Connection, selection: Selection) -> Catalog:
-    try:
-        return _read(connection, selection)
-    except sqlite3.OperationalError as exc:
-        if not str(exc).startswith("Could not decode"):
-            raise
-    # Text that is no UTF-8: read it again by way of the bytes, which costs more.
-    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
-    try:
-        return _read(connection, selection)
-    finally:
-        connection.text_factory = str
 
 
 def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:

@@ -163,10 +163,8 @@ def _is_joinable(
         return True
     if not any(unique.issubset(target_columns) for unique in there.unique):
         return False
-    return all(
-        _compares_alike(here.affinity(source), there.affinity(target))
-        for source, target in zip(columns, target_columns, strict=True)
-    )
+    pairs = zip(columns, target_columns, strict=True)
+    return all(_compares_alike(here.affinity(given), there.affinity(target)) for given, target in pairs)
 
 
 def _has_known_collations(structure: Structure, columns: Sequence[str]) -> bool:
@@ -179,10 +177,4 @@ def _compares_alike(given: Affinity, target: Affinity) -> bool:
     A number as the source would make numbers of the target's texts: both '1' and '01' would equal it. A text
     as the target would make no texts of the source's numbers, as a foreign key does.
     """
-    match target:
-        case Affinity.NUMERIC:
-            return True
-        case Affinity.TEXT:
-            return given is Affinity.TEXT
-        case Affinity.BLOB:
-            return given is not Affinity.NUMERIC
+    return target is Affinity.NUMERIC or given in (Affinity.TEXT, target)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 
-from dbtools.backends.checks import Check
+from dbtools.backends.checks import NUMBER, Check
 from dbtools.catalog import Column
 from dbtools.types import NUMERIC, TEMPORAL, ColumnType, Family
 
@@ -51,7 +51,6 @@ COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?(\*/|$)", re.DOTALL)
 LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
 
 INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
-NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 MOMENT = re.compile(r"(\d{4}-\d\d|\d\d:\d\d).*", re.ASCII | re.DOTALL)
 
 
