@@ -222,14 +222,9 @@ def _shown(text: str) -> str:
 
 def _indexes(connection: sqlite3.Connection) -> dict[str, list[Index]]:
     indexes: dict[str, list[Index]] = defaultdict(list)
-    for (table, _), rows in groupby(connection.execute(INDEXES), key=lambda row: row[:2]):
-        parts = list(rows)
-        _, _, origin, partial, _, _ = parts[0]
-        columns = tuple(name for *_, name, _ in parts)
-        collations = tuple(fold(collation) for *_, collation in parts)
-        indexes[table].append(
-            Index(origin=origin, partial=bool(partial), columns=columns, collations=collations)
-        )
+    for (table, _, origin, partial), rows in groupby(connection.execute(INDEXES), key=lambda row: row[:4]):
+        columns, collations = zip(*((name, fold(collation)) for *_, name, collation in rows), strict=True)
+        indexes[table].append(Index(origin, bool(partial), columns, collations))
     return indexes
 
 
@@ -318,8 +313,7 @@ def _row_estimates(connection: sqlite3.Connection, tables: Iterable[Table]) -> d
     """
     known = _statistics(connection)
     others = [table for table in tables if table.kind is TableKind.TABLE and table.name not in known]
-    with_rowid = [table for table in others if table.row_identifier is not None]
-    return known | _ranges(connection, with_rowid)
+    return known | _ranges(connection, [table for table in others if table.row_identifier is not None])
 
 
 def _statistics(connection: sqlite3.Connection) -> dict[str, int]:

@@ -40,8 +40,7 @@ class ColumnRow(NamedTuple):
     hidden: int  #: HIDDEN, VIRTUAL, STORED, or 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Index:
+class Index(NamedTuple):
     """A unique index."""
 
     origin: str  #: of PRIMARY KEY (pk), UNIQUE (u) or CREATE INDEX (c)
