@@ -10,15 +10,14 @@ import json
 import re
 import secrets
 import sqlite3
-from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 
 from dbtools.backends.plans import ListForms, identifier, with_lists
 from dbtools.backends.port import (
     NOT_READING,
     Declared,
-    Describe,
     Inspected,
     Read,
     check_names,
@@ -58,7 +57,6 @@ LIST_FORMS = ListForms(
     not_among="not in (select value from json_each(",
     closing="))",
 )
-NO_SESSION = "A database file has no roles and no settings of its own."
 UNREADABLE = "The database file is busy, or cannot be read."
 VIEW = "dbtools_inspected"
 NO_COLUMNS = {"", "ROWID"}  #: names that stand for the row
@@ -196,15 +194,6 @@ class Description:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-@asynccontextmanager
-async def describe(location: Location, session: Mapping[str, str]) -> AsyncIterator[Describe]:
-    """Lend what asks the file at *location* what operators' SQL means to it."""
-    if session:
-        raise Refused(NO_SESSION)
-    with closing(Description(location)) as description:
-        yield description
 
 
 def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> Account:

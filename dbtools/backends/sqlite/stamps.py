@@ -9,10 +9,8 @@ import asyncio
 import hashlib
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import asynccontextmanager, closing
+from collections.abc import Awaitable, Callable, Hashable
 
-from dbtools.backends.port import Look
 from dbtools.backends.sqlite.guard import read_quotes_as_names
 from dbtools.backends.sqlite.location import Location, connect, reading, unavailable
 from dbtools.errors import DatabaseUnavailable, SchemaChanged
@@ -167,10 +165,3 @@ class Watched:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-@asynccontextmanager
-async def watch(location: Location, read: Callable[[], Awaitable[Hashable]]) -> AsyncIterator[Look]:
-    """Lend what tells what *read* returns of the file at *location*."""
-    with closing(Watched(location, read)) as watched:
-        yield watched.look
