@@ -12,9 +12,9 @@ from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Read
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import location_of, reading
+from dbtools.backends.sqlite.location import location_of
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
-from dbtools.backends.sqlite.stamps import Watched, identity_of, read_stamp
+from dbtools.backends.sqlite.stamps import Watched, read_file, stamp_of
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError, Refused
@@ -61,12 +61,9 @@ class Backend(port.Backend):
         """Return what the file holds now."""
         if session:
             raise Refused(SESSIONLESS)
-        return await asyncio.to_thread(self._introspect, selection)
-
-    def _introspect(self, selection: Selection) -> Catalog:
-        identity = identity_of(self._location)
-        with reading(self._location) as connection:
-            return read_catalog(connection, selection, identity)
+        return await asyncio.to_thread(
+            read_file, self._location, lambda connection, file: read_catalog(connection, selection, file)
+        )
 
     @asynccontextmanager
     async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Describe]:
@@ -79,7 +76,7 @@ class Backend(port.Backend):
     @asynccontextmanager
     async def listen(self, subject: Subject, heard: Heard) -> AsyncIterator[Look]:
         """Lend what tells the state of *subject*; a file tells nobody of changes."""
-        stamp = partial(asyncio.to_thread, read_stamp, self._location)
+        stamp = partial(asyncio.to_thread, read_file, self._location, stamp_of)
         read = stamp if subject is Subject.SCHEMA else self.registry
         with closing(Watched(self._location, read)) as watched:
             yield watched.look

@@ -12,7 +12,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise, takewhile
 
 from dbtools.backends.sqlite.syntax import fold, in_groups, names_in, readable
@@ -40,11 +39,6 @@ class Definition:
     comments: Mapping[str, str] = field(default_factory=dict)  #: of columns
     checks: tuple[str, ...] = ()  #: the expressions of CHECK constraints
     collations: Mapping[str, str] = field(default_factory=dict)  #: of columns that name one, folded
-
-    @cached_property
-    def collated(self) -> frozenset[str]:
-        """The columns where unequal texts may count as equal."""
-        return frozenset(name for name, collation in self.collations.items() if collation != BINARY)
 
 
 @dataclass(frozen=True, kw_only=True)

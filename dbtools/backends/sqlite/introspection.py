@@ -13,7 +13,7 @@ from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.plans import identifier
-from dbtools.backends.sqlite.ddl import Definition, generation, module_of
+from dbtools.backends.sqlite.ddl import BINARY, Definition, generation, module_of
 from dbtools.backends.sqlite.dependencies import read_dependencies
 from dbtools.backends.sqlite.guard import resolve_views
 from dbtools.backends.sqlite.location import read_any_text
@@ -276,7 +276,7 @@ def _column(row: ColumnRow, structure: Structure, checks: Mapping[str, Sequence[
     )
     if folded not in checks:
         return column
-    return limited(column, checks[folded], collated=folded in definition.collated)
+    return limited(column, checks[folded], collated=structure.collation(row.name) != BINARY)
 
 
 def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:

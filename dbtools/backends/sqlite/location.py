@@ -2,8 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -91,16 +90,6 @@ def read_any_text(connection: sqlite3.Connection, read: Callable[[], T]) -> T:
         return read()
     finally:
         connection.text_factory = str
-
-
-@contextmanager
-def reading(location: Location) -> Iterator[sqlite3.Connection]:
-    """Lend a connection that reads *location*, or raise DatabaseUnavailable, also for errors meanwhile."""
-    with closing(connect(location)) as connection:
-        try:
-            yield connection
-        except sqlite3.Error as exc:
-            raise unavailable(location, exc) from exc
 
 
 def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:

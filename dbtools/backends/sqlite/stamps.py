@@ -10,10 +10,14 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import closing
+from typing import TypeVar
 
 from dbtools.backends.sqlite.guard import read_quotes_as_names
-from dbtools.backends.sqlite.location import Location, connect, reading, unavailable
+from dbtools.backends.sqlite.location import Location, connect, unavailable
 from dbtools.errors import DatabaseUnavailable, SchemaChanged
+
+T = TypeVar("T")
 
 SCHEMA_VERSION = "pragma schema_version"  #: counts the changes of the schema
 DATA_VERSION = "pragma data_version"  #: differs on a connection once any other one has written to the file
@@ -32,20 +36,23 @@ def identity_of(location: Location) -> str:
     return f"{found.st_dev}.{found.st_ino}"
 
 
+def read_file(location: Location, read: Callable[[sqlite3.Connection, str], T]) -> T:
+    """Return what *read* makes of the file at *location* and its identity, or raise DatabaseUnavailable.
+
+    The connection is new: another one keeps the schema that it read first, also of a file that was filled
+    anew.
+    """
+    identity = identity_of(location)
+    with closing(connect(location)) as connection:
+        try:
+            return read(connection, identity)
+        except sqlite3.Error as exc:
+            raise unavailable(location, exc) from exc
+
+
 def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
     """Return the stamp of the schema that *connection* sees, of the file *identity*."""
     return f"{identity}.{_version(connection, SCHEMA_VERSION)} {_digest(connection)}"
-
-
-def read_stamp(location: Location) -> str:
-    """Return the stamp of the schema that is in the file at *location* now, or raise DatabaseUnavailable.
-
-    It is read on a new connection: another one keeps the schema that it read first, also of a file that was
-    filled anew.
-    """
-    identity = identity_of(location)
-    with reading(location) as connection:
-        return stamp_of(connection, identity)
 
 
 def _version(connection: sqlite3.Connection, pragma: str) -> int:

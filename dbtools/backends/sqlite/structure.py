@@ -25,7 +25,7 @@ and instr(lower(s.sql), 'references')
 order by s.name, f.id desc, f.seq
 """
 #: Those of SQLite itself: an application's are unknown here, and comparing by them would fail.
-COLLATIONS = (BINARY, "nocase", "rtrim")
+COLLATIONS = {BINARY, "nocase", "rtrim"}
 
 
 class ColumnRow(NamedTuple):
@@ -155,7 +155,7 @@ def _is_joinable(
     here: Structure, columns: Sequence[str], there: Structure, target_columns: Sequence[str]
 ) -> bool:
     """Return whether `there = here` is true of one row at most, and means what the foreign key does."""
-    if not (_has_known_collations(here, columns) and _has_known_collations(there, target_columns)):
+    if not {*map(here.collation, columns), *map(there.collation, target_columns)} <= COLLATIONS:
         return False
     # The rowid is unique, and compares with anything as a number does.
     if target_columns == (there.rowid,):
@@ -164,10 +164,6 @@ def _is_joinable(
         return False
     pairs = zip(columns, target_columns, strict=True)
     return all(_compares_alike(here.affinity(given), there.affinity(target)) for given, target in pairs)
-
-
-def _has_known_collations(structure: Structure, columns: Sequence[str]) -> bool:
-    return all(structure.collation(column) in COLLATIONS for column in columns)
 
 
 def _compares_alike(given: Affinity, target: Affinity) -> bool:
