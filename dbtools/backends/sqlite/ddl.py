@@ -49,7 +49,7 @@ class _Statement:
     code: Sequence[Token]  #: words that only blanks are between may be one
     comments: Sequence[tuple[int, Token]]  #: each with the place in the code that it is before
     marks: Sequence[int]  #: which tokens of the code open, separate and close the definitions of the body
-    pairs: Sequence[tuple[int, int]]  #: which tokens open and close the parentheses right within them
+    checks: Sequence[str]  #: what is in parentheses after the word
 
     def text(self, number: int) -> str:
         """Return the definition *number*, of a column or a constraint."""
@@ -87,7 +87,7 @@ def read_definition(sql: str) -> Definition:
     return Definition(
         comment=_cleaned(comments.pop(None, [])),
         comments={name: _cleaned(found) for name, found in comments.items() if name is not None},
-        checks=tuple(_checks(statement)) if "check" in folded else (),
+        checks=tuple(statement.checks),
         collations=dict(_collations(statement)) if "collate" in folded else {},
     )
 
@@ -119,8 +119,8 @@ def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
     code: list[Token] = []
     comments: list[tuple[int, Token]] = []
     marks: list[int] = []
-    pairs: list[tuple[int, int]] = []
-    depth = opening = 0
+    checks: list[str] = []
+    depth, opening = 0, code
     for token in tokens:
         at, text = len(code), token.text
         if token.kind is Kind.COMMENT:
@@ -133,10 +133,11 @@ def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
             if level + depth in (1, 2):
                 marks.append(at)
             elif level + depth == 3 and text == "(":
-                opening = at
-            elif level + depth == 3:
-                pairs.append((opening, at))
-    return _Statement(sql=sql, code=code, comments=comments, marks=marks, pairs=pairs)
+                opening = code[-2:]
+            # A constant such as (1) belongs to the phrase before it, and says nothing of a column.
+            elif level + depth == 3 and opening[0].kind is Kind.WORD and CHECK.search(opening[0].text):
+                checks.append(sql[opening[1].offset : token.end])
+    return _Statement(sql=sql, code=code, comments=comments, marks=marks, checks=checks)
 
 
 def _comments(statement: _Statement) -> dict[str | None, list[Token]]:
@@ -211,14 +212,6 @@ def _owner_of_own_line(statement: _Statement, number: int, at: int, comment: Tok
     if at < marks[number + 1]:
         return number
     return number + 1 if code.text == "," else NOBODY
-
-
-def _checks(statement: _Statement) -> Iterator[str]:
-    # A constant such as (1) belongs to the phrase before it, and says nothing of a column.
-    for opening, closing in statement.pairs:
-        before = statement.code[opening - 1]
-        if before.kind is Kind.WORD and CHECK.search(before.text):
-            yield statement.sql[statement.code[opening].offset : statement.code[closing].end]
 
 
 def _collations(statement: _Statement) -> Iterator[tuple[str, str]]:
