@@ -35,7 +35,6 @@ class Lookups:
         self._renewal: asyncio.Future[None] | None = (
             None  #: on a thread, which alone uses the connection meanwhile
         )
-        self._unwanted = False  #: whether they were dropped meanwhile
         self._closed = False
         self._retry = 0.0  #: when they may be renewed
         self._left: dict[str, float] = {}  #: statements that take longer, and until when they are left
@@ -95,19 +94,16 @@ class Lookups:
 
     async def renew(self) -> None:
         """See what is in the file, on a thread."""
-        self._unwanted = False
         self._renewal = asyncio.get_running_loop().run_in_executor(None, self.look)
         self._renewal.add_done_callback(self._end)
         # Where nobody waits any more, the thread goes on, and the loop hears of its end.
         await asyncio.wait([self._renewal])
 
     def _end(self, renewal: asyncio.Future[None]) -> None:
-        """Take the connection back from the thread of *renewal*, and close it if it was dropped meanwhile."""
+        """Take the connection back from the thread of *renewal*."""
         self._renewal = None
         self.are_current = not renewal.cancelled() and renewal.exception() is None
-        if self._unwanted:
-            self.drop()
-        elif not self.are_current:
+        if not self.are_current:
             # Locked, it may be. Every statement runs with time till then.
             self._retry = time.monotonic() + RETRY
 
@@ -144,7 +140,7 @@ class Lookups:
     def drop(self) -> None:
         """Close the connection, once no thread uses it; `renew` opens another."""
         if self._renewal:
-            self._unwanted = True
+            self._renewal.add_done_callback(lambda _: self.drop())
             return
         self.are_current = False
         self._close_connection()
