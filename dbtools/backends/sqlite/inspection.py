@@ -246,7 +246,7 @@ def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: Account)
     _check_written(names, query)
     _check_names(names)
     strict = _is_strict(connection, query, seen)
-    for name, (_, _, declared, *_) in zip(names, rows, strict=True):
+    for _, name, declared, *_ in rows:
         yield Column(name=name, type=column_type(declared, strict=strict))
 
 
@@ -262,8 +262,7 @@ def _check_written(names: Iterable[str], query: WrittenQuery) -> None:
 def _check_names(names: Iterable[str]) -> None:
     """Raise Refused where names differ in their case alone: SQLite has then renamed all but the first."""
     folded = [fold(name) for name in names]
-    renamed = [RENAMED.fullmatch(name) for name in folded]
-    pairs = zip(folded, renamed, strict=True)
+    pairs = ((name, RENAMED.fullmatch(name)) for name in folded)
     check_names(match[1] if match and match[1] in folded else name for name, match in pairs)
 
 
