@@ -1,8 +1,8 @@
 """SQLite: a file, read through the standard library's driver, each statement on a thread."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
 from dbtools.backends.records import Registry
-from dbtools.backends.sqlite import inspection
+from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import location_of, reading
+from dbtools.backends.sqlite.location import location_of
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
-from dbtools.backends.sqlite.stamps import identity_of, read_stamp, watch
+from dbtools.backends.sqlite.stamps import Watched, read_file, stamp_of
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError, Refused
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = ["Backend"]
+
+SESSIONLESS = "A database file has no roles and no settings of its own."
 
 
 class Backend(port.Backend):
@@ -58,26 +60,30 @@ class Backend(port.Backend):
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return what the file holds now."""
         if session:
-            raise Refused(inspection.NO_SESSION)
-        return await asyncio.to_thread(self._introspect, selection)
+            raise Refused(SESSIONLESS)
+        return await asyncio.to_thread(
+            read_file, self._location, lambda connection, file: read_catalog(connection, selection, file)
+        )
 
-    def _introspect(self, selection: Selection) -> Catalog:
-        identity = identity_of(self._location)
-        with reading(self._location) as connection:
-            return read_catalog(connection, selection, identity)
-
-    def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
+    @asynccontextmanager
+    async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Describe]:
         """Lend what asks SQLite of operators' SQL; there are no sessions."""
-        return inspection.describe(self._location, session)
+        if session:
+            raise Refused(SESSIONLESS)
+        with closing(Description(self._location)) as description:
+            yield description
 
-    def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
+    @asynccontextmanager
+    async def listen(self, subject: Subject, heard: Heard) -> AsyncIterator[Look]:
         """Lend what tells the state of *subject*; a file tells nobody of changes."""
-        stamp = partial(asyncio.to_thread, read_stamp, self._location)
-        return watch(self._location, stamp if subject is Subject.SCHEMA else self.registry)
+        stamp = partial(asyncio.to_thread, read_file, self._location, stamp_of)
+        read = stamp if subject is Subject.SCHEMA else self.registry
+        with closing(Watched(self._location, read)) as watched:
+            yield watched.look
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the file holds now, None where there is none."""
-        return await read_registry(self.url)
+        return await asyncio.to_thread(read_registry, self._location)
 
     def open_records(self, patience: float | None) -> SqliteRecords:
         """Return the tables that dbtools keeps in the file."""

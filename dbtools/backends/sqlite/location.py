@@ -2,15 +2,16 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 
 from dbtools import errors
+
+T = TypeVar("T")
 
 LOCK_TIMEOUT = 5.0  #: seconds that a reader waits for the lock of somebody who writes
 STATEMENTS = 256  #: prepared statements that a connection keeps
@@ -76,14 +77,19 @@ def connect(location: Location, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite
     return connection
 
 
-@contextmanager
-def reading(location: Location) -> Iterator[sqlite3.Connection]:
-    """Lend a connection that reads *location*, or raise DatabaseUnavailable, also for errors meanwhile."""
-    with closing(connect(location)) as connection:
-        try:
-            yield connection
-        except sqlite3.Error as exc:
-            raise unavailable(location, exc) from exc
+def read_any_text(connection: sqlite3.Connection, read: Callable[[], T]) -> T:
+    """Return what *read* reads on *connection*; bytes that are no UTF-8 are surrogates in it (PEP 383)."""
+    try:
+        return read()
+    except sqlite3.OperationalError as exc:
+        if not str(exc).startswith("Could not decode"):
+            raise
+    # It is read again by way of the bytes, which costs more.
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+    try:
+        return read()
+    finally:
+        connection.text_factory = str
 
 
 def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
