@@ -77,10 +77,10 @@ class Resolved:
         return tuple(str(each) for each in self.library.findings if (each.code, each.level) == UNREAD)
 
     @cached_property
-    def problems(self) -> tuple[Finding, ...]:
+    def problems(self) -> tuple[str | Finding, ...]:
         """All that was found."""
         of_roles = (finding for role in self.roles for finding in role.findings)
-        return (*self.findings, *of_roles, *self.library.findings)
+        return (*self.catalog.warnings, *self.findings, *of_roles, *self.library.findings)
 
 
 async def resolve(

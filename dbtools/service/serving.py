@@ -7,7 +7,7 @@ refresh that fails leaves all as it is, and is tried again; that is told once.
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -101,7 +101,7 @@ async def _resolved(current: Current, backend: Backend, only: str | None) -> Res
     check_strictness(settings, resolved.catalog)
     current.kept = resolved.kept
     stamps: dict[str, Hashable] = {FILES: current.stamp_of_read, REGISTRY: resolved.library.registry}
-    if any(each.code == UNCHECKED for each in resolved.problems):
+    if any(isinstance(each, Finding) and each.code == UNCHECKED for each in resolved.problems):
         # It is no stamp that a look finds: all is looked at again soon.
         stamps[DATABASE] = UNCHECKED
     return replace(resolved, findings=(*current.findings, *resolved.findings), stamps=stamps)
@@ -115,12 +115,8 @@ def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
     settings = current.settings
     url = settings.registry.url or settings.database.url
     if settings.origin.path:
-
-        @asynccontextmanager
-        async def look_at_files(heard: Heard) -> AsyncIterator[Look]:
-            yield partial(anyio.to_thread.run_sync, current.stamp)
-
-        yield Observed(name=FILES, open=look_at_files, interval=FILES_INTERVAL)
+        look_at_files: Look = partial(anyio.to_thread.run_sync, current.stamp)
+        yield Observed(name=FILES, open=lambda heard: nullcontext(look_at_files), interval=FILES_INTERVAL)
     if settings.origin.path or registry_url(settings):
         registry = backend if url == backend.url else open_backend(url)
 
@@ -182,13 +178,12 @@ class Watch:
     def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
         """Tell what is wrong in *snapshot* and was not before; what is mended, where nothing is."""
         before, self._problems = self._problems, _problems(snapshot)
-        for each in self._problems:
-            if each not in before:
-                self._tell(each)
-        if set(self._problems) < set(before):
-            for each in before:
-                if each not in self._problems:
-                    self._mended(f"No longer so: {each}")
+        new = [each for each in self._problems if each not in before]
+        gone = [each for each in before if each not in self._problems]
+        for each in new:
+            self._tell(each)
+        for each in () if new else gone:
+            self._mended(f"No longer so: {each}")
 
     async def _refresh(self) -> None:
         while True:
