@@ -1,6 +1,6 @@
 """What `dbtools check` finds: a configuration held against the live database, and against a migrated one."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dbtools import errors
@@ -12,7 +12,14 @@ from dbtools.policy import Finding, Role, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
 from dbtools.service.permitted import read_by_functions
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Progress, Resolved, ResolvedRole, check_strictness, resolve
+from dbtools.service.resolve import (
+    Progress,
+    Resolved,
+    ResolvedRole,
+    catalog_to_serve,
+    read_catalog,
+    resolve,
+)
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
@@ -20,6 +27,7 @@ from dbtools.tools.definition import ToolDefinition, change_of
 from dbtools.types import quoted
 
 SHORTEST_KEY = 16  #: characters of a secret
+Read = Callable[[Settings, Backend], Awaitable[Catalog]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,26 +51,24 @@ class Review:
 
 async def check(settings: Settings, progress: Progress, beside: Sequence[Finding] = ()) -> Review:
     """Return all that is wrong with *settings* for their database, and *beside* it."""
-    return _reviewed(await _resolved(settings, progress), beside)
+    return _reviewed(await _resolved(settings, read_catalog, progress), beside)
 
 
 async def check_against(
     settings: Settings, url: str, progress: Progress, beside: Sequence[Finding] = ()
 ) -> Review:
     """Return all that is wrong with *settings* for the migrated database at *url*, and what changes there."""
-    live = await _resolved(settings, progress)
-    check_strictness(settings, live.catalog)
-    before = take_snapshot(live)
-    resolved = await _resolved(await _migrated(settings, url), progress)
+    before = take_snapshot(await _resolved(settings, catalog_to_serve, progress))
+    resolved = await _resolved(await _migrated(settings, url), read_catalog, progress)
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
     return replace(_reviewed(resolved, beside), changes=changes)
 
 
-async def _resolved(settings: Settings, progress: Progress) -> Resolved:
+async def _resolved(settings: Settings, read: Read, progress: Progress) -> Resolved:
     backend = open_backend(settings.database.url)
     try:
-        return await resolve(settings, backend, progress=progress)
+        return await resolve(settings, await read(settings, backend), backend, progress=progress)
     finally:
         await backend.close()
 
@@ -227,7 +233,7 @@ async def grants_of(
     """
     written = [each for each in roles_of(settings, backend.facts.lexis) if each.name in names]
     alone = [replace(each, session=()) for each in written]
-    resolved = await resolve(settings, backend, roles=alone)
+    resolved = await resolve(settings, await read_catalog(settings, backend), backend, roles=alone)
     roles = zip(resolved.roles, written, strict=True)
     served = [replace(each.served, session=role.session) for each, role in roles]
     queries = [each for each in resolved.library.queries if any(role.may_call(each.name) for role in served)]

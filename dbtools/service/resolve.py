@@ -85,6 +85,7 @@ class Resolved:
 
 async def resolve(
     settings: Settings,
+    catalog: Catalog,
     backend: Backend,
     *,
     roles: Sequence[Role] | None = None,
@@ -92,12 +93,11 @@ async def resolve(
     before: Kept | None = None,
     progress: Progress = lambda done, of, name: None,
 ) -> Resolved:
-    """Return what *settings* mean to the database behind *backend*.
+    """Return what *settings* mean to the database behind *backend*, which has *catalog*.
 
     For all roles, unless *roles* are given. Queries are read from their files, unless these are *written*. A
     query or a row filter that the database cannot look at now stays as it was *before*.
     """
-    catalog = await read_catalog(settings, backend)
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     resolved: list[ResolvedRole] = []
     async with Asked(backend) as asked:
@@ -361,9 +361,11 @@ def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...
     )
 
 
-def check_strictness(settings: Settings, catalog: Catalog) -> None:
-    """Raise ConfigurationError where [server] strict forbids what the login can do."""
+async def catalog_to_serve(settings: Settings, backend: Backend) -> Catalog:
+    """Return what the database holds, or raise ConfigurationError where [server] strict forbids its login."""
+    catalog = await read_catalog(settings, backend)
     if settings.server.strict and catalog.posture:
         raise errors.ConfigurationError(
             " ".join(catalog.posture), hint=f"{HINT} [server] strict = false serves with this one."
         )
+    return catalog

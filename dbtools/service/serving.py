@@ -21,7 +21,7 @@ from dbtools.service.current import Current
 from dbtools.service.execution import Execution
 from dbtools.service.permitted import UNCHECKED
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, check_strictness, resolve
+from dbtools.service.resolve import Resolved, catalog_to_serve, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.roles import roles_of
@@ -97,8 +97,8 @@ async def _resolved(current: Current, backend: Backend, only: str | None) -> Res
     await anyio.to_thread.run_sync(current.read)
     settings, written, before = current.settings, current.written, current.kept
     roles = [each for each in roles_of(settings, backend.facts.lexis) if only in (None, each.name)]
-    resolved = await resolve(settings, backend, roles=roles, written=written, before=before)
-    check_strictness(settings, resolved.catalog)
+    catalog = await catalog_to_serve(settings, backend)
+    resolved = await resolve(settings, catalog, backend, roles=roles, written=written, before=before)
     current.kept = resolved.kept
     stamps: dict[str, Hashable] = {FILES: current.stamp_of_read, REGISTRY: resolved.library.registry}
     if any(isinstance(each, Finding) and each.code == UNCHECKED for each in resolved.problems):
