@@ -235,7 +235,7 @@ def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
 async def candidates(
     settings: Settings, catalog: Catalog, backend: Backend, files: Sequence[Path]
 ) -> tuple[Mapping[str, str], tuple[Finding, ...]]:
-    """Return the texts of the queries in *files* that may go into a registry, and what is wrong with others.
+    """Return the texts of the queries in *files*, by name, or none and what is wrong with some.
 
     They are held against the live database, which has *catalog*; each text is as a file of its own.
     """
@@ -243,9 +243,6 @@ async def candidates(
     written = read_files({str(path): path for path in files}, lexis)
     async with Asked(backend) as asked:
         library = await held_against(settings, catalog, asked, written.queries)
-    names = {query.name for query in library.queries}
-    texts: dict[str, str] = {}
-    for path in files if names else ():
-        found = texts_of(path.read_text(encoding="utf-8"), str(path), lexis)
-        texts |= {name: text for name, text in found.items() if name in names}
-    return texts, (*written.findings, *library.findings)
+    findings = (*written.findings, *library.findings)
+    found = (texts_of(path.read_text("utf-8"), str(path), lexis) for path in (() if findings else files))
+    return {name: text for texts in found for name, text in texts.items()}, findings
