@@ -8,7 +8,7 @@ from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Backend
 from dbtools.catalog import UNTOLD, Catalog, Reads, Table
 from dbtools.errors import listing, nearest
-from dbtools.policy import Finding, Role, Source, label_of, series, uncovered
+from dbtools.policy import Finding, Grant, Role, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
 from dbtools.service.permitted import read_by_functions
 from dbtools.service.queries import registry_url
@@ -135,14 +135,9 @@ def _of_keys(whole: Table, seen: Table) -> str:
 
 def _idle_masks(role: Role) -> Iterator[Finding]:
     for rule in role.rules or ():
-        grant = rule.grant
-        if grant is None:
-            continue
-        unseen = [
-            name
-            for name in grant.masks
-            if name in grant.exclude or (grant.columns is not None and name not in grant.columns)
-        ]
+        grant = rule.grant or Grant()
+        seen = set(grant.masks if grant.columns is None else grant.columns).difference(grant.exclude)
+        unseen = [name for name in grant.masks if name not in seen]
         if unseen:
             message = f"{listing(unseen)} is not seen, so there is nothing to mask."
             where = f"role {role.name}, tables.{rule.pattern}.mask"
@@ -160,7 +155,7 @@ def _of_queries(
             message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
             hint = f"{nearest(grant.pattern, known)}{unread}"
             yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
-    seen = {(table.schema, table.name): table for table in resolved.catalog.tables}
+    seen = {table.location: table for table in resolved.catalog.tables}
     for permitted in queries if role.rules is not None else ():
         grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
         if not grants or any(grant.accept_reads for grant in grants):

@@ -64,11 +64,10 @@ class Resolved:
     @property
     def kept(self) -> Kept:
         """What stays where the database cannot be asked the next time."""
-        pairs = {
-            each.written.name: zip(each.written.rules or (), each.served.rules or (), strict=False)
-            for each in self.roles
-        }
-        rules = {name: [(it, rule) for it, rule in each if rule.grant] for name, each in pairs.items()}
+        rules: dict[str, Checked] = {}
+        for each in self.roles:
+            pairs = zip(each.written.rules or (), each.served.rules or (), strict=False)
+            rules[each.written.name] = [(it, checked) for it, checked in pairs if checked.grant]
         return Kept(library=self.library, rules=rules)
 
     @property
@@ -301,12 +300,11 @@ async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
 
 def described(catalog: Catalog, settings: Settings) -> Catalog:
     """Return *catalog* as *settings* describe it; a name that is not there, or no more, describes nothing."""
-    tables = {(table.schema, table.name): table for table in catalog.tables}
+    tables = {table.location: table for table in catalog.tables}
     for name, section in settings.tables.items():
         table = _meant(catalog, name)
-        place = (table.schema, table.name) if table is not None else None
-        if place in tables:
-            tables[place] = _described(tables[place], section)
+        if table is not None and table.location in tables:
+            tables[table.location] = _described(tables[table.location], section)
     return replace(catalog, tables=tuple(tables.values()))
 
 
