@@ -58,7 +58,7 @@ class Toolbox:
         self._listeners: list[Listener] = []
         self._ask: Callable[[], None] | None = None
         self._ended = anyio.Event()  #: of the next refresh
-        self._snapshot: Snapshot | None = None
+        self.current: Snapshot | None = None  #: the snapshot, if there is one yet
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Have *listener* called with each snapshot that replaces another one, and the changes in it.
@@ -82,31 +82,26 @@ class Toolbox:
             self._ended = anyio.Event()
 
     async def _refresh(self) -> Snapshot:
-        before = self._snapshot
+        before = self.current
         make = partial(take_snapshot, await self._resolve(), before)
         if before is None:
-            self._snapshot = make()
-            return self._snapshot
+            self.current = make()
+            return self.current
         # Calls go on meanwhile, on the old one.
         after = await anyio.to_thread.run_sync(make)
         changes = await anyio.to_thread.run_sync(changes_of, before, after)
-        self._snapshot = after
+        self.current = after
         for listener in tuple(self._listeners):
             listener(after, changes)
         return after
 
     async def snapshot(self) -> Snapshot:
         """Return the current snapshot, taking the first one if there is none yet."""
-        if self._snapshot is None:
+        if self.current is None:
             async with self._refreshing:
-                if self._snapshot is None:
+                if self.current is None:
                     return await self._refresh()
-        return self._snapshot
-
-    @property
-    def current(self) -> Snapshot | None:
-        """The current snapshot, if there is one yet."""
-        return self._snapshot
+        return self.current
 
     async def view(self, role: str) -> View:
         """Return what *role* sees now, or raise Denied where there is no such role any more."""
@@ -163,17 +158,17 @@ class Toolbox:
             # A call that waits no longer ends no refresh for the others.
             self._ask()
             await self._ended.wait()
-            return None if self._shows(seen) else self._snapshot
+            return None if self._shows(seen) else self.current
         try:
             async with self._refreshing:
-                return await self._refresh() if self._shows(seen) else self._snapshot
+                return await self._refresh() if self._shows(seen) else self.current
         except errors.DbtoolsError:
             # Whoever watches tells why.
             return None
 
     def _shows(self, view: View) -> bool:
         """Return whether the current snapshot has *view*, and not a later one."""
-        return self._snapshot is not None and self._snapshot.views.get(view.role.name) is view
+        return self.current is not None and self.current.views.get(view.role.name) is view
 
     async def _found(self, statement: Statement | None, view: View, caller: Caller) -> ResultSet:
         """Return the rows of *statement*; where the catalog has the answer, none, once it is up to date."""
