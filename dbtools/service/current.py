@@ -37,7 +37,7 @@ class Current:
         self._problems: tuple[Finding, ...] = ()  #: of the file, until it is another
         self.kept: Kept | None = None  #: of what they meant to the database the last time
         self._lexis = lexis
-        self._role = role  #: without which a configuration is of no use; None: any is
+        self.role = role  #: without which a configuration is of no use; None: any is
         self._first = settings
         self.stamp_of_read: Stamp = ()  #: what `stamp` was when they were read; none before that
         self._candidate: Stamp = ()
@@ -91,9 +91,9 @@ class Current:
     def _check(self, later: Settings) -> None:
         """Raise ConfigurationError where *later* cannot take the place of what is in force."""
         roles = role_names(later)
-        if self._role is not None and self._role not in roles:
-            raise file_error(later.source("roles"), f"There is no role {self._role} any more.")
-        if self._role is None and self.settings.auth and not later.auth:
+        if self.role is not None and self.role not in roles:
+            raise file_error(later.source("roles"), f"There is no role {self.role} any more.")
+        if self.role is None and self.settings.auth and not later.auth:
             # A server of all roles asks who calls: half of a file, or a slip, would let in everybody.
             raise file_error(
                 later.source("auth"),

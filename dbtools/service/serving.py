@@ -65,9 +65,9 @@ def open_served(settings: Settings, only: str | None = None) -> Served:
     """Return what serves the database that *settings* describe, for all roles, or for the role *only*."""
     backend = open_backend(settings.database.url)
     current = Current(settings, backend.facts.lexis, only)
-    resolved = partial(_resolved, current, backend, only)
+    execution = Execution(backend, settings.database.request_id)
     return Served(
-        toolbox=Toolbox(resolved, Execution(backend, settings.database.request_id)),
+        toolbox=Toolbox(partial(_resolved, current, backend), execution),
         backend=backend,
         current=current,
         observed=tuple(_observed(current, backend)),
@@ -92,11 +92,11 @@ async def snapshot_of(settings: Settings) -> Snapshot:
         await backend.close()
 
 
-async def _resolved(current: Current, backend: Backend, only: str | None) -> Resolved:
+async def _resolved(current: Current, backend: Backend) -> Resolved:
     """Return what the settings, read again where they have changed, mean to the database now."""
     await anyio.to_thread.run_sync(current.read)
     settings, written, before = current.settings, current.written, current.kept
-    roles = [each for each in roles_of(settings, backend.facts.lexis) if only in (None, each.name)]
+    roles = [each for each in roles_of(settings, backend.facts.lexis) if current.role in (None, each.name)]
     catalog = await catalog_to_serve(settings, backend)
     resolved = await resolve(settings, catalog, backend, roles=roles, written=written, before=before)
     current.kept = resolved.kept
