@@ -10,7 +10,7 @@ from dbtools.catalog import UNTOLD, Catalog, Reads, Table
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, Grant, Role, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
-from dbtools.service.permitted import read_by_functions
+from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
 from dbtools.service.resolve import (
     Progress,
@@ -85,7 +85,7 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     for role in resolved.roles:
         findings += role.findings
         findings += _of_role(role, library.queries)
-        findings += _of_queries(settings, library.queries, library.known, role)
+        findings += _of_queries(settings, library, role)
     # A rule that several roles inherit is wrong once.
     told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
     return Review(findings=told, reads={each.name: _reads_of(each, catalog) for each in library.queries})
@@ -144,11 +144,9 @@ def _idle_masks(role: Role) -> Iterator[Finding]:
             yield _warning("idle_mask", f"{where}: {message}", rule.source)
 
 
-def _of_queries(
-    settings: Settings, queries: Sequence[Permitted], known: Sequence[str], resolved: ResolvedRole
-) -> Iterator[Finding]:
-    """Yield what is wrong with the queries of a role, of the names *known*, and what they uncover."""
-    role = resolved.written
+def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) -> Iterator[Finding]:
+    """Yield what is wrong with the queries of *library* that a role names, and what they uncover."""
+    role, known = resolved.written, library.known
     unread = "" if settings.registry.url else "A registry counts only where [registry] url names it."
     for grant in role.queries or ():
         if not any(grant.means(name) for name in known):
@@ -156,7 +154,7 @@ def _of_queries(
             hint = f"{nearest(grant.pattern, known)}{unread}"
             yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
     seen = {table.location: table for table in resolved.catalog.tables}
-    for permitted in queries if role.rules is not None else ():
+    for permitted in library.queries if role.rules is not None else ():
         grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
         if not grants or any(grant.accept_reads for grant in grants):
             continue
