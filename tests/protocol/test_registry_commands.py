@@ -117,6 +117,17 @@ def test_file_with_a_mistake_is_refused_whole(registry: str, text: str, said: st
     assert (result.exit_code, result.stdout) == (1, "")
     assert said in result.stderr
     assert result.stderr.endswith("dbtools: Nothing is saved.\n")
+
+
+def test_file_that_is_no_text_is_refused_whole(registry: str) -> None:
+    Path("latin.sql").write_bytes(b"select 'caf\xe9' as a")
+
+    result = run("query", "add", registry, "names.sql", "latin.sql")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "latin.sql:1: error: the file cannot be read as text in UTF-8.\ndbtools: Nothing is saved.\n"
+    )
     assert json.loads(run("query", "list", registry, "--json").stdout) == []
 
 
