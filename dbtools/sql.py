@@ -370,7 +370,8 @@ def _operator(lexis: Lexis) -> str:
 
     A + or - at its end belongs to what follows, unless one of the more peculiar signs is in the operator.
     """
-    peculiar = "".join(re.escape(sign) for sign in "~!@#%^&|?`" if sign not in lexis.native_marks)
+    others = lexis.native_marks + lexis.name_quotes
+    peculiar = "".join(re.escape(sign) for sign in "~!@#%^&|?`" if sign not in others)
     sign, end = r"(?!--)[-+]", r"(?!/\*)[*/<>=]"
     # No database knows longer ones.
     return (
