@@ -15,7 +15,7 @@ from typing import Any
 from dbtools.dates import seconds_of
 from dbtools.errors import listing, nearest
 from dbtools.policy import Source
-from dbtools.queries.declarations import FORM, Mistake, QueryParameter, declaration
+from dbtools.queries.declarations import FORM, QueryParameter, declaration
 from dbtools.types import quoted
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -88,11 +88,11 @@ def read_header(lines: Sequence[CommentLine], file: str) -> Header:
             found = _recognised(each)
             if described == each.line - 1 and not each.indented and NEAR_CONTINUATION.fullmatch(each.text):
                 described = each.line
-                raise Mistake("a description goes on in lines that begin with -- and three blanks")
+                raise ValueError("a description goes on in lines that begin with -- and three blanks")
             if found is not None:
                 _take(header, *found, source=Source(file=file, line=each.line), first=first)
             described = each.line if found and found[0] == DESCRIPTION else None
-        except Mistake as exc:
+        except ValueError as exc:
             header.mistakes.append((each.line, str(exc)))
             header.mentioned.update(SECOND_WORD.findall(each.text))
     if header.said.get(DESCRIPTION) == "":
@@ -103,18 +103,18 @@ def read_header(lines: Sequence[CommentLine], file: str) -> Header:
 def _continued(text: str) -> str:
     if found := KEY_IN_TEXT.match(text):
         form = FORMS[found["key"] or PARAM]
-        raise Mistake(f"this goes on with the description: for a header line write {form}")
+        raise ValueError(f"this goes on with the description: for a header line write {form}")
     return text.strip()
 
 
 def _recognised(line: CommentLine) -> tuple[str, str] | None:
-    """Return the key and the value of a header line, None for a comment, or raise Mistake."""
+    """Return the key and the value of a header line, None for a comment, or raise ValueError."""
     text = line.text.rstrip()
     found = _key_and_value(text)
     if found and line.indented:
-        raise Mistake(f"a header line begins with its hyphens: write {FORMS[found[0]]}")
+        raise ValueError(f"a header line begins with its hyphens: write {FORMS[found[0]]}")
     if not found and (problem := _near_miss(text)):
-        raise Mistake(problem)
+        raise ValueError(problem)
     return found
 
 
@@ -163,21 +163,21 @@ def _near_key(text: str, first: str, key: str) -> str:
 
 
 def _take(header: Header, key: str, value: str, *, source: Source, first: dict[str, int]) -> None:
-    """Put *value* of a line into *header*, or raise Mistake."""
+    """Put *value* of a line into *header*, or raise ValueError."""
     line = source.line or 1
     if key == PARAM:
         parameter = declaration(value, source)
         if any(parameter.name == each.name for each in header.parameters):
-            raise Mistake(f"param {parameter.name}: this name is declared above")
+            raise ValueError(f"param {parameter.name}: this name is declared above")
         header.parameters.append(parameter)
         return
     if key in first:
-        raise Mistake(f"{key}: is on line {first[key]} as well")
+        raise ValueError(f"{key}: is on line {first[key]} as well")
     first[key] = line
     try:
         header.said[key] = READERS[key](value)
     except ValueError as exc:
-        raise Mistake(f"{key}: {exc}") from exc
+        raise ValueError(f"{key}: {exc}") from exc
 
 
 def _name(value: str) -> str:
