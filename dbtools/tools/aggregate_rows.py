@@ -168,7 +168,7 @@ class AggregateCall:
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the groups that *found* holds, as many as fit."""
-        budget = self.setting.budget(Reserve.ROWS)
+        budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, self.columns)
         counted = any(output.term == Measure(function=Function.COUNT) for output in found.outputs)
         note = self.doubts.note(further, instead=self._note(page), proved=counted or not found.rows)

@@ -178,7 +178,6 @@ def comparisons(conditions: Sequence[Where], argument: str) -> tuple[Comparison,
             value=each.value,
             values=each.values,
             argument=f"{argument}[{index}]",
-            value_argument=f"{argument}[{index}].value",
         )
         for index, each in enumerate(conditions)
     )
@@ -236,6 +235,10 @@ MEANT: Mapping[str, str] = {
     "distinct": "count_distinct",
 }
 WANTED: Mapping[str, str] = {
+    "enum": "there is no {got}",
+    "greater_than_equal": "at least {ge}, not {given}",
+    "string_too_long": "at most {max_length} characters",
+    "too_long": "at most {max_length:,} items, not {actual_length}",
     "string_type": "wants a string, not {got}",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "value_error"), "wants an integer"),
     "tuple_type": "wants a JSON array, not {got}",
@@ -248,28 +251,21 @@ WANTED: Mapping[str, str] = {
 def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError:
     found = exc.errors(include_url=False)
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
-    if first["type"] == "extra_forbidden":
+    kind, given, context = first["type"], first["input"], first.get("ctx", {})
+    if kind == "extra_forbidden":
         *within, name = first["loc"]
         return unknown_argument(str(name), list(_model_at(model, within).model_fields), _place(within))
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
-    context = first.get("ctx", {})
-    match first["type"]:
-        case "enum":
-            return _unknown_choice(place, first["input"], str(context["expected"]))
-        case "greater_than_equal":
-            return errors.BadArgument(f"{place}: at least {context['ge']}, not {first['input']}.")
-        case "string_too_long":
-            return errors.BadArgument(f"{place}: at most {context['max_length']} characters.")
-        case "too_long":
-            most = context["max_length"]
-            return errors.BadArgument(f"{place}: at most {most:,} items, not {context['actual_length']}.")
-        case kind:
-            example = _model_at(model, first["loc"]).example
-            wanted = WANTED.get(kind, "cannot be read").format(got=_named(first["input"]), example=example)
-            hint = ORDER_FORM if place.startswith("order_by[") else ""
-            if place.endswith("].value") and isinstance(first["input"], list | tuple):
-                hint = "Several values stand in values."
-            return errors.BadArgument(f"{place}: {wanted}.", hint=hint)
+    told = {"given": given, "got": named(given), "example": _model_at(model, first["loc"]).example}
+    hint = ORDER_FORM if place.startswith("order_by[") else ""
+    if kind == "enum":
+        meant = MEANT.get(str(given).strip().lower(), "")
+        hint = f"{f'Use {meant}. ' if meant else ''}It is one of {context['expected']}."
+    elif place.endswith("].value") and isinstance(given, list | tuple):
+        hint = "Several values stand in values."
+    return errors.BadArgument(
+        f"{place}: {WANTED.get(kind, 'cannot be read').format(**told, **context)}.", hint=hint
+    )
 
 
 def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:
@@ -278,15 +274,7 @@ def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Argum
     return next((item for item in items if isinstance(item, type) and issubclass(item, Arguments)), model)
 
 
-def _unknown_choice(place: str, given: object, expected: str) -> errors.BadArgument:
-    meant = MEANT.get(str(given).strip().lower(), "")
-    return errors.BadArgument(
-        f"{place}: there is no {_named(given)}.",
-        hint=f"{f'Use {meant}. ' if meant else ''}It is one of {expected}.",
-    )
-
-
-def _named(value: object) -> str:
+def named(value: object) -> str:
     """Return *value* briefly, in words where it is long."""
     match value:
         case None:

@@ -77,7 +77,7 @@ class DescribeTables(GeneralTool):
 
     def _answer(self, tables: Sequence[Table], detail: Detail, *, of: int) -> Answer:
         """Return the descriptions of *tables*, as many as fit; there are as many as *of*."""
-        budget = self.setting.budget(Reserve.NOTE)
+        budget = self.setting.budgets[Reserve.NOTE]
         described = budget.entries(
             (_described(self.setting, table, detail) for table in tables),
             lambda description: _shortened(description, budget.room),

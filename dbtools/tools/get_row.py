@@ -14,7 +14,7 @@ from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE
 from dbtools.paths import Names, Place, folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
-from dbtools.statement import Comparison, Condition, Output, Select, Statement, bind_conditions, decode
+from dbtools.statement import Condition, Output, Select, Statement, decode, either
 from dbtools.tools.arguments import (
     MOST_COLUMNS,
     Arguments,
@@ -62,7 +62,7 @@ class GetRow:
     @property
     def name(self) -> str:
         """The name of the tool."""
-        return f"get_{self.setting.name(self.table)}"
+        return f"get_{self.setting.tool_names[self.table.location]}"
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -94,19 +94,12 @@ class GetRow:
 
     def bind_key(self, texts: Sequence[str]) -> "GetCall":
         """Return the call that gets the row whose key is written as *texts*."""
-        keys = zip(self.keys.items(), texts, strict=True)
-        shape = self._shape
-        if shape is not None:
-            decoded = [decode(column, Operator.EQ, text, name) for (name, column), text in keys]
-            values = {f"c{at}_0": value for at, value in enumerate(decoded)}
-        else:
-            comparisons = [
-                Comparison(column=column.name, value=text, argument=name, value_argument=name)
-                for (name, column), text in keys
-            ]
-            conditions, values = bind_conditions(self.names, comparisons)
-            shape = Select(table=self.table, outputs=self._outputs, conditions=conditions)
-        return GetCall(tool=self, texts=texts, statement=Statement(shape=shape, values=values, limit=1))
+        values: dict[str, object] = {}
+        for condition, name, text in zip(self._shape.conditions, self.keys, texts, strict=True):
+            value = decode(condition.term, Operator.EQ, text, name)
+            (parameter,) = condition.parameters
+            values[parameter] = either([value], [text]) if condition.operator is Operator.IN else value
+        return GetCall(tool=self, texts=texts, statement=Statement(shape=self._shape, values=values, limit=1))
 
     @cached_property
     def places(self) -> Mapping[str, Place]:
@@ -127,12 +120,14 @@ class GetRow:
         return (*shown, *(Output(term=column) for column in self.keys.values() if column not in places))
 
     @cached_property
-    def _shape(self) -> Select | None:
-        """What is asked of the database in each call; None where that depends on what kind a value is of."""
-        if any(column.type.family is Family.ANY for column in self.keys.values()):
-            return None
+    def _shape(self) -> Select:
+        """What is asked of the database in each call."""
         conditions = tuple(
-            Condition(term=column, operator=Operator.EQ, parameters=(f"c{at}_0",))
+            Condition(
+                term=column,
+                operator=Operator.IN if column.type.family is Family.ANY else Operator.EQ,
+                parameters=(f"c{at}_0",),
+            )
             for at, column in enumerate(self.keys.values())
         )
         return Select(table=self.table, outputs=self._outputs, conditions=conditions)
@@ -216,7 +211,7 @@ class GetCall(Settled):
             key = ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
             raise errors.NoRow(f"{self.tool.table.name} has no row with {key}.")
         cells = dict(zip(self.tool.places, found.rows[0], strict=False))
-        budget = self.tool.setting.budget(Reserve.NOTE)
+        budget = self.tool.setting.budgets[Reserve.NOTE]
         if not any(isinstance(cell, Cut | bytes) for cell in cells.values()):
             encoded = zip(cells.items(), self.tool.encoders, strict=True)
             row = {name: encode(cell) for (name, cell), encode in encoded}

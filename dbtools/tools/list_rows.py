@@ -54,7 +54,7 @@ class ListRows:
     @property
     def name(self) -> str:
         """The name of the tool."""
-        return f"list_{self.setting.name(self.table)}"
+        return f"list_{self.setting.tool_names[self.table.location]}"
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -201,7 +201,7 @@ class ListCall:
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""
-        budget = self.setting.budget(Reserve.ROWS)
+        budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, tuple(self.columns), after=lambda count: size(self._cursor(found, count)))
         cuts = list(self._cuts(page))
         links = (

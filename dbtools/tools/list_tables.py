@@ -63,7 +63,7 @@ class ListTables(GeneralTool):
         """Return the page of tables, as many as fit."""
         catalog = self.setting.catalog
         matching = found_tables(self.setting, search) if search else catalog.tables
-        budget = self.setting.budget(Reserve.TABLES)
+        budget = self.setting.budgets[Reserve.TABLES]
         shown = budget.entries(_entry(catalog.label(each), each) for each in matching[start : start + limit])
         end = start + len(shown)
         truncated = end < len(matching)

@@ -129,7 +129,7 @@ class QueryCall(Settled):
         one = self.permitted.query.returns is Returns.ONE
         if one and not found.rows:
             raise errors.NoRow(f"{self.permitted.name} found no row.")
-        budget = self.setting.budget(Reserve.QUERY)
+        budget = self.setting.budgets[Reserve.QUERY]
         page = budget.page(found, [column.name for column in self.permitted.columns])
         if not one:
             cap = "max_tokens" if page.capped else f"{self.statement.limit} rows"
@@ -209,7 +209,7 @@ class FindQueries(GeneralTool):
 
     def _answer(self, search: str) -> Answer:
         """Return the queries that match, as many as fit."""
-        budget = self.setting.budget(Reserve.QUERY)
+        budget = self.setting.budgets[Reserve.QUERY]
         words = words_of(search)
         matching = found_by(words, self.setting.queries, _fit) if words else self.setting.queries
         shown = budget.entries(map(_entry, matching))

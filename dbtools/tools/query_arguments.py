@@ -8,7 +8,7 @@ from dbtools import errors
 from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, QueryParameter
 from dbtools.queries.declarations import check_value, defaults_of
-from dbtools.tools.arguments import as_text, check
+from dbtools.tools.arguments import as_text, check, named
 from dbtools.types import ColumnType, Family, quoted
 
 NUMBERS = (Family.INTEGER, Family.NUMBER)  #: that are numbers in JSON
@@ -165,8 +165,7 @@ def _text(given: object, type: ColumnType, place: str) -> str:
         return str(int(given))
     text = as_text(given)
     if not isinstance(text, str):
-        got = "null" if text is None else "an object" if isinstance(text, Mapping) else "an array"
-        raise errors.BadArgument(f"{place}: wants one {type.name}, not {got}.")
+        raise errors.BadArgument(f"{place}: wants one {type.name}, not {named(text)}.")
     if not type.trims:
         return text
     return text.strip().lower() if type.family is Family.BOOLEAN else text.strip().removeprefix("+")
