@@ -33,7 +33,7 @@ from dbtools.tools.definition import (
 from dbtools.tools.query_arguments import arguments_schema, properties_of, read_arguments, required_of
 from dbtools.tools.search import fit, found_by, words_of
 from dbtools.tools.wording import cleaned, told
-from dbtools.types import SAFE_INTEGER, ColumnType, Family, quoted
+from dbtools.types import SAFE_INTEGER, Family, quoted
 
 NAMES = ("find_queries", "run_query")  #: of the tools for any query
 #: Characters that are read of a cell for each byte that its row may take: the blanks in JSON are not shown.
@@ -86,11 +86,10 @@ class QueryTool:
         """Return the call that runs the query with *arguments*."""
         query, limits = self.permitted.query, self.setting.limits
         given = read_arguments(self.permitted, arguments)
-        absent = [each.name for each in self.permitted.parameters if each.name not in given]
         most = 1 if query.returns is Returns.ONE else query.max_rows or limits.max_rows
         statement = Statement(
             shape=self._shape(frozenset(given)),
-            values={argument(name): value for name, value in (given | dict.fromkeys(absent)).items()},
+            values={argument(each.name): given.get(each.name) for each in self.permitted.parameters},
             limit=min(most, limits.max_rows),
             timeout=query.timeout,
         )
@@ -157,16 +156,12 @@ def _cell_schema(column: Column) -> dict[str, object]:
     """Return the schema of the cells of *column*: exact where its database keeps its types."""
     if column.type.lenient or column.type.family in (Family.ANY, Family.JSON):
         return {}
-    types = [*_shown_types(column.type), *(["null"] if column.nullable else [])]
-    return {"type": types[0] if len(types) == 1 else types}
-
-
-def _shown_types(type: ColumnType) -> tuple[str, ...]:
-    # Not all readers of JSON read greater integers.
-    safe = type.maximum is not None and type.maximum <= SAFE_INTEGER
-    if type.family is Family.INTEGER and not safe:
-        return ("integer", "string")
-    return SHOWN.get(type.family, ("string",))
+    types = SHOWN.get(column.type.family, ("string",))
+    most = column.type.maximum
+    if column.type.family is Family.INTEGER and (most is None or most > SAFE_INTEGER):
+        types = ("integer", "string")  # not all readers of JSON read greater integers
+    types = (*types, "null") if column.nullable else types
+    return {"type": types[0] if len(types) == 1 else list(types)}
 
 
 class FindArguments(Arguments):

@@ -11,15 +11,7 @@ from dbtools import errors
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, dump, encoder, is_json, media_type, size, valid, visible
 from dbtools.errors import listing
-from dbtools.links import (
-    CELL_TEMPLATE,
-    ROW_TEMPLATE,
-    SCHEMA,
-    address_of,
-    key_text,
-    schema_of_uri,
-    schema_uri,
-)
+from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, address_of, key_text, schema_of_uri, schema_uri
 from dbtools.policy import Limits
 from dbtools.results import Budget, Media, ResultSet
 from dbtools.statement import Comparison, Condition, Order, Output, Select, Statement, bind_conditions
@@ -224,19 +216,17 @@ def bind_completion(
         raise errors.UnknownArgument(
             f"{template} has no variable {quoted(name)}.", hint=f"Variables: {listing(variables) or 'none'}."
         )
-    catalog = setting.catalog
-    tables = catalog.tables if name == "table" else catalog.named(given.get("table", ""))
-    keyed = [table for table in tables if key_arguments(table)]
-    known: tuple[str, ...] = ()
-    statement = None
+    catalog, limits = setting.catalog, setting.limits
     if name == "table":
-        known = _beginning(map(catalog.label, keyed), value)
-    elif len(tables) == len(keyed) == 1 and name == "column":
-        known = _beginning(keyed[0].column_by_name, value)
-    elif len(tables) == len(keyed) == 1:
-        composite = len(keyed[0].key_columns()) > 1
-        statement = _keys(setting, keyed[0], value.split(",") if composite else [value])
-    return Completion(known=known, statement=statement, limits=setting.limits)
+        keyed = filter(key_arguments, catalog.tables)
+        return Completion(known=_beginning(map(catalog.label, keyed), value), limits=limits)
+    tables = catalog.named(given.get("table", ""))
+    if len(tables) != 1 or not key_arguments(tables[0]):
+        return Completion(limits=limits)
+    if name == "column":
+        return Completion(known=_beginning(tables[0].column_by_name, value), limits=limits)
+    parts = value.split(",") if len(tables[0].key_columns()) > 1 else [value]
+    return Completion(statement=_keys(setting, tables[0], parts), limits=limits)
 
 
 def _beginning(names: Iterable[str], value: str) -> tuple[str, ...]:
