@@ -32,8 +32,10 @@ FORMS: Mapping[str, str] = {
     "max_rows": "-- max_rows: N",
     "timeout": "-- timeout: 5s",
 }
-KEYED = re.compile(r"-- (?P<key>[a-z][a-z0-9_]*):(?!//|:)(?P<value>.*)", re.DOTALL)
-DECLARATION = re.compile(r"-- param (?P<value>.*)", re.DOTALL)
+KEYED = re.compile(r"-- [a-z][a-z0-9_]*:(?!//|:)(?P<value>.*)", re.DOTALL)
+HEADER = re.compile(
+    rf"-- (?:param |(?P<key>{'|'.join(FORMS.keys() - {PARAM})}):(?!//|:))(?P<value>.*)", re.DOTALL
+)
 CONTINUATION = re.compile(r"--[ \t]{3,}(?P<text>\S.*)", re.DOTALL)
 #: With fewer blanks, and yet more than those of an ordinary comment.
 NEAR_CONTINUATION = re.compile(r"--(?:[ \t]{2}|\t)\S.*", re.DOTALL)
@@ -110,21 +112,15 @@ def _continued(text: str) -> str:
 def _recognised(line: CommentLine) -> tuple[str, str] | None:
     """Return the key and the value of a header line, None for a comment, or raise ValueError."""
     text = line.text.rstrip()
-    found = _key_and_value(text)
-    if found and line.indented:
-        raise ValueError(f"a header line begins with its hyphens: write {FORMS[found[0]]}")
-    if not found and (problem := _near_miss(text)):
-        raise ValueError(problem)
-    return found
-
-
-def _key_and_value(text: str) -> tuple[str, str] | None:
-    if parameter := DECLARATION.fullmatch(text):
-        return PARAM, parameter["value"].strip()
-    keyed = KEYED.fullmatch(text)
-    if keyed and keyed["key"] in FORMS and keyed["key"] != PARAM:
-        return keyed["key"], keyed["value"].strip()
-    return None
+    found = HEADER.fullmatch(text)
+    if found is None:
+        if problem := _near_miss(text):
+            raise ValueError(problem)
+        return None
+    key = found["key"] or PARAM
+    if line.indented:
+        raise ValueError(f"a header line begins with its hyphens: write {FORMS[key]}")
+    return key, found["value"].strip()
 
 
 def _near_miss(text: str) -> str:
@@ -148,11 +144,9 @@ def _near_miss(text: str) -> str:
 
 def _near_key(text: str, first: str, key: str) -> str:
     """Return what was meant by *first*, which a colon follows."""
-    if key in FORMS:
-        return f"{quoted(first)} is no header key. Write {FORMS[key]}"
-    like = get_close_matches(key, FORMS, n=1, cutoff=0.8)
-    if like:
-        return f"{quoted(first)} is no header key. Did you mean {like[0]}? Write {FORMS[like[0]]}"
+    if like := get_close_matches(key, FORMS, n=1, cutoff=0.8):
+        meant = "" if key in like else f"Did you mean {like[0]}? "
+        return f"{quoted(first)} is no header key. {meant}Write {FORMS[like[0]]}"
     keyed = KEYED.fullmatch(text)
     if keyed and (not keyed["value"] or keyed["value"][0].isspace()):
         return (
