@@ -216,24 +216,20 @@ class Call(Protocol):
         """Return the answer that the rows *found* make; *further* is what the inquiries brought."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Settled:
-    """A call that is answered by its one statement."""
+    """A call that its one statement answers or, without one, the catalog."""
+
+    statement: Statement | None = None
+    answer: Callable[[ResultSet], Answer]
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return nothing."""
         return ()
 
-
-@dataclass(frozen=True, kw_only=True)
-class CatalogCall(Settled):
-    """A call that the catalog answers."""
-
-    answer: Callable[[], Answer]
-    statement: None = None
-
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the answer."""
-        return self.answer()
+        return self.answer(found)
 
 
 class Tool(Protocol):

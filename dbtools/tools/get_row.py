@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated
 
 from pydantic import Field
@@ -84,7 +84,7 @@ class GetRow:
             output_schema=ROW_SCHEMA,
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> "GetCall":
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that gets the row whose key *arguments* are."""
         check(arguments)
         for name in arguments:
@@ -92,14 +92,18 @@ class GetRow:
                 raise unknown_argument(name, list(self.keys))
         return self.bind_key(_key_texts(self.keys, arguments))
 
-    def bind_key(self, texts: Sequence[str]) -> "GetCall":
+    def bind_key(self, texts: Sequence[str]) -> Settled:
         """Return the call that gets the row whose key is written as *texts*."""
+        return Settled(statement=self.statement(texts), answer=partial(self._answer, texts))
+
+    def statement(self, texts: Sequence[str]) -> Statement:
+        """Return what reads the row whose key is written as *texts*."""
         values: dict[str, object] = {}
         for condition, name, text in zip(self._shape.conditions, self.keys, texts, strict=True):
             value = decode(condition.term, Operator.EQ, text, name)
             (parameter,) = condition.parameters
             values[parameter] = either([value], [text]) if condition.operator is Operator.IN else value
-        return GetCall(tool=self, texts=texts, statement=Statement(shape=self._shape, values=values, limit=1))
+        return Statement(shape=self._shape, values=values, limit=1)
 
     @cached_property
     def places(self) -> Mapping[str, Place]:
@@ -132,6 +136,46 @@ class GetRow:
         )
         return Select(table=self.table, outputs=self._outputs, conditions=conditions)
 
+    def _answer(self, texts: Sequence[str], found: ResultSet) -> Answer:
+        """Return the row, or raise NoRow, which names the key as it was given."""
+        if not found.rows:
+            pairs = zip(self.keys, texts, strict=True)
+            key = ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
+            raise errors.NoRow(f"{self.table.name} has no row with {key}.")
+        cells = dict(zip(self.places, found.rows[0], strict=False))
+        budget = self.setting.budgets[Reserve.NOTE]
+        if not any(isinstance(cell, Cut | bytes) for cell in cells.values()):
+            encoded = zip(cells.items(), self.encoders, strict=True)
+            row = {name: encode(cell) for (name, cell), encode in encoded}
+            answer = budget.answer({"row": row}, rows=1)
+            if len(answer.text) <= budget.room // LONGEST_CHARACTER:
+                return answer
+        return self._large(budget, found, cells)
+
+    def _large(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
+        """Return a row in which something may have to be cut, or is shown as what it is."""
+        links = {
+            name: self._link(found, name) for name, cell in cells.items() if isinstance(cell, Cut | bytes)
+        }
+        row = {
+            name: _shown(cell, links[name], encode) if name in links else encode(cell)
+            for (name, cell), encode in zip(cells.items(), self.encoders, strict=True)
+        }
+        shown, cut = budget.cut_longest(row, cells)
+        media, left = budget.attached(shown, cells, links)
+        cut += left
+        more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
+        note = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole." if cut else ""
+        whole = tuple(filter(None, (self._link(found, name) for name in cut[:MOST_LINKS])))
+        return budget.answer({"row": shown}, rows=1, media=media, links=whole, note=note)
+
+    def _link(self, found: ResultSet, name: str) -> Link | None:
+        """Return the link to the whole cell shown as *name*; None for a cell at the end of a path."""
+        place = self.places[name]
+        if not isinstance(place, Column):
+            return None
+        return self.setting.link(self.table, found.outputs, found.rows[0], place)
+
 
 def _argument(name: str, column: Column) -> dict[str, object]:
     schema = column.type.schema() or {"type": "string"}
@@ -154,7 +198,7 @@ class GetRowOfAny(GeneralTool):
         "pictures and sound come as such. Columns may be paths along foreign keys."
     )
 
-    def bind(self, arguments: Mapping[str, object]) -> "GetCall":
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that gets the row that *arguments* name."""
         asked = read(RowArguments, arguments)
         table = self.setting.table(asked.table)
@@ -194,55 +238,6 @@ def _key_texts(
             raise errors.BadArgument(f"{prefix}{name}: wants {column.type.wants}, not an array or an object.")
         texts.append(text)
     return tuple(texts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GetCall(Settled):
-    """A call of `get_T` whose key has been read."""
-
-    tool: GetRow
-    texts: Sequence[str]  #: the values of the key, as they were given
-    statement: Statement
-
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the row, or raise NoRow."""
-        if not found.rows:
-            pairs = zip(self.tool.keys, self.texts, strict=True)
-            key = ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
-            raise errors.NoRow(f"{self.tool.table.name} has no row with {key}.")
-        cells = dict(zip(self.tool.places, found.rows[0], strict=False))
-        budget = self.tool.setting.budgets[Reserve.NOTE]
-        if not any(isinstance(cell, Cut | bytes) for cell in cells.values()):
-            encoded = zip(cells.items(), self.tool.encoders, strict=True)
-            row = {name: encode(cell) for (name, cell), encode in encoded}
-            answer = budget.answer({"row": row}, rows=1)
-            if len(answer.text) <= budget.room // LONGEST_CHARACTER:
-                return answer
-        return self._large(budget, found, cells)
-
-    def _large(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
-        """Return a row in which something may have to be cut, or is shown as what it is."""
-        links = {
-            name: self._link(found, name) for name, cell in cells.items() if isinstance(cell, Cut | bytes)
-        }
-        row = {
-            name: _shown(cell, links[name], encode) if name in links else encode(cell)
-            for (name, cell), encode in zip(cells.items(), self.tool.encoders, strict=True)
-        }
-        shown, cut = budget.cut_longest(row, cells)
-        media, left = budget.attached(shown, cells, links)
-        cut += left
-        more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
-        note = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole." if cut else ""
-        whole = tuple(filter(None, (self._link(found, name) for name in cut[:MOST_LINKS])))
-        return budget.answer({"row": shown}, rows=1, media=media, links=whole, note=note)
-
-    def _link(self, found: ResultSet, name: str) -> Link | None:
-        """Return the link to the whole cell shown as *name*; None for a cell at the end of a path."""
-        place = self.tool.places[name]
-        if not isinstance(place, Column):
-            return None
-        return self.tool.setting.link(self.tool.table, found.outputs, found.rows[0], place)
 
 
 def _shown(cell: object, link: Link | None, encode: Encode) -> object:

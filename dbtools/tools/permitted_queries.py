@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated
 
 from pydantic import Field
@@ -22,7 +22,6 @@ from dbtools.tools.definition import (
     ROW_SCHEMA,
     ROWS,
     STRING,
-    CatalogCall,
     GeneralTool,
     Setting,
     Settled,
@@ -82,7 +81,7 @@ class QueryTool:
             else _rows_schema(columns, self.setting.style.rows),
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> "QueryCall":
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that runs the query with *arguments*."""
         query, limits = self.permitted.query, self.setting.limits
         given = read_arguments(self.permitted, arguments)
@@ -93,7 +92,7 @@ class QueryTool:
             limit=min(most, limits.max_rows),
             timeout=query.timeout,
         )
-        return QueryCall(setting=self.setting, permitted=self.permitted, statement=statement)
+        return Settled(statement=statement, answer=partial(self._answer, statement.limit))
 
     def _shape(self, present: frozenset[str]) -> QueryShape:
         permitted, limits = self.permitted, self.setting.limits
@@ -114,24 +113,15 @@ class QueryTool:
             )
         return self.shapes[wanted]
 
-
-@dataclass(frozen=True, kw_only=True)
-class QueryCall(Settled):
-    """A call of a permitted query whose arguments have been read."""
-
-    setting: Setting
-    permitted: Permitted
-    statement: Statement
-
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the rows that *found* holds, as many as fit."""
+    def _answer(self, limit: int, found: ResultSet) -> Answer:
+        """Return the rows that *found* holds, as many as fit, of at most *limit*."""
         one = self.permitted.query.returns is Returns.ONE
         if one and not found.rows:
-            raise errors.NoRow(f"{self.permitted.name} found no row.")
+            raise errors.NoRow(f"{self.name} found no row.")
         budget = self.setting.budgets[Reserve.QUERY]
         page = budget.page(found, [column.name for column in self.permitted.columns])
         if not one:
-            cap = "max_tokens" if page.capped else f"{self.statement.limit} rows"
+            cap = "max_tokens" if page.capped else f"{limit} rows"
             note = f"Cut at {cap}: other arguments may find fewer." if page.truncated else ""
             return budget.rows_answer(page, note=note)
         note = "There is more than one row: this is the first." if found.more else ""
@@ -197,10 +187,10 @@ class FindQueries(GeneralTool):
             "run_query runs one: prefer it where one answers the question."
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> CatalogCall:
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that finds what *arguments* search for."""
         asked = read(FindArguments, arguments)
-        return CatalogCall(answer=lambda: self._answer(asked.search.strip()))
+        return Settled(answer=lambda _: self._answer(asked.search.strip()))
 
     def _answer(self, search: str) -> Answer:
         """Return the queries that match, as many as fit."""
@@ -245,7 +235,7 @@ class RunQuery(GeneralTool):
     description = "Run a prepared query by its name; find_queries tells names and arguments."
     tools: Mapping[str, QueryTool]
 
-    def bind(self, arguments: Mapping[str, object]) -> QueryCall:
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that runs the query that *arguments* name."""
         asked = read(RunArguments, arguments)
         tool = self.tools.get(asked.query)
