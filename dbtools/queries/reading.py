@@ -98,6 +98,10 @@ class _Part:
         """Return on which line of the file a place in the text is."""
         return self.line + self.text.count("\n", 0, offset)
 
+    def before(self, offset: int) -> str:
+        """Return what stands before a place in the text on its line."""
+        return self.text[max(self.text.rfind("\n", 0, offset), self.text.rfind("\r", 0, offset)) + 1 : offset]
+
     @cached_property
     def tokens(self) -> tuple[Sequence[Token], int | None]:
         """The tokens up to the first that cannot be read, and where that is."""
@@ -278,29 +282,21 @@ def _head(part: _Part) -> tuple[list[CommentLine], int]:
     """
     end = len(part.text) if part.sql_offset is None else part.sql_offset
     comments = [token for token in part.tokens[0] if token.offset < end]
-    lines = [_comment_line(token, part) for token in comments if token.text.startswith("--")]
+    lines = [
+        CommentLine(text=text, line=part.line_of(offset), indented=part.before(offset) != "")
+        for _, text, offset, _ in comments
+        if text.startswith("--")
+    ]
     kept = list(takewhile(lambda token: not token.text.startswith("--"), reversed(comments)))
     return lines, kept[-1].offset if kept else end
-
-
-def _comment_line(comment: Token, part: _Part) -> CommentLine:
-    before = part.text[: comment.offset]
-    indented = not before.endswith(("\n", "\r")) and bool(before)
-    return CommentLine(text=comment.text, line=part.line_of(comment.offset), indented=indented)
 
 
 def _late_headers(part: _Part, start: int, problem: str) -> Iterator[tuple[int, str]]:
     """Yield the lines of *part* from *start* on that must have been meant for header lines."""
     for token in part.tokens[0]:
         key = late_key(token.text) if token.offset >= start and token.text.startswith("--") else ""
-        if key and _stands_alone(part.text, token.offset):
+        if key and not part.before(token.offset).strip():
             yield part.line_of(token.offset), BEGINS if key == "name" else f"{key} {problem}"
-
-
-def _stands_alone(text: str, offset: int) -> bool:
-    """Return whether only blanks stand before *offset* on its line."""
-    begin = max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
-    return not text[begin:offset].strip()
 
 
 def _undeclared(header: Header, body: Body, places: Mapping[Parameter, int]) -> Iterator[tuple[int, str]]:

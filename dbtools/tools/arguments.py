@@ -31,9 +31,9 @@ def check(arguments: object) -> None:
 def _check(value: object, place: str, depth: int, left: list[int]) -> None:
     left[1] -= 1
     if depth > DEEPEST:
-        raise errors.BadArgument(f"{_shown(place)}: nested deeper than {DEEPEST} levels.")
+        raise _refusal(place, f"nested deeper than {DEEPEST} levels")
     if left[1] < 0:
-        raise errors.BadArgument(f"{_shown(place)}: more than {MOST_PARTS:,} values in one call.")
+        raise _refusal(place, f"more than {MOST_PARTS:,} values in one call")
     match value:
         case str():
             _check_text(value, place, left)
@@ -45,11 +45,9 @@ def _check(value: object, place: str, depth: int, left: list[int]) -> None:
             for index, each in enumerate(value):
                 _check(each, f"{place}[{index}]", depth + 1, left)
         case float() if value != value or value in (float("inf"), float("-inf")):
-            raise errors.BadArgument(
-                f"{_shown(place)}: not a number in JSON. Write NaN and Infinity as strings."
-            )
+            raise _refusal(place, "not a number in JSON. Write NaN and Infinity as strings")
         case int() if abs(value) > LARGEST_INTEGER:
-            raise errors.BadArgument(f"{_shown(place)}: an integer of more than 400 digits.")
+            raise _refusal(place, "an integer of more than 400 digits")
 
 
 def _check_text(text: str, place: str, left: list[int], *, is_name: bool = False) -> None:
@@ -59,17 +57,17 @@ def _check_text(text: str, place: str, left: list[int], *, is_name: bool = False
         return
     place = f"{place}: the name {quoted(text)}" if is_name else place
     if left[0] < 0:
-        raise errors.BadArgument(f"{_shown(place)}: more than {MOST_CHARACTERS:,} characters in one call.")
+        raise _refusal(place, f"more than {MOST_CHARACTERS:,} characters in one call")
     what = "a NUL character" if found and found[0] == "\0" else "half of a surrogate pair"
-    raise errors.BadArgument(f"{_shown(place)}: contains {what}. Text must be valid Unicode without NUL.")
+    raise _refusal(place, f"contains {what}. Text must be valid Unicode without NUL")
 
 
 def _short(place: str) -> str:
     return place if len(place) <= LONGEST_PLACE else place[:LONGEST_PLACE] + "…"
 
 
-def _shown(place: str) -> str:
-    return quoted(place, LONGEST_PLACE)[1:-1]
+def _refusal(place: str, problem: str) -> errors.BadArgument:
+    return errors.BadArgument(f"{quoted(place, LONGEST_PLACE)[1:-1]}: {problem}.")
 
 
 def as_text(value: object) -> object:
@@ -150,15 +148,18 @@ class Where(Arguments):
     values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
 
 
+Conditions = Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array]
+Columns = Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array]
+Steps = Annotated[tuple[str, ...], Field(max_length=MOST_STEPS), Array]
+
+
 class ListArguments(Arguments):
     """Arguments of `list_T`."""
 
-    where: Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array] = ()
+    where: Conditions = ()
     match: Match = Match.ALL
-    columns: Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array] = ()
-    order_by: Annotated[tuple[str, ...], Field(max_length=MOST_STEPS), Array] = Field(
-        default=(), description='"column" or "column desc"'
-    )
+    columns: Columns = ()
+    order_by: Steps = Field(default=(), description='"column" or "column desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     cursor: str = Field(default="", description="next_cursor of the page before")
 

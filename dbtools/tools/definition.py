@@ -287,6 +287,25 @@ class GeneralTool:
         yield cls(setting=setting)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableTool:
+    """A tool for one table. Each kind says how it is listed, and binds its calls."""
+
+    prefix: ClassVar[str]
+    setting: Setting
+    names: Names
+
+    @property
+    def table(self) -> Table:
+        """The table that it is for."""
+        return self.names.table
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return f"{self.prefix}_{self.setting.tool_names[self.table.location]}"
+
+
 def content_schema(required: Mapping[str, object], **optional: object) -> Mapping[str, object]:
     """Return the schema of structured content that has the *required* properties, and may have others."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}

@@ -12,13 +12,12 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, encoder, is_media, media_type, shown_cut
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE
-from dbtools.paths import Names, Place, folded
+from dbtools.paths import Place, folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Condition, Output, Select, Statement, decode, either
 from dbtools.tools.arguments import (
-    MOST_COLUMNS,
     Arguments,
-    Array,
+    Columns,
     Object,
     Written,
     as_text,
@@ -26,7 +25,7 @@ from dbtools.tools.arguments import (
     read,
     unknown_argument,
 )
-from dbtools.tools.definition import ROW_SCHEMA, GeneralTool, Setting, Settled, ToolDefinition
+from dbtools.tools.definition import ROW_SCHEMA, GeneralTool, Setting, Settled, TableTool, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
 from dbtools.tools.wording import LONGEST_LABEL, argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
@@ -40,29 +39,16 @@ class RowArguments(Arguments):
 
     table: str
     key: Annotated[dict[str, Written], Object] = Field(description='such as {"id": "17"}')
-    columns: Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array] = Field(
-        default=(), description="default all; also paths"
-    )
+    columns: Columns = Field(default=(), description="default all; also paths")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GetRow:
+class GetRow(TableTool):
     """`get_T` for one table that has a key."""
 
-    setting: Setting
-    names: Names
+    prefix = "get"
     keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
     columns: Sequence[str] = ()  #: what is shown, as it was named; nothing: all columns
-
-    @property
-    def table(self) -> Table:
-        """The table that it is for."""
-        return self.names.table
-
-    @property
-    def name(self) -> str:
-        """The name of the tool."""
-        return f"get_{self.setting.tool_names[self.table.location]}"
 
     @cached_property
     def definition(self) -> ToolDefinition:

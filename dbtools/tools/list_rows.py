@@ -23,7 +23,7 @@ from dbtools.paths import Names, Place
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
 from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema, read
-from dbtools.tools.definition import ROWS_SCHEMA, GeneralTool, Setting, ToolDefinition
+from dbtools.tools.definition import ROWS_SCHEMA, GeneralTool, Setting, TableTool, ToolDefinition
 from dbtools.tools.nearest_values import Doubts, doubts
 from dbtools.tools.wording import (
     LONGEST_LABEL,
@@ -40,21 +40,10 @@ MOST_LINKS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListRows:
+class ListRows(TableTool):
     """`list_T` for one table."""
 
-    setting: Setting
-    names: Names
-
-    @property
-    def table(self) -> Table:
-        """The table that it is for."""
-        return self.names.table
-
-    @property
-    def name(self) -> str:
-        """The name of the tool."""
-        return f"list_{self.setting.tool_names[self.table.location]}"
+    prefix = "list"
 
     @cached_property
     def definition(self) -> ToolDefinition:
