@@ -164,17 +164,24 @@ def _mark_problem(token: Token, lexis: Lexis) -> str:
     if comment.startswith(OPENING):
         if not comment.endswith(CLOSING) or len(comment) < len(OPENING) + len(CLOSING):
             return f"an optional clause ends with {CLOSING}, and this one with */"
-        return "a clause stands in another" if _holds_clause(inside(token)[0], lexis) else ""
+        sql, _ = inside(token)
+        tokens, error = readable(sql, lexis)
+        nested = any(map(is_clause, tokens)) or (error is not None and sql.startswith(OPENING, error))
+        return "a clause stands in another" if nested else ""
     if comment.endswith(CLOSING) or comment[2:].lstrip().startswith("?"):
         return f"an optional clause is written {OPENING} … {CLOSING}, without a blank in the marks"
     return ""
 
 
-def _holds_clause(sql: str, lexis: Lexis) -> bool:
+def readable(sql: str, lexis: Lexis) -> tuple[Sequence[Token], int | None]:
+    """Return the tokens of *sql* up to the first that cannot be read, and where that is."""
+    tokens: list[Token] = []
     try:
-        return any(map(is_clause, tokenize(sql, lexis)))
+        for token in tokenize(sql, lexis):
+            tokens.append(token)
     except SqlError as exc:
-        return sql.startswith(OPENING, exc.offset)
+        return tokens, exc.offset
+    return tokens, None
 
 
 def _parts(tokens: Sequence[Token], sql: str, lexis: Lexis, always: Collection[str]) -> Iterator[Stretch]:

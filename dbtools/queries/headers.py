@@ -73,12 +73,12 @@ class Header:
     parameters: list[QueryParameter] = field(default_factory=list)
     mentioned: set[str] = field(default_factory=set)  #: what lines with mistakes may have meant to declare
     mistakes: list[tuple[int, str]] = field(default_factory=list)  #: lines, and what is wrong there
+    lines: dict[str, int] = field(default_factory=dict)  #: of the keys
 
 
 def read_header(lines: Sequence[CommentLine], file: str) -> Header:
     """Return what *lines* of *file* say."""
     header = Header()
-    first: dict[str, int] = {}  #: lines of the keys
     described: int | None = None  #: the line on which the description has ended so far
     for each in lines:
         try:
@@ -92,13 +92,13 @@ def read_header(lines: Sequence[CommentLine], file: str) -> Header:
                 described = each.line
                 raise ValueError("a description goes on in lines that begin with -- and three blanks")
             if found is not None:
-                _take(header, *found, source=Source(file=file, line=each.line), first=first)
+                _take(header, *found, Source(file=file, line=each.line))
             described = each.line if found and found[0] == DESCRIPTION else None
         except ValueError as exc:
             header.mistakes.append((each.line, str(exc)))
             header.mentioned.update(SECOND_WORD.findall(each.text))
-    if header.said.get(DESCRIPTION) == "":
-        header.mistakes.append((first[DESCRIPTION], "description: wants a text"))
+    untold = [key for key, value in header.said.items() if value == ""]
+    header.mistakes += ((header.lines[key], f"{key}: wants a text") for key in untold)
     return header
 
 
@@ -156,18 +156,17 @@ def _near_key(text: str, first: str, key: str) -> str:
     return ""
 
 
-def _take(header: Header, key: str, value: str, *, source: Source, first: dict[str, int]) -> None:
+def _take(header: Header, key: str, value: str, source: Source) -> None:
     """Put *value* of a line into *header*, or raise ValueError."""
-    line = source.line or 1
     if key == PARAM:
         parameter = declaration(value, source)
         if any(parameter.name == each.name for each in header.parameters):
             raise ValueError(f"param {parameter.name}: this name is declared above")
         header.parameters.append(parameter)
         return
-    if key in first:
-        raise ValueError(f"{key}: is on line {first[key]} as well")
-    first[key] = line
+    if key in header.lines:
+        raise ValueError(f"{key}: is on line {header.lines[key]} as well")
+    header.lines[key] = source.line or 1
     try:
         header.said[key] = READERS[key](value)
     except ValueError as exc:
@@ -177,12 +176,6 @@ def _take(header: Header, key: str, value: str, *, source: Source, first: dict[s
 def _name(value: str) -> str:
     if not NAME.fullmatch(value):
         raise ValueError(f"{quoted(value)} is not {NAME_WANTED}" if value else f"wants {NAME_WANTED}")
-    return value
-
-
-def _title(value: str) -> str:
-    if not value:
-        raise ValueError("wants a text")
     return value
 
 
@@ -207,7 +200,7 @@ def _timeout(value: str) -> float:
 
 READERS: Mapping[str, Callable[[str], Any]] = {
     "name": _name,
-    "title": _title,
+    "title": str,
     DESCRIPTION: str,
     "returns": _returns,
     "max_rows": _max_rows,

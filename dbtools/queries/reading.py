@@ -15,7 +15,7 @@ from pathlib import PurePath
 from dbtools.catalog import Column
 from dbtools.errors import nearest
 from dbtools.policy import Finding, Source
-from dbtools.queries.bodies import CLOSING, OPENING, Body, idle_terms, is_clause, opened, read_body
+from dbtools.queries.bodies import CLOSING, OPENING, Body, idle_terms, is_clause, opened, read_body, readable
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
 from dbtools.sql import CLAIMS, QUOTED, Kind, Lexis, Parameter, SqlError, Token, tokenize
@@ -105,7 +105,7 @@ class _Part:
     @cached_property
     def tokens(self) -> tuple[Sequence[Token], int | None]:
         """The tokens up to the first that cannot be read, and where that is."""
-        return _read(self.text, self.lexis)
+        return readable(self.text, self.lexis)
 
     @property
     def sql_offset(self) -> int | None:
@@ -195,7 +195,7 @@ def _end(text: str, start: int, starts: Sequence[int], lexis: Lexis) -> tuple[in
     for _ in range(MOST_ATTEMPTS):
         number = bisect_left(starts, max(at, start + 1))
         end = starts[number] if number < len(starts) else len(text)
-        error = _read(text[at:end], lexis)[1] if end < len(text) else None
+        error = readable(text[at:end], lexis)[1] if end < len(text) else None
         if error is None:
             break
         at += error
@@ -207,17 +207,6 @@ def _end(text: str, start: int, starts: Sequence[int], lexis: Lexis) -> tuple[in
             return len(text), at
         at += length
     return end, None
-
-
-def _read(sql: str, lexis: Lexis) -> tuple[Sequence[Token], int | None]:
-    """Return the tokens of *sql* up to the first that cannot be read, and where that is."""
-    tokens: list[Token] = []
-    try:
-        for token in tokenize(sql, lexis):
-            tokens.append(token)
-    except SqlError as exc:
-        return tokens, exc.offset
-    return tokens, None
 
 
 def _length_of_comment(sql: str, lexis: Lexis) -> int | None:
@@ -262,7 +251,7 @@ def _query(part: _Part, name: str, file: str) -> tuple[Query | None, Mistakes]:
     places = {token.parameter: part.line_of(token.offset) for token in parameters}
     mistakes += _undeclared(header, body, places)
     mistakes += _unused(header, places, [token.text for token in tokens if token.kind in QUOTED])
-    mistakes += ((part.line_of(start) + at, problem) for at, problem in _absent_lists(header, body))
+    mistakes += _absent_lists(header, part)
     mistakes += ((part.line_of(at), problem) for at, problem in idle_terms(tokens, part.text))
     source = Source(file=file, line=part.line)
     query = Query(
@@ -302,7 +291,13 @@ def _late_headers(part: _Part, start: int, problem: str) -> Iterator[tuple[int, 
 def _undeclared(header: Header, body: Body, places: Mapping[Parameter, int]) -> Iterator[tuple[int, str]]:
     """Yield the parameters that only the SQL has."""
     names = [each.name for each in header.parameters]
-    dotted = dict(_dotted(body))
+    # Written as claims are, with a name behind a dot.
+    dotted = {
+        piece: name[1]
+        for part in body.parts
+        for piece, behind in pairwise(part.pieces)
+        if isinstance(piece, Parameter) and isinstance(behind, str) and (name := DOTTED.match(behind))
+    }
     for parameter in body.parameters:
         if parameter.claim is not None or parameter.name in {*names, *header.mentioned}:
             continue
@@ -311,14 +306,6 @@ def _undeclared(header: Header, body: Body, places: Mapping[Parameter, int]) -> 
         if claim := dotted.get(parameter):
             problem = f"{parameter}.{claim} is no parameter. What is known of the caller is :{CLAIMS}.{claim}"
         yield places[parameter], problem
-
-
-def _dotted(body: Body) -> Iterator[tuple[Parameter, str]]:
-    """Yield the parameters that are written as claims are, with the name behind the dot."""
-    for part in body.parts:
-        for piece, behind in pairwise(part.pieces):
-            if isinstance(piece, Parameter) and isinstance(behind, str) and (name := DOTTED.match(behind)):
-                yield piece, name[1]
 
 
 def _unused(
@@ -335,17 +322,14 @@ def _unused(
         yield each.source.line or 1, f"param {each.name}: {problem}"
 
 
-def _absent_lists(header: Header, body: Body) -> Iterator[tuple[int, str]]:
-    """Yield the lists that may be absent outside of a clause, by lines of the SQL.
+def _absent_lists(header: Header, part: _Part) -> Iterator[tuple[int, str]]:
+    """Yield the lists that may be absent outside of a clause.
 
     As a null a list means all rows to one database and none to another.
     """
     names = {each.name for each in header.parameters if each.array and each.may_be_absent}
-    for part in body.parts:
-        line = part.line
-        for piece in () if part.needs else part.pieces:
-            if isinstance(piece, Parameter) and piece.name in names:
-                problem = f"{piece} is a list that may be absent: put it in {OPENING} … {CLOSING}"
-                yield line, f"{problem}, or give it a default such as = '[]'"
-                names.remove(piece.name)
-            line += str(piece).count("\n")
+    for token in part.tokens[0]:
+        if token.kind is Kind.PARAMETER and token.parameter.name in names:
+            names.remove(token.parameter.name)
+            problem = f"{token.text} is a list that may be absent: put it in {OPENING} … {CLOSING}"
+            yield part.line_of(token.offset), f"{problem}, or give it a default such as = '[]'"
