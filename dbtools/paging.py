@@ -77,11 +77,9 @@ def _is_keyed(column: Column) -> bool:
 
 def after(order: tuple[Order, ...], position: Position) -> tuple[tuple[After, ...], dict[str, object]]:
     """Return the shape and the values of "after *position* in *order*"."""
-    if position.values is None:
-        return (), {}
     steps: list[After] = []
-    values: dict[str, object] = {}
-    for index, (step, value) in enumerate(zip(order, position.values, strict=True)):
+    values: dict[str, object] = {"skip": position.skip} if position.skip else {}
+    for index, (step, value) in enumerate(zip(order, position.values or (), strict=False)):
         name = None if value is None else f"k{index}"
         steps.append(After(order=step, parameter=name))
         if name is not None:

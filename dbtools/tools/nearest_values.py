@@ -67,15 +67,12 @@ class Doubts:
 
         *proved* is whether the answer is certainly empty.
         """
-        said = instead or self._explained(stored, proved=proved)
-        return " ".join(filter(None, [said, self.days]))
-
-    def _explained(self, stored: Sequence[ResultSet], *, proved: bool) -> str:
-        findings = [_find(doubt, found) for doubt, found in zip(self.each, stored, strict=False)]
+        findings = [] if instead else list(map(_find, self.each, stored))
+        said = instead or " ".join(dict.fromkeys(filter(None, findings)))
         complete = proved and self.complete and len(findings) == len(self.each) > 1
         if complete and set(findings) == {STORED}:
-            return "Each of these values is stored, but no row has all of them."
-        return " ".join(dict.fromkeys(filter(None, findings)))
+            said = "Each of these values is stored, but no row has all of them."
+        return " ".join(filter(None, [said, self.days]))
 
 
 def doubts(
