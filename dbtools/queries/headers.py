@@ -32,7 +32,8 @@ FORMS: Mapping[str, str] = {
     "max_rows": "-- max_rows: N",
     "timeout": "-- timeout: 5s",
 }
-KEYED = re.compile(r"-- [a-z][a-z0-9_]*:(?!//|:)(?P<value>.*)", re.DOTALL)
+#: What nobody would take for a sentence.
+KEYED = re.compile(r"-- [a-z][a-z0-9_]*:(?:\s.*)?", re.DOTALL)
 HEADER = re.compile(
     rf"-- (?:param |(?P<key>{'|'.join(FORMS.keys() - {PARAM})}):(?!//|:))(?P<value>.*)", re.DOTALL
 )
@@ -139,16 +140,10 @@ def _near_miss(text: str) -> str:
         return f"{quoted(first)} is no header key. Did you mean param? Write {FORM}"
     if not COLON.match(rest):
         return ""
-    return _near_key(text, first, key)
-
-
-def _near_key(text: str, first: str, key: str) -> str:
-    """Return what was meant by *first*, which a colon follows."""
     if like := get_close_matches(key, FORMS, n=1, cutoff=0.8):
         meant = "" if key in like else f"Did you mean {like[0]}? "
         return f"{quoted(first)} is no header key. {meant}Write {FORMS[like[0]]}"
-    keyed = KEYED.fullmatch(text)
-    if keyed and (not keyed["value"] or keyed["value"][0].isspace()):
+    if KEYED.fullmatch(text):
         return (
             f"{quoted(first)} is no header key. {nearest(first, FORMS)}Keys: {listing(FORMS)}. "
             "A comment that begins so wants a capital letter"
