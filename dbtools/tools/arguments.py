@@ -40,7 +40,9 @@ def _check(value: object, place: str, depth: int, left: list[int]) -> None:
         case Mapping():
             for name, each in value.items():
                 _check_text(str(name), place, left, is_name=True)
-                _check(each, _short(f"{place}.{name}" if depth else str(name)), depth + 1, left)
+                inner = f"{place}.{name}" if depth else str(name)
+                inner = inner if len(inner) <= LONGEST_PLACE else inner[:LONGEST_PLACE] + "…"
+                _check(each, inner, depth + 1, left)
         case list() | tuple():
             for index, each in enumerate(value):
                 _check(each, f"{place}[{index}]", depth + 1, left)
@@ -60,10 +62,6 @@ def _check_text(text: str, place: str, left: list[int], *, is_name: bool = False
         raise _refusal(place, f"more than {MOST_CHARACTERS:,} characters in one call")
     what = "a NUL character" if found and found[0] == "\0" else "half of a surrogate pair"
     raise _refusal(place, f"contains {what}. Text must be valid Unicode without NUL")
-
-
-def _short(place: str) -> str:
-    return place if len(place) <= LONGEST_PLACE else place[:LONGEST_PLACE] + "…"
 
 
 def _refusal(place: str, problem: str) -> errors.BadArgument:

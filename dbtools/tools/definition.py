@@ -138,11 +138,8 @@ class Setting:
         at = {output.term: at for at, output in enumerate(outputs)}
         key = [row[at[each]] for each in table.key_columns()]
         uri = cell_uri(self.catalog.label(table), key, column.name)
-        return (
-            None
-            if uri is None
-            else Link(uri=uri, name=column.name, type=LINKED.get(column.type.family, "text/plain"))
-        )
+        type = LINKED.get(column.type.family, "text/plain")
+        return None if uri is None else Link(uri=uri, name=column.name, type=type)
 
     def schema(self, model: type[Arguments]) -> Mapping[str, object]:
         """Return the JSON Schema of *model*, with `table`, `tables` and `limit` narrowed to this setting."""

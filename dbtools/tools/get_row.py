@@ -102,16 +102,12 @@ class GetRow(TableTool):
         return tuple(encoder(place.type) for place in self.places.values())
 
     @cached_property
-    def _outputs(self) -> tuple[Output, ...]:
-        """What is shown first, then what else there is of the key."""
+    def _shape(self) -> Select:
+        """What is asked of the database: what is shown first, then what else there is of the key."""
         most, places = self.setting.limits.max_bytes, self.places.values()
         blobs = {each for each in places if isinstance(each, Column) and each.type.family is Family.BYTES}
         shown = (Output(term=place, cut=LARGEST_MEDIA if place in blobs else most) for place in places)
-        return (*shown, *(Output(term=column) for column in self.keys.values() if column not in places))
-
-    @cached_property
-    def _shape(self) -> Select:
-        """What is asked of the database in each call."""
+        others = (Output(term=column) for column in self.keys.values() if column not in places)
         conditions = tuple(
             Condition(
                 term=column,
@@ -120,13 +116,12 @@ class GetRow(TableTool):
             )
             for at, column in enumerate(self.keys.values())
         )
-        return Select(table=self.table, outputs=self._outputs, conditions=conditions)
+        return Select(table=self.table, outputs=(*shown, *others), conditions=conditions)
 
     def _answer(self, texts: Sequence[str], found: ResultSet) -> Answer:
         """Return the row, or raise NoRow, which names the key as it was given."""
         if not found.rows:
-            pairs = zip(self.keys, texts, strict=True)
-            key = ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
+            key = ", ".join(f"{name} {quoted(text)}" for name, text in zip(self.keys, texts, strict=True))
             raise errors.NoRow(f"{self.table.name} has no row with {key}.")
         cells = dict(zip(self.places, found.rows[0], strict=False))
         budget = self.setting.budgets[Reserve.NOTE]

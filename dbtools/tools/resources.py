@@ -135,11 +135,10 @@ def _bind_row(setting: Setting, uri: str) -> Reading:
 
 def _answered(uri: str, call: Call) -> Reading:
     """Return what reads the answer of the *call* of a tool, as JSON."""
-
-    def render(found: ResultSet) -> Media:
-        return Media(uri=uri, type=JSON, content=call.render(found).text.encode())
-
-    return Reading(statement=call.statement, render=render)
+    return Reading(
+        statement=call.statement,
+        render=lambda found: Media(uri=uri, type=JSON, content=call.render(found).text.encode()),
+    )
 
 
 def _whole(uri: str, column: Column, found: ResultSet) -> Media:
