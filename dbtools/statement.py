@@ -122,10 +122,8 @@ class Select:
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that are read, its own first."""
-        terms: list[Term] = [output.term for output in self.outputs]
-        terms += [condition.term for condition in self.comparisons]
-        terms += [step.term for step in self.order]
-        terms += self.groups
+        named: tuple[Output | Condition | Order, ...] = (*self.outputs, *self.comparisons, *self.order)
+        terms = [*(each.term for each in named), *self.groups]
         places = [term.place if isinstance(term, Bucketed | Measure) else term for term in terms]
         paths = [place.path for place in places if isinstance(place, Distant)]
         return tuple(dict.fromkeys((self.table, *(step.target for path in paths for step in path))))
