@@ -32,7 +32,7 @@ FORMS: Mapping[str, str] = {
     "max_rows": "-- max_rows: N",
     "timeout": "-- timeout: 5s",
 }
-#: What nobody would take for a sentence.
+#: A word and its colon, and a blank or nothing behind: no sentence begins so.
 KEYED = re.compile(r"-- [a-z][a-z0-9_]*:(?:\s.*)?", re.DOTALL)
 HEADER = re.compile(
     rf"-- (?:param |(?P<key>{'|'.join(FORMS.keys() - {PARAM})}):(?!//|:))(?P<value>.*)", re.DOTALL
