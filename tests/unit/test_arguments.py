@@ -129,25 +129,21 @@ def test_conditions_keep_what_was_written() -> None:
     )
 
     assert comparisons(asked.where, "where") == (
-        Comparison(column="id", value="5", argument="where[0]", value_argument="where[0].value"),
+        Comparison(column="id", value="5", argument="where[0]"),
         Comparison(
             column="name",
             operator=Operator.CONTAINS,
             value="",
             argument="where[1]",
-            value_argument="where[1].value",
         ),
         Comparison(
             column="id",
             operator=Operator.IN,
             values=("1", "2", "true", "2.5"),
             argument="where[2]",
-            value_argument="where[2].value",
         ),
-        Comparison(
-            column="id", operator=Operator.IS_NULL, argument="where[3]", value_argument="where[3].value"
-        ),
-        Comparison(column="id", argument="where[4]", value_argument="where[4].value"),
+        Comparison(column="id", operator=Operator.IS_NULL, argument="where[3]"),
+        Comparison(column="id", argument="where[4]"),
     )
 
 
