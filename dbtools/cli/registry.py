@@ -162,35 +162,27 @@ def show(words: tuple[str, ...], previous: bool) -> None:
         click.echo(text, nl=not text.endswith("\n"))
 
 
-@query.command(cls=ExampleCommand, example="dbtools query remove sample.db slow_parcels")
-@click.argument("words", nargs=-1, metavar=ONE)
-def remove(words: tuple[str, ...]) -> None:
-    """Drop the query NAME from the registry of TARGET, with its previous version."""
-    _change(words, "removed")
+def _add_change(verb: str, done: str, help: str) -> None:
+    """Add the command that does to one query what *verb* of the registry does."""
+
+    @query.command(
+        verb, cls=ExampleCommand, example=f"dbtools query {verb} sample.db slow_parcels", help=help
+    )
+    @click.argument("words", nargs=-1, metavar=ONE)
+    def change(words: tuple[str, ...]) -> None:
+        with complaints():
+            from dbtools.records import registry as records
+
+            target, name = _one(words)
+            run(getattr(records, verb), _place(settings_for(target)), name)
+            click.echo(f"{name}: {done}")
 
 
-@query.command(cls=ExampleCommand, example="dbtools query enable sample.db slow_parcels")
-@click.argument("words", nargs=-1, metavar=ONE)
-def enable(words: tuple[str, ...]) -> None:
-    """Serve the query NAME in the registry of TARGET again."""
-    _change(words, "enabled")
-
-
-@query.command(cls=ExampleCommand, example="dbtools query disable sample.db slow_parcels")
-@click.argument("words", nargs=-1, metavar=ONE)
-def disable(words: tuple[str, ...]) -> None:
-    """Keep the query NAME in the registry of TARGET, and do not serve it."""
-    _change(words, "disabled")
-
-
-def _change(words: Sequence[str], done: str) -> None:
-    with complaints():
-        from dbtools.records.registry import disable, enable, remove
-
-        target, name = _one(words)
-        change = {"removed": remove, "enabled": enable, "disabled": disable}[done]
-        run(change, _place(settings_for(target)), name)
-        click.echo(f"{name}: {done}")
+_add_change(
+    "remove", "removed", "Drop the query NAME from the registry of TARGET, with its previous version."
+)
+_add_change("enable", "enabled", "Serve the query NAME in the registry of TARGET again.")
+_add_change("disable", "disabled", "Keep the query NAME in the registry of TARGET, and do not serve it.")
 
 
 def _one(words: Sequence[str]) -> tuple[str | None, str]:
