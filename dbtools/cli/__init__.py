@@ -4,6 +4,7 @@ import click
 
 from dbtools import __version__
 from dbtools.cli.calling import call, explain, tools
+from dbtools.cli.completion import completion
 from dbtools.cli.log import log
 from dbtools.cli.registry import query, registry
 from dbtools.cli.serving import serve
@@ -23,5 +24,8 @@ def main() -> None:
     """
 
 
-for command in (serve, tools, call, explain, check, schema, grants, log, query, registry, watch, token):
+for command in (
+    *(serve, tools, call, explain, check, schema, grants),
+    *(log, query, registry, watch, token, completion),
+):
     main.add_command(command)
