@@ -4,6 +4,7 @@ import click
 
 from dbtools import __version__
 from dbtools.cli.calling import call, explain, tools
+from dbtools.cli.completion import completion
 from dbtools.cli.connecting import connect
 from dbtools.cli.log import log
 from dbtools.cli.registry import query, registry
@@ -26,20 +27,7 @@ def main() -> None:
 
 
 for command in (
-    serve,
-    connect,
-    init,
-    sample,
-    tools,
-    call,
-    explain,
-    check,
-    schema,
-    grants,
-    log,
-    query,
-    registry,
-    watch,
-    token,
+    *(serve, connect, init, sample, tools, call, explain, check, schema, grants),
+    *(log, query, registry, watch, token, completion),
 ):
     main.add_command(command)

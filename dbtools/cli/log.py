@@ -3,7 +3,6 @@
 import os
 import re
 import select
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,12 +10,14 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dbtools.cli.options import ExampleCommand, complaints, json_option, settings_for
+from dbtools.cli.options import ExampleCommand, complaints, json_option, settings_for, target_argument
+from dbtools.cli.terminal import has_colours, interruptible, waiting, width_of
 
 if TYPE_CHECKING:
     from dbtools.records import FileReader, Stored
@@ -27,7 +28,6 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 PAUSE = 0.2  #: seconds until the file is looked at again
 TOGETHER = 200  #: calls that are aligned
-WIDE = 1_000  #: columns of an output that is no terminal
 WIDEST = 40  #: characters of a column
 #: What a terminal obeys or reorders, and JSON has an escape for.
 UNSHOWN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -57,7 +57,7 @@ class Moment(click.ParamType[datetime]):
 
 
 @click.command(cls=ExampleCommand, example="dbtools log dbtools.toml --since 1h --outcome denied")
-@click.argument("target", required=False)
+@target_argument
 @json_option
 @click.option("--follow", is_flag=True, help="Go on with the calls that come, until Ctrl-C.")
 @click.option("--since", type=Moment(), help="Only calls since then: 90s, 15m, 1h, 2d, or a time.")
@@ -73,7 +73,10 @@ def log(
     roles: tuple[str, ...],
     outcomes: tuple[str, ...],
 ) -> None:
-    """Show the calls in the log that the configuration TARGET names, a file or a registry, as they ended."""
+    """Show the calls in the audit log.
+
+    The configuration TARGET says where the log is: in a file, or in a registry.
+    """
     with complaints():
         from dbtools.backends.records import moment_of
 
@@ -89,10 +92,13 @@ def log(
 
         lines_of = _json_lines if as_json else Columns().lines
         try:
-            with closing(reader.follow()) as found:
+            with interruptible(), closing(reader.follow()) as found:
                 entries = found if follow else iter(partial(next, found), None)
                 wanted = (each for each in entries if each is None or is_wanted(each.call))
-                for calls in _together(wanted):
+                groups = _together(wanted)
+                with waiting("Waiting for calls" if follow else "Reading the log"):
+                    first = list(islice(groups, 1))
+                for calls in chain(first, groups):
                     click.echo("\n".join(lines_of(calls)))
         finally:
             if reader.skipped:
@@ -156,9 +162,8 @@ class Columns:
 
     def __init__(self) -> None:
         self._widths = [0] * len(COLUMNS)
-        self._terminal = sys.stdout.isatty()
-        self._colours = self._terminal and not os.environ.get("NO_COLOR")
-        self._room = shutil.get_terminal_size().columns if self._terminal else WIDE
+        self._colours = has_colours(sys.stdout)
+        self._room = width_of(sys.stdout)
 
     def lines(self, found: "Iterable[Stored]") -> Iterator[str]:
         """Yield the line of each call that was *found*."""

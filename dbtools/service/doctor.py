@@ -1,4 +1,4 @@
-"""What `dbtools check --connect` says: each step from the login to an answered call. Settings in, findings out."""
+"""What `dbtools check --connect` finds, from the login to an answered call. Settings in, findings out."""
 
 import platform
 import socket
@@ -27,7 +27,7 @@ async def examine(settings: Settings) -> tuple[Finding, ...]:
         found = [
             _finding(OK, "versions", f"dbtools {dbtools.__version__}, Python {platform.python_version()}.")
         ]
-        found += await _connection(backend)
+        found += await findings_of_connection(backend)
         snapshot = await toolbox.snapshot()
         found += _schema(snapshot)
         for name, view in snapshot.views.items():
@@ -43,18 +43,16 @@ def _finding(level: str, code: str, message: str) -> Finding:
     return Finding(level=level, code=code, message=message)
 
 
-async def _connection(backend: Backend) -> list[Finding]:
+async def findings_of_connection(backend: Backend) -> list[Finding]:
     """Return where the database is, and whether it refuses to be written to."""
     began = time.monotonic()
     probe = await backend.probe()
     taken = (time.monotonic() - began) * 1000
     where = f"{probe.version} answers in {taken:.0f} ms."
     proof = (
-        _finding(OK, "read_only", "The database refused a write on a connection of dbtools.")
+        _finding(OK, "read_only", "A write was refused on a connection like those of calls.")
         if probe.refuses_writes
-        else _finding(
-            "error", "not_read_only", "The database did not refuse a write on a connection of dbtools."
-        )
+        else _finding("error", "not_read_only", "A write was not refused: use a login that can only read.")
     )
     return [_finding(OK, "connection", where), proof]
 
@@ -64,8 +62,8 @@ def _schema(snapshot: Snapshot) -> Iterator[Finding]:
     catalog = snapshot.catalog
     if not catalog.posture:
         yield _finding(OK, "posture", "The login can only read.")
-    tables, columns = len(catalog.tables), sum(len(table.columns) for table in catalog.tables)
-    yield _finding(OK, "schema", f"{tables} tables with {columns} columns are served.")
+    columns = sum(len(table.columns) for table in catalog.tables)
+    yield _finding(OK, "schema", f"Tables that are served: {len(catalog.tables)}, with {columns} columns.")
 
 
 def _cost(name: str, view: View) -> Finding:

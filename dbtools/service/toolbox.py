@@ -9,15 +9,14 @@ from typing import Protocol, TypeVar
 import anyio
 
 from dbtools import errors
-from dbtools.errors import nearest
 from dbtools.policy import Caller, Limits
 from dbtools.results import Answer, Media, ResultSet
 from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.statement import Statement
+from dbtools.tools import unknown_tool
 from dbtools.tools.definition import Change, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
-from dbtools.types import quoted
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
 PAUSE = 0.1  #: seconds, longer each time, before a call that meets one change after the other is made again
@@ -247,8 +246,5 @@ async def _rendered(found: ResultSet, render: Callable[[], T]) -> T:
 def _tool(view: View, name: str) -> Tool:
     tool = view.tools.get(name)
     if tool is None:
-        raise errors.UnknownTool(
-            f"There is no tool {quoted(name)}.",
-            hint=f"{nearest(name, view.tools)}The tools may have changed: list them again.",
-        )
+        raise unknown_tool(name, view.tools, [each.name for each in view.definitions])
     return tool

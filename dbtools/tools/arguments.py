@@ -208,12 +208,17 @@ def read(
 def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:
     """Return the complaint that there is no argument *name*."""
     within = f"{place}: there" if place else "There"
+    joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
+    joins = joins and (place.startswith(("where", "having")) or "match" in known)
     return errors.UnknownArgument(
         f"{within} is no argument {quoted(name)}.",
-        hint=f"{nearest(name, known)}Arguments: {listing(known) or 'none'}.",
+        hint=f"{MATCH if joins else nearest(name, known)}Arguments: {listing(known) or 'none'}.",
     )
 
 
+#: What callers write who want conditions joined, and what they should write.
+JOINING = ("or", "and", "any", "all")
+MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
 #: What callers write who think of SQL.
 MEANT: Mapping[str, str] = {
     "equals": "eq",

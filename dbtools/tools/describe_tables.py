@@ -95,7 +95,9 @@ def _shortened(description: dict[str, object], room: int) -> dict[str, object]:
     columns = description.get("columns")
     if not isinstance(columns, list):
         return description
-    head = {name: description[name] for name in ("name", "kind")}
+    head: dict[str, object] = {
+        name: description[name] for name in ("name", "schema", "kind") if name in description
+    }
     sizes = range(len(columns))
     most = bisect_right(sizes, room, key=lambda count: size({**head, "columns": columns[:count]}))
     return {**head, "columns": columns[: max(most - 1, 0)], "column_count": len(columns)}
@@ -103,10 +105,10 @@ def _shortened(description: dict[str, object], room: int) -> dict[str, object]:
 
 def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, object]:
     catalog = setting.catalog
-    label = catalog.label(table)
+    head = {"name": catalog.label(table)} | told(schema=catalog.spans_schemas and table.schema)
     if detail is Detail.NAMES:
-        return {"name": label}
-    head = {"name": label, "kind": str(table.kind)} | told(
+        return head
+    head |= {"kind": str(table.kind)} | told(
         comment=cleaned(table.comment, LONGEST_COMMENT), row_estimate=table.row_estimate
     )
     relations = {

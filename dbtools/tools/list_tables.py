@@ -64,7 +64,7 @@ class ListTables(GeneralTool):
         catalog = self.setting.catalog
         matching = found_tables(self.setting, search) if search else catalog.tables
         budget = self.setting.budgets[Reserve.TABLES]
-        shown = budget.entries(_entry(catalog.label(each), each) for each in matching[start : start + limit])
+        shown = budget.entries(_entry(catalog, each) for each in matching[start : start + limit])
         end = start + len(shown)
         truncated = end < len(matching)
         return budget.answer(
@@ -85,8 +85,9 @@ class ListTables(GeneralTool):
         return "No table matches" + (f"; the nearest names: {names}." if near else ".")
 
 
-def _entry(label: str, table: Table) -> dict[str, object]:
-    return {"name": label} | told(
+def _entry(catalog: Catalog, table: Table) -> dict[str, object]:
+    return {"name": catalog.label(table)} | told(
+        schema=catalog.spans_schemas and table.schema,
         kind="" if table.kind is TableKind.TABLE else str(table.kind),
         comment=cleaned(table.comment, LONGEST_COMMENT),
         row_estimate=table.row_estimate,

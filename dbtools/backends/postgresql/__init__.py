@@ -59,7 +59,7 @@ class Backend(port.Backend):
 
     async def probe(self) -> Probe:
         """Try to make a table in a transaction that only reads."""
-        async with opened(self.url, control.NO_CATALOG) as connection:
+        async with opened(self.url, NO_CATALOG) as connection:
             return await probe(connection)
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
