@@ -91,6 +91,7 @@ class _Bar:
         columns = (SpinnerColumn(), text, BarColumn(), TimeElapsedColumn())
         progress = Progress(*columns, console=console, transient=True, redirect_stdout=False)
         progress.add_task(self._title, total=None)
+        progress.tasks[0].start_time = progress.get_time() - SOON
         self._progress = progress
         self._update()
         progress.start()

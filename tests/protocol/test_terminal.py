@@ -181,6 +181,20 @@ def test_pipe_gets_no_progress(folder: Path) -> None:
     assert told.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "options", [(), ("--http", "127.0.0.1:0"), ("--http", "127.0.0.1:0", "--workers", "2")]
+)
+def test_interrupt_ends_a_server_quietly(folder: Path, options: tuple[str, ...]) -> None:
+    with on_terminal("serve", "shop.db", *options, folder=folder) as screen:
+        screen.wait_for("tables are served")
+        told = screen.shown
+        screen.interrupt()
+        status, printed = screen.end()
+
+    assert (status, printed) == (130, "")
+    assert b"Traceback" not in screen.shown.removeprefix(told)
+
+
 STALL = "import os, sys\nos.write(2, b'importing')\nsys.stdin.read()\n"
 
 
