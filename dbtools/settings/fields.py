@@ -55,10 +55,16 @@ def _parts(text: str) -> SplitResult | None:
     return parts if is_whole and not re.search(r"\s", text) else None
 
 
-def _resource(text: str) -> str:
-    if _parts(text) is None or "#" in text:
-        raise ValueError("wants the URL of this server, such as https://db.example.com/mcp")
-    return text
+def is_resource(text: str) -> bool:
+    """Return whether *text* can identify a server over HTTP (RFC 8707, 2)."""
+    return _parts(text) is not None and "#" not in text
+
+
+def _strings(value: object) -> object:
+    """Accept one string in place of an array."""
+    if not isinstance(value, str | list | tuple):
+        raise ValueError("wants a string or an array of strings")
+    return (value,) if isinstance(value, str) else value
 
 
 def _keys(text: str) -> str:
@@ -89,10 +95,16 @@ Origin = Annotated[
         "wants an origin, SCHEME://HOST or SCHEME://HOST:PORT, without a path or *",
     ),
 ]
-Resource = Annotated[str, AfterValidator(_resource)]
+Audience = Annotated[str, _shaped(r"(?s).*\S.*", "wants what the claim aud of the tokens holds")]
+Audiences = Annotated[
+    tuple[Audience, ...], BeforeValidator(_strings, json_schema_input_type=str | tuple[str, ...])
+]
 KeysPlace = Annotated[str, AfterValidator(_keys)]
 Issuer = Annotated[
     str, _shaped(r"(?s).*\S.*", "wants what stands in the claim iss, such as https://id.example.com/")
+]
+TokenName = Annotated[
+    str, _shaped(r"(?!\s)[^\x00-\x1f\x7f]{1,100}(?<!\s)", "wants 1 to 100 characters on one line")
 ]
 Hash = Annotated[
     str,

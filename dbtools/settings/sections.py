@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, ValidationInfo, field_validator
 
 from dbtools.catalog import Selection
 from dbtools.policy import Source
 from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
 from dbtools.settings.fields import (
+    Audiences,
     Claim,
     Duration,
     Hash,
@@ -16,9 +17,10 @@ from dbtools.settings.fields import (
     Issuer,
     KeysPlace,
     Origin,
-    Resource,
     Storage,
+    TokenName,
     Whole,
+    is_resource,
 )
 from dbtools.settings.positions import TomlFile
 from dbtools.telemetry import Tells
@@ -216,22 +218,47 @@ class TokenSection(Section):
     sha256: Hash = Field(description="the hash of the token, in hexadecimal")
     role: str = Field(description="whose view of the database")
     claims: dict[str, Claim] = Field(default={}, description="what is known of the caller, for row filters")
+    name: TokenName | None = Field(
+        default=None, description="unique; the audit log shows it as the identity of the caller"
+    )
 
 
 class JwtSection(Section):
     """[auth] jwt: tokens that somebody else signs (RFC 7519)."""
 
     issuer: Issuer = Field(description="who signs them: the claim iss")
-    audience: Resource = Field(description="the URL of this server, for which they are meant: the claim aud")
+    audience: Audiences = Field(
+        min_length=1,
+        description="whom they are meant for, a string or a list: the claim aud must have one of them",
+    )
+    resource: str = Field(
+        default="",
+        validate_default=True,
+        description="URL of this server, for clients that look for the issuer (RFC 9728); "
+        "default: the first audience that is an http or https URL",
+    )
     jwks: KeysPlace = Field(description="https URL or file of the keys (RFC 7517)")
     algorithms: tuple[Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"], ...] = Field(
         default=("RS256", "ES256"), min_length=1, description="how they may be signed"
     )
-    role_claim: str = Field(default="role", description="the claim that names the role")
+    role_claim: str = Field(
+        default="role",
+        description="the claim that names the role, also as a path into objects: realm_access.roles",
+    )
     claims: dict[str, str] = Field(
         default={}, description="names of claims in row filters, each with that in the token; none: all"
     )
     scopes: tuple[str, ...] = Field(default=(), description="scopes that a token must have")
+
+    @field_validator("resource")
+    @classmethod
+    def _url(cls, text: str, others: ValidationInfo) -> str:
+        """Return the URL of this server: *text*, or else an audience that can be it."""
+        given = (text,) if text else others.data.get("audience", ())
+        if url := next(filter(is_resource, given), ""):
+            return url
+        why = "" if text else ": no audience is one"
+        raise ValueError(f"wants the URL of this server, such as https://db.example.com/mcp{why}")
 
 
 class AuthSection(Section):
@@ -239,6 +266,15 @@ class AuthSection(Section):
 
     tokens: tuple[TokenSection, ...] = Field(default=(), description="tokens and what they stand for")
     jwt: JwtSection | None = Field(default=None, description="tokens that are signed elsewhere")
+
+    @field_validator("tokens")
+    @classmethod
+    def _names_differ(cls, tokens: tuple[TokenSection, ...]) -> tuple[TokenSection, ...]:
+        """Refuse tokens that the audit log could not tell apart."""
+        names = [token.name for token in tokens if token.name]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two tokens have the name {twice!r}; names must be unique")
+        return tokens
 
     def __bool__(self) -> bool:
         """Return whether anybody is asked who they are."""
