@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from dbtools.policy import Finding
     from dbtools.service.snapshot import Snapshot, View
+    from dbtools.settings import AuthSection
     from dbtools.tools.definition import Change
 
 logger = logging.getLogger("dbtools")
@@ -68,7 +69,7 @@ def serve(
         begin_log(settings.log)
         # Who reads JSON wants to know of changes as much as who sits at a terminal.
         talks = sys.stderr.isatty() or settings.log.format == "json"
-        caller, operator = caller_of(settings, role, claim), _Operator(target, talks=talks)
+        caller, operator = caller_of(settings, role, claim), _Operator(target, settings.auth, talks=talks)
         if http is None:
             from dbtools.server import serve_stdio
 
@@ -105,8 +106,9 @@ def _open_closed_descriptors() -> None:
 class _Operator:
     """Tells whoever has started the server, by the log: who *talks* with it more than others."""
 
-    def __init__(self, target: str | None, *, talks: bool) -> None:
+    def __init__(self, target: str | None, auth: "AuthSection", *, talks: bool) -> None:
         self._target = target
+        self._auth = auth
         self._talks = talks
 
     def announce(self, view: "View") -> None:
@@ -130,6 +132,10 @@ class _Operator:
             self.tell(each)
         seen = {(each.schema, each.name) for view in snapshot.views.values() for each in view.catalog.tables}
         logger.info(f"{len(seen)} tables are served at {url} to {_roles(snapshot)}.")
+        if self._talks:
+            known = self._auth.jwt.resource if self._auth.jwt else url
+            token = " --token-env DBTOOLS_TOKEN" if self._auth else ""
+            logger.info(f"Connect a client: dbtools connect CLIENT --http {known}{token}")
 
     def tell(self, problem: "str | Finding") -> None:
         """Log *problem*, which an operator should mend; a finding says whether it is an error."""

@@ -1,5 +1,6 @@
 """Tokens as issuers make them: their audiences, and where their claims name a role."""
 
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,12 +11,16 @@ from dbtools.policy import Caller
 from dbtools.server.identity import Admitted, Identity
 from dbtools.service.serving import open_served
 from dbtools.settings import load
+from tests.protocol.client import ROOT
 from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, key_set, signed
+from tests.test_docs import blocks_of
 
 ROLES = """
 [roles.all]
 tables."*" = true
 [roles.some]
+tables."*" = true
+[roles.support]
 tables."*" = true
 """
 
@@ -94,3 +99,84 @@ async def test_claims_of_row_filters_are_names_or_paths(tmp_path: Path) -> None:
 
     assert isinstance(admitted, Caller)
     assert admitted.claims == {"region": "north"}
+
+
+TENANT, API = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-000000000000"
+#: Tokens as the documentation of each issuer describes them: what its name is in, and the claims.
+DOCUMENTED: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "Entra ID": (
+        "microsoftonline",
+        {
+            "aud": API,
+            "iss": f"https://login.microsoftonline.com/{TENANT}/v2.0",
+            "azp": "77777777-0000-0000-0000-000000000000",
+            "azpacr": "1",
+            "name": "Ada Lovelace",
+            "oid": "00000000-0000-0000-66f3-3332eca7ea81",
+            "preferred_username": "ada@example.com",
+            "roles": ["support"],
+            "scp": "access_as_user",
+            "sub": "AAAAAAAAAAAAAAAAAAAAAIkzqFVrSaSaFHy782bbtaQ",
+            "tid": TENANT,
+            "ver": "2.0",
+        },
+    ),
+    "Keycloak": (
+        "realms",
+        {
+            "iss": "https://sso.example.com/realms/shop",
+            "aud": ["dbtools", "account"],
+            "sub": "f86caf01-69b4-4892-ba2d-ffa58fdd5dab",
+            "typ": "Bearer",
+            "azp": "claude",
+            "realm_access": {
+                "roles": ["offline_access", "support", "uma_authorization", "default-roles-shop"]
+            },
+            "resource_access": {"account": {"roles": ["manage-account", "view-profile"]}},
+            "scope": "openid email profile",
+            "preferred_username": "ada",
+        },
+    ),
+    "Auth0": (
+        "auth0",
+        {
+            "iss": "https://shop.eu.auth0.com/",
+            "sub": "auth0|5878e4cdf299cf16c0558a10",
+            "aud": ["https://db.example.com/mcp", "https://shop.eu.auth0.com/userinfo"],
+            "azp": "XByZxpuDPlwnXe1mYTe2gu3VP8n59ld1",
+            "scope": "openid profile",
+            "https://db.example.com/roles": ["support"],
+        },
+    ),
+}
+
+
+def _section(word: str) -> str:
+    """Return the section of docs/serving.md whose issuer contains *word*, with keys in a file."""
+    page = (ROOT / "docs/serving.md").read_text()
+    texts = [block.text for block in blocks_of(page) if block.language == "toml"]
+    [text] = [each for each in texts if word in str(tomllib.loads(each).get("auth"))]
+    return "\n".join(
+        line for line in text.splitlines() if line != "[auth.jwt]" and not line.startswith("jwks")
+    )
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+async def test_documented_sections_admit_the_tokens_of_their_issuers(name: str, tmp_path: Path) -> None:
+    word, claims = DOCUMENTED[name]
+    own = dict.fromkeys(("db_role", "region", "scope"))  # what the tokens of other tests have
+    tokens = [
+        {**own, **claims, **changed}
+        for changed in ({}, {"aud": "other"}, {"iss": "https://evil.example.com/"})
+    ]
+
+    admitted = await _admitted(
+        tmp_path, _section(word), *(signed(KEY, "RS256", "0", **each) for each in tokens)
+    )
+
+    [caller, *others] = admitted
+    assert isinstance(caller, Caller)
+    assert (caller.role, caller.identity) == ("support", f"{claims['iss']} {claims['sub']}")
+    assert others == [401, 401]
+    if name != "Auth0":
+        assert caller.claims["user"] == claims["oid" if name == "Entra ID" else "preferred_username"]
