@@ -95,7 +95,9 @@ Origin = Annotated[
         "wants an origin, SCHEME://HOST or SCHEME://HOST:PORT, without a path or *",
     ),
 ]
-Audience = Annotated[str, _shaped(r"(?s).*\S.*", "wants what the claim aud of the tokens holds")]
+Audience = Annotated[
+    str, _shaped(r"(?s).*\S.*", "wants a value of the claim aud, such as a URL or a client ID")
+]
 Audiences = Annotated[
     tuple[Audience, ...], BeforeValidator(_strings, json_schema_input_type=str | tuple[str, ...])
 ]

@@ -229,13 +229,13 @@ class JwtSection(Section):
     issuer: Issuer = Field(description="who signs them: the claim iss")
     audience: Audiences = Field(
         min_length=1,
-        description="whom they are meant for, a string or a list: the claim aud must have one of them",
+        description="a string, or a list of strings: the claim aud must contain one of them",
     )
     resource: str = Field(
         default="",
         validate_default=True,
-        description="URL of this server, for clients that look for the issuer (RFC 9728); "
-        "default: the first audience that is an http or https URL",
+        description="URL of this server, in the metadata for clients (RFC 9728); none: the first audience "
+        "that is an http or https URL",
     )
     jwks: KeysPlace = Field(description="https URL or file of the keys (RFC 7517)")
     algorithms: tuple[Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"], ...] = Field(
@@ -243,7 +243,7 @@ class JwtSection(Section):
     )
     role_claim: str = Field(
         default="role",
-        description="the claim that names the role, also as a path into objects: realm_access.roles",
+        description="the claim that names the role; dots lead into nested claims, as in realm_access.roles",
     )
     claims: dict[str, str] = Field(
         default={}, description="names of claims in row filters, each with that in the token; none: all"
@@ -257,7 +257,7 @@ class JwtSection(Section):
         given = (text,) if text else others.data.get("audience", ())
         if url := next(filter(is_resource, given), ""):
             return url
-        why = "" if text else ": no audience is one"
+        why = "" if text else ", since no audience is one"
         raise ValueError(f"wants the URL of this server, such as https://db.example.com/mcp{why}")
 
 
@@ -271,9 +271,12 @@ class AuthSection(Section):
     @classmethod
     def _names_differ(cls, tokens: tuple[TokenSection, ...]) -> tuple[TokenSection, ...]:
         """Refuse tokens that the audit log could not tell apart."""
-        names = [token.name for token in tokens if token.name]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"two tokens have the name {twice!r}; names must be unique")
+        numbers: dict[str, int] = {}
+        for number, name in enumerate((token.name for token in tokens), 1):
+            if name and numbers.setdefault(name, number) != number:
+                raise ValueError(
+                    f"tokens {numbers[name]} and {number} have the same name; names must be unique"
+                )
         return tokens
 
     def __bool__(self) -> bool:

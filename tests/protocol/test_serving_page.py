@@ -6,6 +6,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -158,8 +159,6 @@ def _shown(terminal: int, lines: int) -> str:
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]
     return port

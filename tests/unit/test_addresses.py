@@ -34,7 +34,7 @@ def _token(hashed: str) -> str:
     return f'[auth]\ntokens = [{{ sha256 = "{hashed}", role = "a" }}]'
 
 
-MISSING = f"the URL of this server, such as {URL}: no audience is one"
+MISSING = f"the URL of this server, such as {URL}, since no audience is one"
 HOST, ORIGIN = "the name of a host", "an origin, SCHEME://HOST or SCHEME://HOST:PORT"
 RESOURCE, PLACE = "the URL of this server", "an https URL or a file of keys"
 REFUSED: Mapping[str, tuple[str, str, str]] = {
@@ -54,8 +54,12 @@ REFUSED: Mapping[str, tuple[str, str, str]] = {
         f"audience {each} without a resource": (_jwt(audience=each), "auth.jwt.resource", MISSING)
         for each in ("api://db", "db.example.com", "https://db.example.com/#a", ["dbtools", "api://db"])
     },
-    "empty audience": (_jwt(audience=" "), "auth.jwt.audience.0", "what the claim aud of the tokens holds"),
-    "empty audience of several": (_jwt(audience=[URL, ""]), "auth.jwt.audience.1", "what the claim aud"),
+    "empty audience": (_jwt(audience=" "), "auth.jwt.audience.0", "a value of the claim aud"),
+    "empty audience of several": (
+        _jwt(audience=[URL, ""]),
+        "auth.jwt.audience.1",
+        "a value of the claim aud",
+    ),
     "audience that is a number": (_jwt(audience=5), "auth.jwt.audience", "a string or an array of strings"),
     "audiences that are numbers": (_jwt(audience=[5]), "auth.jwt.audience.0", "a string"),
     **{
@@ -137,7 +141,7 @@ def test_tokens_have_names_that_differ(tmp_path: Path) -> None:
     tokens = _load(tmp_path, f"{_names('reports', 'Ada Lovelace')}").auth.tokens
 
     assert [token.name for token in tokens] == ["reports", "Ada Lovelace"]
-    with pytest.raises(ConfigurationError, match=r"auth\.tokens: two tokens have the name 'reports'"):
+    with pytest.raises(ConfigurationError, match=r"auth\.tokens: tokens 1 and 3 have the same name"):
         _load(tmp_path, _names("reports", "other", "reports"))
 
 
