@@ -21,13 +21,13 @@ PACKAGES = {
     "grpc": "opentelemetry.exporter.otlp.proto.grpc",
 }
 NAME = "dbtools"  #: of the service, unless the environment has another
-FLUSHING = 1.0  #: seconds for what is left to be sent at the end
+FLUSHING = 2.0  #: seconds for what is left to be sent at the end
 logger = logging.getLogger("dbtools")
 
 
 @asynccontextmanager
 async def exporting() -> AsyncIterator[None]:
-    """Export what is recorded meanwhile, and in the end what is left, for a second at most.
+    """Export what is recorded meanwhile, and in the end what is left, for two seconds at most.
 
     uvicorn ends a worker by the signal itself, so that nothing is called at its exit.
     """
