@@ -8,23 +8,25 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from itertools import pairwise
 from operator import itemgetter
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Reads, RowFilter, Table
 from dbtools.cells import one_line
-from dbtools.types import ColumnType, Family, Mask
+from dbtools.types import NUMERIC, TEMPORAL, ColumnType, Family, Mask
 
-#: Words of the names of columns that hold secrets, alone or two together, and of those that do so as numbers.
-SECRETS = frozenset(
-    (
-        *("password", "passwords", "passwd", "pwd", "passphrase", "passcode", "secret", "secrets", "token"),
-        *("tokens", "hash", "hashes", "salt", "psk", "credential", "credentials", "totp", "ssn", "cvv"),
-        *("apikey", "privatekey", "accesskey", "secretkey", "encryptionkey"),
-    )
+#: The names of columns that look like secrets, their words in lower case and joined by "_".
+SECRET = re.compile(
+    r"""
+    password|passwd|passphrase|passcode|secret(?!ar)|credential|api_?key          # anywhere
+    |(token|hash|psk)(s|es)?(_|$)                                                 # where a word ends
+    |(?:^|_)(pass|pwd|salt|pin|otp|totp|cvv|cvc|jwt|ssn|social_security_number)s?(?:_|$)
+    |(private|priv|access|encryption|signing|ssh)_?keys?(_|$)
+    """,
+    re.VERBOSE,
 )
-NUMBERS = frozenset(("ssn", "cvv"))
-#: A word of a name: `passwordHash` has two, and so have `password_hash` and `APIKey`.
+#: Those that are secrets as numbers as well.
+SECRET_NUMBER = re.compile(r"(?:^|_)(ssn|cvv|cvc|pin|social_security_number)(?:_|$)")
+PUBLIC = (*NUMERIC, *TEMPORAL, Family.BOOLEAN, Family.INTERVAL)  #: families of facts about a secret
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -344,8 +346,10 @@ def secret_columns(catalog: Catalog) -> Mapping[Location, Sequence[str]]:
 
 
 def _is_secret(column: Column) -> bool:
-    words = [word.lower() for word in WORD.findall(column.name)]
-    pairs = {"".join(pair) for pair in pairwise(words)}
-    # A number is the length of one, and a date when it was set.
-    holds_text = column.type.family in (Family.TEXT, Family.BYTES, Family.OTHER, Family.ANY)
-    return (holds_text and not SECRETS.isdisjoint({*words, *pairs})) or not NUMBERS.isdisjoint(words)
+    name = "_".join(words_of(column.name))
+    return bool(SECRET_NUMBER.search(name) if column.type.family in PUBLIC else SECRET.search(name))
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """Return the words of *name* in lower case: `passwordHash` has two, and so has `password_hash`."""
+    return tuple(word.lower() for word in WORD.findall(name))

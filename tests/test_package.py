@@ -20,6 +20,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
+import dbtools
 from tests.postgresql_server import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -102,7 +103,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         tops = {name.partition("/")[0] for name in names}
 
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "dbtools").rglob("*.py")}
-    assert tops == {"dbtools", "dbtools_mcp-0.1.0.dist-info"}
+    assert tops == {"dbtools", f"dbtools_mcp-{dbtools.__version__}.dist-info"}
     assert sources <= set(names)
     assert {f"dbtools/{name}" for name in IN_PACKAGE} <= set(names)
     assert not [name for name in names if "__pycache__" in name or "tests" in PurePosixPath(name).parts]

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import greenlet_spawn
@@ -27,6 +28,7 @@ class EnginePool:
         *,
         size: int,
         is_usable: Callable[[Any], bool],
+        prepare: Any = None,
     ) -> None:
         self._is_usable = is_usable
         self._engine = create_async_engine(
@@ -41,6 +43,9 @@ class EnginePool:
             pool_reset_on_return=None,
             isolation_level="AUTOCOMMIT",
         )
+        if prepare is not None:
+            # Not in *connect*, whose errors SQLAlchemy replaces by its own, and leaves the connection open.
+            event.listen(self._engine.sync_engine, "connect", lambda adapted, _: adapted.run_async(prepare))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:

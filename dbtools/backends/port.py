@@ -80,7 +80,7 @@ class Probe(NamedTuple):
     """What a database says of itself when a connection is tried."""
 
     version: str  #: with the name of its kind
-    refuses_writes: bool  #: on a connection that is opened as those for calls
+    refuses_writes: bool  #: to whatever a call runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +111,9 @@ class Runner(Protocol):
 
     async def ready(self) -> None:
         """Raise a CallError where no connection can be had."""
+
+    async def probe(self) -> Probe:
+        """Try to write as a call runs, which has to be refused; or raise a CallError."""
 
     @property
     def confirms(self) -> bool:
@@ -201,10 +204,6 @@ class Backend(ABC):
         self.url = url
         self._runner: Runner | None = None
         self._loading = anyio.Lock()
-
-    @abstractmethod
-    async def probe(self) -> Probe:
-        """Try a connection, and to write on it."""
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL without its password, and the variables of the environment that opening it takes."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dbtools.cli.documents import Json, Toml
 
+HEADER = "DBTOOLS_AUTHORIZATION"
 Entry = Mapping[str, object]  #: of a client's file, for one server
 Http = Callable[[str, str | None], Entry]  #: of a URL, and of the variable that holds the token
 
@@ -53,16 +54,25 @@ class Client:
         """Return the entry of a server that the client starts."""
         return {**self.stdio, **launch.entry()}
 
-    def changed(self, text: str, name: str, entry: Entry | None) -> str | None:
+    def changed(self, text: str, name: str, entry: Entry | None) -> str:
         """Return the client's file *text* with *entry* as the server *name*, and all else as it was.
 
-        Without an entry the server is removed; None means that there is none. ValueError says why the text
-        cannot be changed.
+        Without an entry the server, which is there, is removed. ValueError says why that cannot be.
         """
         document = self._document(text)
-        if entry is not None:
-            return document.having(self.section, name, entry)
-        return document.without(self.section, name) if name in self.servers(text) else None
+        servers = {**self.servers(text), name: entry}
+        if entry is None:
+            changed = document.without(self.section, name)
+            del servers[name]
+        else:
+            changed = document.having(self.section, name, entry)
+        # What edits TOML may take keys that follow for keys of the new table.
+        if (self.servers(changed), self._others(changed)) != (servers, self._others(text)):
+            raise ValueError("it cannot be edited without changing more than the entry")
+        return changed
+
+    def _others(self, text: str) -> Mapping[str, object]:
+        return {key: value for key, value in self._document(text).content.items() if key != self.section}
 
     def servers(self, text: str) -> Mapping[str, object]:
         """Return the servers in the client's file *text*, or raise ValueError."""
@@ -114,9 +124,17 @@ def _remote(key: str, reference: str, **fixed: str) -> Http:
 
 
 def _bridged(url: str, token: str | None) -> Entry:
-    """Return an entry for a client that starts commands only, or that reads no variables in headers."""
-    header = ["--header", f"Authorization:Bearer ${{{token}}}"] if token else []
-    return {"command": "npx", "args": ["-y", "mcp-remote", url, *header]}
+    """Return an entry for a client that starts commands only, or that reads no variables in headers.
+
+    Such a client does not pass on its environment: the token itself is in the entry, as mcp-remote wants it.
+    """
+    insecure = ["--allow-http"] if url.startswith("http://") else []
+    entry = {"command": "npx", "args": ["-y", "mcp-remote", url, *insecure]}
+    if token is None:
+        return entry
+    value = f"Bearer {os.environ.get(token) or f'<the value of {token}>'}"
+    args = [*entry["args"], "--header", f"Authorization:${{{HEADER}}}"]
+    return {**entry, "args": args, "env": {HEADER: value}}
 
 
 def _zed_http(url: str, token: str | None) -> Entry:

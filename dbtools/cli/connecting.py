@@ -6,12 +6,12 @@ import re
 import shlex
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from dbtools.cli.clients import CLIENTS, Client, Entry, Launch, claude_command, name_for
 from dbtools.cli.options import (
@@ -27,13 +27,14 @@ from dbtools.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dbtools.settings import Settings
+    pass
 
 PACKAGE = "dbtools-mcp"
 TOKEN = "DBTOOLS_TOKEN"
-MOST_COPIES = 100  #: of one file; then the first one is replaced
+SECRET = " It now holds values of the environment, such as a password: do not commit it."
 LOCAL = ("127.0.0.1", "::1", "localhost")
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environment
 
 
 @click.command(cls=ExampleCommand, example="dbtools connect cursor shop.db --write")
@@ -67,74 +68,98 @@ def connect(
 
     CLIENT is claude-code, claude-desktop, cursor, vscode, windsurf, zed, gemini, codex, or mcp.json for any
     client that reads a .mcp.json in the current folder. The entry starts this dbtools by its full path. A
-    password is passed by the environment, never as an argument.
+    password is in the environment of the entry, not among the arguments of the server.
     """
     if write and remove:
         raise click.UsageError("--write and --remove exclude each other.")
+    _check_options(http, token_env)
     with complaints():
         chosen = CLIENTS[client]
+        if remove:
+            _tell(as_json, {"client": client}, _removed(chosen, name or _name_of(target, http)))
+            return
         if http is not None:
-            name = name or name_for(Path(target).stem if target else "dbtools")
             entry = chosen.http(*_address(http, token_env))
         else:
-            settings = settings_for(target, role)
-            name = name or _name_of(settings)
-            entry = chosen.launched(_launch(settings, target, role, claim))
-        shown = {"client": client, "file": str(chosen.file()), "name": name, "entry": entry}
-        if write or remove:
-            done = _edit(chosen, name, None if remove else entry)
-            click.echo(json.dumps(shown | {"done": done}, indent=2) if as_json else done)
-            if write and entry.get("env"):
-                click.echo("The file now holds values of the environment, such as a password.", err=True)
-            if write and http is None:
+            entry = chosen.launched(_launch(target, role, claim))
+        shown = {"client": client, "file": str(chosen.file()), "name": name or _name_of(target, http)}
+        if write:
+            done = _written(chosen, str(shown["name"]), entry, is_named=name is not None)
+            _tell(as_json, {**shown, "entry": entry}, done)
+            if http is None:
                 click.echo(f"To try the connection first: {_trial(target)}", err=True)
         elif as_json:
-            click.echo(json.dumps(shown, indent=2))
+            click.echo(json.dumps({**shown, "entry": entry}, indent=2))
         else:
-            _print(client, name, entry)
+            _print(client, str(shown["name"]), entry)
+
+
+def _check_options(http: str | None, token: str | None) -> None:
+    """Raise UsageError where options do not go together, or a token stands where its variable belongs."""
+    given = click.get_current_context().get_parameter_source
+    if http is not None and ParameterSource.COMMANDLINE in (given("role"), given("claim")):
+        raise click.UsageError("--role and --claim go with a server that the client starts, not with --http.")
+    if http is None and token is not None:
+        raise click.UsageError("--token-env goes with --http.")
+    if token is not None and NAME.fullmatch(token) is None:
+        raise click.UsageError("--token-env takes the name of an environment variable, not a token.")
+
+
+def _tell(as_json: bool, shown: dict[str, object], done: str) -> None:
+    click.echo(json.dumps({**shown, "done": done}, indent=2) if as_json else done)
 
 
 def _trial(target: str | None) -> str:
     """Return the command that tries *target*; a URL is left out, since it may hold a password."""
     named = [target] if target and "://" not in target else []
-    return shlex.join(["dbtools", "check", "--connect", *named])
+    return shlex.join([*command_of(), "check", "--connect", *named])
 
 
 def _address(url: str, token: str | None) -> tuple[str, str | None]:
     """Return *url* with its path, and the variable of its token: none where the server is on this machine."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise click.UsageError("--http takes the URL of a server, such as https://db.example.com/mcp.")
     whole = url if parts.path not in ("", "/") else f"{url.rstrip('/')}/mcp"
     return whole, token or (None if parts.hostname in LOCAL else TOKEN)
 
 
-def _name_of(settings: "Settings") -> str:
-    """Return the name of the database."""
-    return name_for(Path(urlsplit(settings.database.url).path).stem)
+def _name_of(target: str | None, http: str | None) -> str:
+    """Return what the client calls the server: the host, or the database that *target* names."""
+    from dbtools.errors import ConfigurationError
+
+    if http is not None:
+        host = urlsplit(http).hostname or ""
+        return "dbtools" if host in LOCAL else name_for(host)
+    try:
+        place = settings_for(target).database.url
+    except ConfigurationError:
+        # What is gone can be removed all the same.
+        place = target or ""
+    return name_for(Path(urlsplit(place).path).stem)
 
 
-def _launch(settings: "Settings", target: str | None, role: str, claims: tuple[str, ...]) -> Launch:
+def _launch(target: str | None, role: str, claims: tuple[str, ...]) -> Launch:
     """Return how a client starts dbtools for *target*, from any folder."""
     from dbtools.backends import open_backend
 
+    settings = settings_for(target, role)
     url, environment = open_backend(settings.database.url).shareable()
     if settings.origin.path:
-        # What the file takes from the environment, the client passes on.
-        written = VARIABLE.findall(json.dumps(settings.origin.content()))
-        environment = {**environment, **{each: os.environ[each] for each in written}}
+        # A password in the file stays there. What the file takes from the environment, the client passes on.
+        names = [*environment, *VARIABLE.findall(json.dumps(settings.origin.content()))]
+        environment = {each: os.environ[each] for each in names if each in os.environ}
         place = settings.origin.path
     else:
         place = url if target is not None and "://" in target else os.path.abspath(target or "")
-    options = [] if role == DEFAULT_ROLE else ["--role", role]
-    options += [word for each in claims for word in ("--claim", each)]
     if os.environ.get(CLAIMS):
         environment = {**environment, CLAIMS: os.environ[CLAIMS]}
-    command, *words = _command()
+    command, *words = command_of()
+    options = words_of_caller(role, claims)
     return Launch(command=command, args=(*words, "serve", place, *options), env=environment)
 
 
-def _command() -> list[str]:
+def command_of() -> list[str]:
     """Return the words that start this dbtools, by full paths."""
     uvx = shutil.which("uvx")
     if uvx is not None and "archive-v0" in Path(sys.prefix).parts:
@@ -144,6 +169,12 @@ def _command() -> list[str]:
     if program.stem in ("dbtools", PACKAGE) and program.is_file():
         return [str(program)]
     return [sys.executable, "-m", "dbtools"]
+
+
+def words_of_caller(role: str, claims: tuple[str, ...]) -> list[str]:
+    """Return the options that say who calls."""
+    options = [] if role == DEFAULT_ROLE else ["--role", role]
+    return options + [word for each in claims for word in ("--claim", each)]
 
 
 def _print(client: str, name: str, entry: Entry) -> None:
@@ -156,48 +187,36 @@ def _print(client: str, name: str, entry: Entry) -> None:
         click.echo(chosen.changed("", name, entry), nl=False)
         what = f"Add this to {chosen.file()}"
     click.echo(f"\n{what}, or run `dbtools connect` again with --write: it edits the file for you.", err=True)
+    if entry.get("env"):
+        click.echo("The second way keeps the secrets in it out of the history of your shell.", err=True)
 
 
-def _edit(client: Client, name: str, entry: Entry | None) -> str:
-    """Write *entry* into the client's file, or remove it where it is None; return what was done."""
+def _written(client: Client, name: str, entry: Entry, *, is_named: bool) -> str:
+    """Write *entry* into the client's file, and return what was done."""
+    from dbtools.cli.client_files import ClientFile
     from dbtools.errors import ConfigurationError
 
-    # Some people keep such files elsewhere and have a link here.
-    path = client.file().resolve()
-    try:
-        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
-        before = client.servers(text).get(name)
-        changed = client.changed(text, name, entry)
-    except (OSError, ValueError) as exc:
-        problem = "it cannot be read" if isinstance(exc, OSError) else str(exc)
-        hint = "Fix the file, or add by hand what this command prints without --write."
-        raise ConfigurationError(f"{path}: {problem}.", hint=hint) from exc
-    if changed is None:
-        raise ConfigurationError(f"{path} has no server {name!r}.", hint="--name names another one.")
+    file = ClientFile(client)
+    before = file.servers().get(name)
     if before == entry:
-        return f"{name} is in {path} already: nothing has changed."
-    try:
-        backup = _replace(path, changed)
-    except OSError as exc:
-        raise ConfigurationError(f"{path}: it cannot be written.") from exc
-    done = "was removed from" if entry is None else "was added to" if before is None else "was replaced in"
-    kept = f" (a copy of the file as it was: {backup.name})" if backup else ""
-    return f"{name} {done} {path}{kept}. {client.then}"
+        return f"{name} is in {file.path} already: nothing has changed."
+    if before is not None and not is_named:
+        raise ConfigurationError(
+            f"{file.path} has another server {name!r}.",
+            hint=f"--name NAME adds this one beside it; --name {name} replaces it.",
+        )
+    kept = file.write(name, entry)
+    done = "was added to" if before is None else "was replaced in"
+    secret = SECRET if entry.get("env") else ""
+    return f"{name} {done} {file.path}{kept}. {client.then}{secret}"
 
 
-def _replace(path: Path, text: str) -> Path | None:
-    """Write *text* to *path* in one step, and return the copy of the file that was there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    backup = None
-    if path.exists():
-        copies = (path.with_name(f"{path.name}.bak{number}") for number in ("", *range(2, MOST_COPIES)))
-        backup = next((each for each in copies if not each.exists()), path.with_name(f"{path.name}.bak"))
-        shutil.copy2(path, backup)
-    # Nobody else may read a new file: it may hold a password.
-    descriptor, written = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    if backup is not None:
-        shutil.copymode(backup, written)
-    os.replace(written, path)
-    return backup
+def _removed(client: Client, name: str) -> str:
+    """Remove the server *name* from the client's file, and return what was done."""
+    from dbtools.cli.client_files import ClientFile
+    from dbtools.errors import ConfigurationError
+
+    file = ClientFile(client)
+    if name not in file.servers():
+        raise ConfigurationError(f"{file.path} has no server {name!r}.", hint="--name names another one.")
+    return f"{name} was removed from {file.path}{file.write(name, None)}. {client.then}"

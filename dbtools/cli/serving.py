@@ -5,13 +5,14 @@ import os
 import shlex
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
 
 from dbtools.cli.clients import CLIENTS
+from dbtools.cli.connecting import PACKAGE, command_of, words_of_caller
 from dbtools.cli.options import (
     ExampleCommand,
     caller_of,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dbtools.catalog import Catalog
     from dbtools.policy import Finding
     from dbtools.service.snapshot import Snapshot, View
-    from dbtools.settings import AuthSection
+    from dbtools.settings import Settings
     from dbtools.tools.definition import Change
 
 logger = logging.getLogger("dbtools")
@@ -74,7 +75,8 @@ def serve(
         begin_log(settings.log)
         # Who reads JSON wants to know of changes as much as who sits at a terminal.
         talks = sys.stderr.isatty() or settings.log.format == "json"
-        caller, operator = caller_of(settings, role, claim), _Operator(target, settings.auth, talks=talks)
+        caller = caller_of(settings, role, claim)
+        operator = _Operator(target, words_of_caller(role, claim), settings, talks=talks)
         if http is None:
             from dbtools.server import serve_stdio
 
@@ -112,9 +114,12 @@ def _open_closed_descriptors() -> None:
 class _Operator:
     """Tells whoever has started the server, by the log: who *talks* with it more than others."""
 
-    def __init__(self, target: str | None, auth: "AuthSection", *, talks: bool) -> None:
+    def __init__(
+        self, target: str | None, options: "Sequence[str]", settings: "Settings", *, talks: bool
+    ) -> None:
         self._target = target
-        self._auth = auth
+        self._options = options  #: that say who calls
+        self._settings = settings
         self._talks = talks
 
     def announce(self, view: "View") -> None:
@@ -127,7 +132,7 @@ class _Operator:
         logger.info(
             f"{len(view.catalog.tables)} tables are served with {len(view.definitions)} tools, "
             "to the client at stdin and stdout.\n"
-            f"To connect one: {_connecting(_place(self._target))}\n"
+            f"To connect one: {_connecting(_place(self._target), *self._options)}\n"
             f"Other clients are {', '.join(each for each in CLIENTS if each != CLIENT)}. Ctrl-C ends it."
         )
 
@@ -153,9 +158,19 @@ class _Operator:
         seen = {(each.schema, each.name) for view in snapshot.views.values() for each in view.catalog.tables}
         logger.info(f"{len(seen)} tables are served at {url} to {_roles(snapshot)}.")
         if self._talks:
-            known = self._auth.jwt.resource if self._auth.jwt else url
-            token = ["--token-env", "DBTOOLS_TOKEN"] if self._auth else []
-            logger.info(f"To connect a client: {_connecting('--http', known, *token)}")
+            token = ["--token-env", "DBTOOLS_TOKEN"] if self._settings.auth else []
+            logger.info(f"To connect a client: {_connecting('--http', self._reached(url), *token)}")
+
+    def _reached(self, url: str) -> str:
+        """Return *url* as clients reach it: by a name, where the server listens at every address."""
+        if self._settings.auth.jwt:
+            return str(self._settings.auth.jwt.resource)
+        names = self._settings.server.allowed_hosts
+        parts = urlsplit(url)
+        if parts.hostname not in ("0.0.0.0", "::") or not names:
+            return url
+        name = names[0] if ":" in names[0] else f"{names[0]}:{parts.port}"
+        return parts._replace(netloc=name).geturl()
 
     def tell(self, problem: "str | Finding") -> None:
         """Log *problem*, which an operator should mend; a finding says whether it is an error."""
@@ -193,7 +208,8 @@ def _few(names: "Sequence[str]") -> str:
 
 def _connecting(*words: str) -> str:
     """Return the command that connects a client."""
-    return shlex.join(["dbtools", "connect", CLIENT, *words, "--write"])
+    is_uvx = command_of()[-1] == PACKAGE
+    return shlex.join([*(("uvx", PACKAGE) if is_uvx else ("dbtools",)), "connect", CLIENT, *words, "--write"])
 
 
 def _place(target: str | None) -> str:
@@ -203,4 +219,4 @@ def _place(target: str | None) -> str:
     if target is not None and "://" in target:
         url, _ = open_backend(target).shareable()
         return url
-    return str(Path(target or FILE).absolute())
+    return os.path.abspath(target or FILE)

@@ -37,10 +37,10 @@ directory = "queries"         # each .sql file in it becomes a tool
 # caller who names no other. The queries of a registry count only where [registry] url names it.
 [roles.default]
 queries = ["*"]               # names or patterns of the queries that it may call
-tables."*" = true             # names or patterns of tables: true, false, or what is seen of one:
+tables."*" = true             # names or patterns of tables: true, false, or what the role sees of it:
 # tables.{table} = false
 # tables.{table} = {{ exclude = [{column}] }}
-# tables.{table} = {{ where = "status <> 'draft'", mask = {{ email = "partial" }} }}
+# and, with columns of yours: {{ where = "status <> 'draft'", mask = {{ email = "partial" }} }}
 {hidden}
 # [limits]
 # max_rows = 200              # rows of one answer
@@ -116,6 +116,8 @@ def init(target: str | None, as_json: bool) -> None:
                 raise ConfigurationError(f"{path} exists already.", hint="Remove it, or use another folder.")
         asks = sys.stdin.isatty() and sys.stderr.isatty()
         place = target or _ask_for_database(asks)
+        if place.endswith(".toml"):
+            raise click.UsageError("URL names a database, not a configuration.")
         url, environment, catalog = wait_for(_read, place)
         hidden = _ask_what_to_hide(catalog, asks)
         description = _ask("What is the database about, in one sentence? (may be empty)", "") if asks else ""

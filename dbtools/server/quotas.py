@@ -113,7 +113,8 @@ class Quotas:
             from limits.errors import ConfigurationError
         except ImportError as exc:
             raise errors.ConfigurationError(
-                "[limits] storage: calls cannot be counted there.", hint="It wants dbtools[redis] installed."
+                "[limits] storage: calls cannot be counted there.",
+                hint="Install the extra `redis` of dbtools-mcp.",
             ) from exc
         try:
             pool = BlockingConnectionPool.from_url(self._storage, max_connections=CONNECTIONS)

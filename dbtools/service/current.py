@@ -10,7 +10,7 @@ from dbtools import errors
 from dbtools.policy import Finding, Source
 from dbtools.service.queries import Written, queries_in, query_files
 from dbtools.service.resolve import Kept
-from dbtools.settings.files import load
+from dbtools.settings.files import is_file, load
 from dbtools.settings.positions import file_error
 from dbtools.settings.roles import role_names
 from dbtools.settings.sections import Settings
@@ -138,7 +138,7 @@ def _is_still(settings: Settings) -> bool:
     """Return whether the file of *settings* has the text that they were read from."""
     path = settings.origin.path
     try:
-        return not path or Path(path).read_text("utf-8") == settings.origin.text
+        return not path or (is_file(Path(path)) and Path(path).read_text("utf-8") == settings.origin.text)
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -17,6 +17,7 @@ from dbtools.settings import Settings
 from dbtools.tools.definition import tokens_of, tool_content
 
 OK, WARNING = "ok", "warning"
+NOT_REFUSED = "A write was not refused: use a login that can only read; `dbtools grants` prints one."
 HOST, PORT = "127.0.0.1", 8000  #: where the documents serve
 MANY_TOKENS = 20_000  #: of the definitions that a model reads before it asks anything
 
@@ -47,13 +48,17 @@ def _finding(level: str, code: str, message: str) -> Finding:
 async def findings_of_connection(backend: Backend) -> list[Finding]:
     """Return where the database is, and whether it refuses to be written to."""
     began = time.monotonic()
-    probe = await backend.probe()
+    probe = await (await backend.runner()).probe()
     taken = (time.monotonic() - began) * 1000
     where = f"{probe.version} answers in {taken:.0f} ms."
     proof = (
         _finding(OK, "read_only", "A write was refused on a connection like those of calls.")
         if probe.refuses_writes
-        else _finding("error", "not_read_only", "A write was not refused: use a login that can only read.")
+        else _finding(
+            "error",
+            "not_read_only",
+            NOT_REFUSED,
+        )
     )
     return [_finding(OK, "connection", where), proof]
 
@@ -96,7 +101,7 @@ async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
     seen = [(name, view, table) for name, view in snapshot.views.items() for table in view.catalog.tables]
     if not seen:
         return _finding(WARNING, "call", "No role sees a table, so no call was tried.")
-    name, view, table = min(seen, key=lambda each: each[2].filter is not None)
+    name, view, table = min(seen, key=lambda each: (each[2].filter is not None, not each[2].keys))
     began = time.monotonic()
     try:
         arguments = {"table": view.catalog.unique_name(table), "limit": 1}

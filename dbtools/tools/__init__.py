@@ -1,12 +1,12 @@
 """The tools that a catalog makes, one file a kind, and KINDS; and which of them are listed."""
 
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import nearest
+from dbtools.policy import words_of
 from dbtools.results import Listing, Surface
 from dbtools.tools import get_row, list_rows, permitted_queries
 from dbtools.tools.aggregate_rows import AggregateRows
@@ -33,7 +33,6 @@ BESIDE_TYPED = {"describe_tables", "aggregate_rows"}
 
 #: Of which one is in the name of a tool that would run SQL.
 SQL_WORDS = {"sql", "query", "queries", "select", "exec", "execute"}
-WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 FEW = 3  #: tools that are named as examples
 
 
@@ -86,7 +85,7 @@ def listed(chosen: Chosen, tools: Toolset, pinned: frozenset[Table]) -> Iterator
 
 def unknown_tool(name: str, tools: Toolset, shown: Collection[str]) -> errors.UnknownTool:
     """Return the complaint that no tool of *tools*, of which some are *shown*, has this *name*."""
-    wants_sql = any(word.lower() in SQL_WORDS for word in WORD.findall(name))
+    wants_sql = not SQL_WORDS.isdisjoint(words_of(name))
     instead = f"No tool runs SQL: use {'; '.join(_instead(tools, shown))}. " if wants_sql and tools else ""
     return errors.UnknownTool(
         f"There is no tool {quoted(name)}.",

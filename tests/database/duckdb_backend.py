@@ -239,10 +239,6 @@ class Backend(port.Backend):
 
         yield look
 
-    async def probe(self) -> port.Probe:
-        """Return: the file is opened for reading only."""
-        return port.Probe(version=f"DuckDB {duckdb.__version__}", refuses_writes=True)
-
     async def registry(self) -> Registry | None:
         """Return None: there is no registry."""
         return None
@@ -354,6 +350,10 @@ class Runner:
 
     async def ready(self) -> None:
         """Return: the file is open."""
+
+    async def probe(self) -> port.Probe:
+        """Return: the file is opened for reading only."""
+        return port.Probe(version=f"DuckDB {duckdb.__version__}", refuses_writes=True)
 
     async def close(self) -> None:
         """Return: the backend closes the file."""

@@ -20,6 +20,11 @@ URL = "postgresql://ann:p%40ss@db.example.com:5433/shop?sslmode=require"
 SHARED = "postgresql://ann@db.example.com:5433/shop?sslmode=require"
 REMOTE = "https://db.example.com"
 TOKEN = "Bearer ${env:DBTOOLS_TOKEN}"
+BRIDGED = {
+    "command": "npx",
+    "args": ["-y", "mcp-remote", f"{REMOTE}/mcp", "--header", "Authorization:${DBTOOLS_AUTHORIZATION}"],
+    "env": {"DBTOOLS_AUTHORIZATION": "Bearer sekret"},
+}
 #: The entry for REMOTE, as each client's documentation has it.
 OVER_HTTP: Mapping[str, object] = {
     "claude-code": {
@@ -27,17 +32,11 @@ OVER_HTTP: Mapping[str, object] = {
         "url": f"{REMOTE}/mcp",
         "headers": {"Authorization": "Bearer ${DBTOOLS_TOKEN}"},
     },
-    "claude-desktop": {
-        "command": "npx",
-        "args": ["-y", "mcp-remote", f"{REMOTE}/mcp", "--header", "Authorization:Bearer ${DBTOOLS_TOKEN}"],
-    },
+    "claude-desktop": BRIDGED,
     "cursor": {"url": f"{REMOTE}/mcp", "headers": {"Authorization": TOKEN}},
     "vscode": {"type": "http", "url": f"{REMOTE}/mcp", "headers": {"Authorization": TOKEN}},
     "windsurf": {"serverUrl": f"{REMOTE}/mcp", "headers": {"Authorization": TOKEN}},
-    "zed": {
-        "command": "npx",
-        "args": ["-y", "mcp-remote", f"{REMOTE}/mcp", "--header", "Authorization:Bearer ${DBTOOLS_TOKEN}"],
-    },
+    "zed": BRIDGED,
     "gemini": {"httpUrl": f"{REMOTE}/mcp", "headers": {"Authorization": "Bearer $DBTOOLS_TOKEN"}},
     "codex": {"url": f"{REMOTE}/mcp", "bearer_token_env_var": "DBTOOLS_TOKEN"},
     "mcp.json": {
@@ -129,7 +128,7 @@ def test_new_file_is_for_its_owner_alone_and_holds_the_password(home: Home, clie
 
 @every_client
 def test_server_over_http_has_the_form_of_the_client(home: Home, client: str) -> None:
-    assert home.shown(client, "--http", REMOTE)["entry"] == OVER_HTTP[client]
+    assert home.shown(client, "--http", REMOTE, DBTOOLS_TOKEN="sekret")["entry"] == OVER_HTTP[client]
 
 
 @every_client
@@ -220,3 +219,104 @@ def test_linked_file_stays_a_link(home: Home) -> None:
 )
 def test_name_of_the_server_suits_every_client(text: str, name: str) -> None:
     assert name_for(text) == name
+
+
+def test_codex_file_that_would_lose_a_key_is_left_alone(home: Home) -> None:
+    """What edits TOML would put `model` into the new table."""
+    file = home.file("codex")
+    file.parent.mkdir(parents=True)
+    text = 'mcp_servers.old.command = "x"\nmodel = "large"\n'
+    file.write_text(text)
+
+    done = home.run("codex", "shop.db", "--write", status=2)
+
+    assert file.read_text() == text
+    assert "more than the entry" in done.stderr
+
+
+def test_file_with_a_password_is_for_its_owner_alone(home: Home) -> None:
+    file = home.file("cursor")
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    file.chmod(0o644)
+
+    done = home.run("cursor", URL, "--write")
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "do not commit it" in done.stdout
+    assert "p@ss" not in done.stdout + done.stderr
+
+
+def test_earlier_copies_of_the_file_are_kept(home: Home) -> None:
+    file = home.file("cursor")
+    file.parent.mkdir(parents=True)
+    file.write_text('{"first": 1}')
+
+    home.run("cursor", "shop.db", "--write", "--name", "one")
+    home.run("cursor", "shop.db", "--write", "--name", "two")
+
+    assert file.with_name("mcp.json.bak").read_text() == '{"first": 1}'
+    assert set(_content(file.with_name("mcp.json.bak2"))["mcpServers"]) == {"one"}
+
+
+def test_another_server_of_the_same_name_is_not_replaced_unasked(home: Home) -> None:
+    home.run("cursor", "shop.db", "--write")
+    (home.folder / "other").mkdir()
+    (home.folder / "other" / "shop.db").symlink_to(home.folder / "shop.db")
+
+    again = home.run("cursor", "shop.db", "--write")
+    refused = home.run("cursor", "other/shop.db", "--write", status=2)
+    replaced = home.run("cursor", "other/shop.db", "--write", "--name", "shop")
+
+    assert "nothing has changed" in again.stdout
+    assert "--name NAME" in refused.stderr
+    assert "was replaced in" in replaced.stdout
+    assert _content(home.file("cursor"))["mcpServers"]["shop"]["args"][-1].endswith("other/shop.db")
+
+
+@pytest.mark.parametrize("words", [("gone.db",), ("--name", "gone")])
+def test_server_is_removed_when_its_database_is_gone(home: Home, words: tuple[str, ...]) -> None:
+    (home.folder / "gone.db").symlink_to(home.folder / "shop.db")
+    home.run("cursor", "gone.db", "--write")
+    (home.folder / "gone.db").unlink()
+
+    home.run("cursor", *words, "--remove")
+
+    assert _content(home.file("cursor")) == {"mcpServers": {}}
+
+
+def test_ends_of_lines_and_the_mark_of_utf_8_stay(home: Home) -> None:
+    file = home.file("cursor")
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b'\xef\xbb\xbf{\r\n  "x": 1\r\n}\r\n')
+
+    home.run("cursor", "shop.db", "--write")
+
+    written = file.read_bytes()
+    assert written.startswith(b'\xef\xbb\xbf{\r\n  "x": 1,\r\n')
+    assert written.count(b"\n") == written.count(b"\r\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("--http", REMOTE, "--role", "clerk"), id="role of a server that runs"),
+        pytest.param(("--http", REMOTE, "--claim", "x=1"), id="claim of a server that runs"),
+        pytest.param(("shop.db", "--token-env", "SHOP"), id="token of a server that is started"),
+        pytest.param(("--http", REMOTE, "--token-env", "dbt-secret"), id="a token for its variable"),
+        pytest.param(("--http", "https://user:pw@db.example.com/mcp"), id="a login in the URL"),
+        pytest.param(("--http", "db.example.com"), id="no URL"),
+        pytest.param(("shop.db", "--write", "--remove"), id="there and back"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(home: Home, words: tuple[str, ...]) -> None:
+    done = home.run("cursor", *words, status=2)
+
+    assert done.stdout == ""
+    assert "pw@" not in done.stderr
+
+
+def test_password_in_a_configuration_stays_there(home: Home) -> None:
+    (home.folder / "dbtools.toml").write_text(f'[database]\nurl = "{URL}"\n')
+
+    assert "env" not in home.shown("cursor", "dbtools.toml")["entry"]

@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -103,15 +104,23 @@ def test_database_that_is_not_there_is_no_finding() -> None:
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-class Writable(Backend):
-    """A database that lets itself be written to."""
+class Writable:
+    """What runs statements on a database that lets itself be written to."""
 
     async def probe(self) -> Probe:
         """Return that a write was not refused."""
         return Probe(version="SQLite 3", refuses_writes=False)
 
 
+class WritableBackend(Backend):
+    """Such a database."""
+
+    def load_runner(self) -> Any:
+        """Return the runner."""
+        return Writable()
+
+
 async def test_database_that_takes_a_write_is_an_error(sqlite_database: Callable[[str], Path]) -> None:
-    found = await findings_of_connection(Writable(f"sqlite:///{sqlite_database(SHOP)}"))
+    found = await findings_of_connection(WritableBackend(f"sqlite:///{sqlite_database(SHOP)}"))
 
     assert [(each.level, each.code) for each in found] == [("ok", "connection"), ("error", "not_read_only")]

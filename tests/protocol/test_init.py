@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.protocol.client import PATIENCE, ROOT
+from tests.protocol.terminal import on_terminal
 
 WORDS = (sys.executable, "-m", "dbtools")
 SHOP = """
@@ -161,3 +162,15 @@ def test_server_without_a_configuration_names_secrets_in_one_line(tmp_path: Path
     assert "dbtools init" in line
     _run(tmp_path, "init", "shop.db")
     assert "secrets" not in _run(tmp_path, "serve")
+
+
+def test_server_at_a_terminal_prints_how_to_connect_a_client(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "my shop.toml").write_text(f'[database]\nurl = "{path}"\n[roles.clerk]\ntables."*" = true\n')
+    with on_terminal("serve", "my shop.toml", "--role", "clerk", "--claim", "x=1", folder=tmp_path) as screen:
+        screen.wait_for("Ctrl-C ends it")
+        screen.interrupt()
+        screen.end()
+
+    (line,) = [line for line in screen.shown.decode().splitlines() if "connect claude-code" in line]
+    place = tmp_path / "my shop.toml"
+    assert line == f"To connect one: dbtools connect claude-code '{place}' --role clerk --claim x=1 --write"

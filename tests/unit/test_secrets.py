@@ -7,29 +7,24 @@ from dbtools.policy import secret_columns
 from dbtools.types import ColumnType, Family
 
 SECRETS = (
+    *("password", "passwd", "user_password", "PasswordHash", "passwordHash", "hashedpassword", "pass", "pwd"),
     *(
-        "password",
-        "passwd",
-        "user_password",
-        "PasswordHash",
-        "passwordHash",
         "secret",
         "client_secret",
+        "clientsecret",
         "token",
-    ),
-    *(
         "access_token",
         "refreshTokens",
-        "hash",
-        "ssn",
-        "api_key",
-        "apiKey",
-        "APIKey",
-        "tls_psk",
-        "private key",
+        "accesstoken",
+        "pin",
     ),
+    *("hash", "hashes", "ssn", "api_key", "apiKey", "APIKey", "api_keys", "APIKEYS", "tls_psk", "pin"),
+    *("private key", "ssh_key", "signing_key", "otp", "cvc", "jwt", "salt", "social_security_number"),
 )
-OTHERS = ("passport_no", "hashtag", "tokenizer", "key", "public_key", "secretary", "compass", "monkey", "")
+OTHERS = (
+    *("passport_no", "hashtag", "tokenizer", "key", "public_key", "secretary", "compass", "monkey", ""),
+    *("shipping", "spin", "opinion", "keyboard", "keys", "email", "name"),
+)
 
 
 def _found(name: str, family: Family = Family.TEXT) -> bool:
@@ -48,6 +43,11 @@ def test_other_names_are_not(name: str) -> None:
 
 
 @pytest.mark.parametrize("family", [Family.INTEGER, Family.BOOLEAN, Family.TIMESTAMP])
-def test_what_holds_no_text_is_a_fact_about_a_secret(family: Family) -> None:
+def test_number_or_date_is_a_fact_about_a_secret(family: Family) -> None:
     assert not _found("password", family)
     assert _found("ssn", family)
+
+
+@pytest.mark.parametrize("family", [Family.UUID, Family.JSON, Family.ARRAY, Family.BYTES])
+def test_value_of_any_other_type_may_be_a_secret(family: Family) -> None:
+    assert _found("reset_token", family)

@@ -7,12 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Probe, Reads, Runner, Subject
+from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
 from dbtools.backends.postgresql import control, inspection
 from dbtools.backends.postgresql.connections import apply, dsn_of, opened, without_password
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import read_catalog
-from dbtools.backends.postgresql.posture import probe
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.records import Registry
@@ -56,11 +55,6 @@ class Backend(port.Backend):
         dsn_of(url)
         self._control = control.Control(url)
         self._search_path: tuple[str, ...] | None = None
-
-    async def probe(self) -> Probe:
-        """Try to make a table in a transaction that only reads."""
-        async with opened(self.url, NO_CATALOG) as connection:
-            return await probe(connection)
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL without its password, and the variables of the environment that opening it takes."""

@@ -1,6 +1,7 @@
 """Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -11,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from dbtools.aggregates import Measure
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import EnginePool
-from dbtools.backends.port import Fetched, Label, Run, is_current
+from dbtools.backends.port import Fetched, Label, Probe, Run, is_current
 from dbtools.backends.postgresql.connections import (
     DRIVER_ERRORS,
     apply,
@@ -54,6 +55,8 @@ MAKING_WAY = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 MIGRATING = "'60s'"
 GRAMMAR = PostgresqlGrammar()
 
+WRITTEN, PROBE_TIMEOUT = "dbtools_probe", 5.0  #: a table that is never made; seconds
+
 
 class PostgresqlRunner:
     """The Runner of PostgreSQL. Its connections keep dates, intervals and numbers exactly."""
@@ -62,12 +65,9 @@ class PostgresqlRunner:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._pool = EnginePool(SCHEME, self._connect, size=CONNECTIONS, is_usable=_is_usable)
-
-    async def _connect(self) -> Any:
-        connection = await connect(self._url)
-        await prepare(connection)
-        return connection
+        self._pool = EnginePool(
+            SCHEME, partial(connect, url), size=CONNECTIONS, is_usable=_is_usable, prepare=prepare
+        )
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -134,6 +134,19 @@ class PostgresqlRunner:
                 await roll_back(connection)
                 raise
         return Fetched(rows=_rows(records[: run.limit], run.plan.outputs), more=more)
+
+    async def probe(self) -> Probe:
+        """Try to make a table in a transaction like those of calls."""
+        async with self._pool.connection() as connection:
+            version = await connection.fetchval("show server_version")
+            try:
+                await connection.execute(_beginning(PROBE_TIMEOUT, Label()))
+                await connection.execute(f"create table {WRITTEN} ()")
+            except asyncpg.ReadOnlySQLTransactionError:
+                return Probe(version=f"PostgreSQL {version}", refuses_writes=True)
+            finally:
+                await roll_back(connection)
+        return Probe(version=f"PostgreSQL {version}", refuses_writes=False)
 
     async def ready(self) -> None:
         """Raise a CallError where no connection can be had."""

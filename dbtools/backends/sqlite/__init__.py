@@ -8,11 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Probe, Reads, Runner, Subject
+from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import location_of, probe
+from dbtools.backends.sqlite.location import location_of
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
 from dbtools.backends.sqlite.stamps import Watched, read_file, stamp_of
 from dbtools.backends.sqlite.syntax import lexis
@@ -45,10 +45,6 @@ class Backend(port.Backend):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._location = location_of(url)
-
-    async def probe(self) -> Probe:
-        """Try to write to the file."""
-        return await asyncio.to_thread(read_file, self._location, probe)
 
     def load_runner(self) -> Runner:
         """Import what runs statements on connections with a thread each."""

@@ -10,12 +10,10 @@ from typing import Literal, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 
 from dbtools import errors
-from dbtools.backends.port import Probe
 
 T = TypeVar("T")
 
 LOCK_TIMEOUT = 5.0  #: seconds that a reader waits for the lock of somebody who writes
-WRITTEN = "dbtools_probe"  #: a table that is never kept
 STATEMENTS = 256  #: prepared statements that a connection keeps
 
 
@@ -92,18 +90,6 @@ def read_any_text(connection: sqlite3.Connection, read: Callable[[], T]) -> T:
         return read()
     finally:
         connection.text_factory = str
-
-
-def probe(connection: sqlite3.Connection, identity: str) -> Probe:
-    """Return the version of SQLite, and whether the file *identity* of *connection* refuses to be written."""
-    try:
-        connection.execute(f"create table {WRITTEN} (id)")
-        connection.execute(f"drop table {WRITTEN}")
-    except sqlite3.OperationalError as exc:
-        if exc.sqlite_errorname != "SQLITE_READONLY":
-            raise
-        return Probe(version=f"SQLite {sqlite3.sqlite_version}", refuses_writes=True)
-    return Probe(version=f"SQLite {sqlite3.sqlite_version}", refuses_writes=False)
 
 
 def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:

@@ -3,6 +3,8 @@
 import asyncio
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from dbtools.backends.port import Fetched, Run
 from dbtools.backends.sqlite.guard import secure
@@ -32,9 +34,9 @@ class Lookups:
         self._connection: sqlite3.Connection | None = None
         self._file: Opened
         self.are_current = False  #: whether what is in the file has been seen since it was written
-        self._renewal: asyncio.Future[None] | None = (
-            None  #: on a thread, which alone uses the connection meanwhile
-        )
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        #: On the thread, which alone uses the connection meanwhile.
+        self._renewal: asyncio.Future[None] | None = None
         self._closed = False
         self._retry = 0.0  #: when they may be renewed
         self._left: dict[str, float] = {}  #: statements that take longer, and until when they are left
@@ -94,10 +96,13 @@ class Lookups:
 
     async def renew(self) -> None:
         """See what is in the file, on a thread."""
-        self._renewal = asyncio.get_running_loop().run_in_executor(None, self.look)
-        self._renewal.add_done_callback(self._end)
+        renewal = asyncio.get_running_loop().run_in_executor(self._thread, self.look)
+        renewal.add_done_callback(self._end)
+        self._renewal = renewal
         # Where nobody waits any more, the thread goes on, and the loop hears of its end.
-        await asyncio.wait([self._renewal])
+        await asyncio.wait([renewal])
+        with suppress(sqlite3.Error, ConnectionLost):
+            renewal.result()
 
     def _end(self, renewal: asyncio.Future[None]) -> None:
         """Take the connection back from the thread of *renewal*."""
@@ -135,6 +140,7 @@ class Lookups:
     def close(self) -> None:
         """Close the connection for good."""
         self._closed = True
+        self._thread.shutdown(wait=False)
         self.drop()
 
     def drop(self) -> None:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from dbtools import errors
 from dbtools.backends.plans import Plan
 from dbtools.backends.pool import EnginePool
-from dbtools.backends.port import Fetched, Run
+from dbtools.backends.port import Fetched, Probe, Run
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
@@ -27,6 +27,7 @@ T = TypeVar("T")
 CONNECTIONS = 8
 ATTEMPTS = 2  #: to run something, where connections are lost
 GRACE = 1.0  #: seconds beyond its timeout in which a statement is expected to have stopped itself
+WRITTEN = "dbtools_probe"  #: a table that is never kept
 GRAMMAR = SqliteGrammar()
 
 
@@ -76,6 +77,10 @@ class SqliteRunner:
     async def ready(self) -> None:
         """Raise a CallError where no connection can be had."""
         await self._on_thread(lambda *_: None)
+
+    async def probe(self) -> Probe:
+        """Try to make a table on a connection for calls."""
+        return await self._on_thread(lambda connection, _: _probe(connection.driver))
 
     async def _on_thread(self, work: Callable[[Connection, Event], T]) -> T:
         """Return what *work* returns on the thread of a connection, and of another one where that is lost."""
@@ -130,3 +135,15 @@ def translated(error: Exception) -> errors.CallError:
     if "no such table" in str(error) or "no such column" in str(error):
         return errors.SchemaChanged()
     return errors.Unreadable()
+
+
+def _probe(connection: sqlite3.Connection) -> Probe:
+    version = f"SQLite {sqlite3.sqlite_version}"
+    try:
+        connection.execute(f"create table {WRITTEN} (id)")
+        connection.execute(f"drop table {WRITTEN}")
+    except sqlite3.DatabaseError as exc:
+        if exc.sqlite_errorname not in ("SQLITE_AUTH", "SQLITE_READONLY"):
+            raise
+        return Probe(version=version, refuses_writes=True)
+    return Probe(version=version, refuses_writes=False)
