@@ -8,11 +8,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from operator import itemgetter
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Reads, RowFilter, Table
 from dbtools.cells import one_line
 from dbtools.types import ColumnType, Family, Mask
+
+#: Words of the names of columns that hold secrets, alone or two together, and of those that do so as numbers.
+SECRETS = frozenset(
+    (
+        *("password", "passwords", "passwd", "pwd", "passphrase", "passcode", "secret", "secrets", "token"),
+        *("tokens", "hash", "hashes", "salt", "psk", "credential", "credentials", "totp", "ssn", "cvv"),
+        *("apikey", "privatekey", "accesskey", "secretkey", "encryptionkey"),
+    )
+)
+NUMBERS = frozenset(("ssn", "cvv"))
+#: A word of a name: `passwordHash` has two, and so have `password_hash` and `APIKey`.
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,3 +337,20 @@ def _followed(table: Table, seen: Mapping[Location, Table]) -> Iterator[ForeignK
 def _shows(table: Table, names: Sequence[str]) -> bool:
     known = table.column_by_name
     return all(name in known and known[name].type.mask is None for name in names)
+
+
+def secret_columns(catalog: Catalog) -> Mapping[Location, Sequence[str]]:
+    """Return the names of columns that look like secrets, by table: by their words, and by what they hold."""
+    found = {
+        table.location: [column.name for column in table.columns if _is_secret(column)]
+        for table in catalog.tables
+    }
+    return {location: names for location, names in found.items() if names}
+
+
+def _is_secret(column: Column) -> bool:
+    words = [word.lower() for word in WORD.findall(column.name)]
+    pairs = {"".join(pair) for pair in pairwise(words)}
+    # A number is the length of one, and a date when it was set.
+    holds_text = column.type.family in (Family.TEXT, Family.BYTES, Family.OTHER, Family.ANY)
+    return (holds_text and not SECRETS.isdisjoint({*words, *pairs})) or not NUMBERS.isdisjoint(words)

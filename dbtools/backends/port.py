@@ -195,6 +195,10 @@ class Backend(ABC):
         self._runner: Runner | None = None
         self._loading = anyio.Lock()
 
+    def shareable(self) -> tuple[str, Mapping[str, str]]:
+        """Return the URL without its password, and the variables of the environment that opening it takes."""
+        return self.url, {}
+
     async def runner(self) -> Runner:
         """Return what runs statements, imported on a thread at the first call since that takes long."""
         if self._runner is None:

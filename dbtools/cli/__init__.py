@@ -4,10 +4,12 @@ import click
 
 from dbtools import __version__
 from dbtools.cli.calling import call, explain, tools
+from dbtools.cli.connecting import connect
 from dbtools.cli.log import log
 from dbtools.cli.registry import query, registry
 from dbtools.cli.serving import serve
 from dbtools.cli.setup import check, grants, schema, token, watch
+from dbtools.cli.starting import init, sample
 
 
 @click.group(
@@ -23,5 +25,21 @@ def main() -> None:
     """
 
 
-for command in (serve, tools, call, explain, check, schema, grants, log, query, registry, watch, token):
+for command in (
+    serve,
+    connect,
+    init,
+    sample,
+    tools,
+    call,
+    explain,
+    check,
+    schema,
+    grants,
+    log,
+    query,
+    registry,
+    watch,
+    token,
+):
     main.add_command(command)

@@ -1,9 +1,8 @@
 """`dbtools serve`: the server, and what a person at a terminal is told of it."""
 
-import json
 import logging
 import os
-import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from dbtools.cli.clients import CLIENTS
 from dbtools.cli.options import (
     ExampleCommand,
     caller_of,
@@ -26,12 +26,15 @@ from dbtools.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dbtools.catalog import Catalog
     from dbtools.policy import Finding
     from dbtools.service.snapshot import Snapshot, View
     from dbtools.tools.definition import Change
 
 logger = logging.getLogger("dbtools")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+CLIENT = "claude-code"  #: for which the command is told
+FILE = "dbtools.toml"
 FEW = 8  #: names of tools on one line
 
 
@@ -113,21 +116,35 @@ class _Operator:
         """Tell what is wrong, what is served, and how a client is connected."""
         for problem in view.problems:
             self.tell(problem)
+        self._tell_secrets(view.catalog)
         if not self._talks:
             return
-        words = ["serve", *([_full(self._target)] if self._target else [])]
         logger.info(
             f"{len(view.catalog.tables)} tables are served with {len(view.definitions)} tools, "
             "to the client at stdin and stdout.\n"
-            f"An MCP client starts it by itself: {json.dumps({'command': 'dbtools', 'args': words})}\n"
-            "Ctrl-C ends it."
+            f"To connect one: {connecting(self._target)}\n"
+            f"Other clients are {', '.join(each for each in CLIENTS if each != CLIENT)}. Ctrl-C ends it."
         )
+
+    def _tell_secrets(self, catalog: "Catalog") -> None:
+        """Name the columns that nobody has decided to show and that look like secrets."""
+        if self._target is None or self._target.endswith(".toml"):
+            return
+        from dbtools.policy import secret_columns
+
+        found = [f"{table}.{name}" for (_, table), names in secret_columns(catalog).items() for name in names]
+        if found:
+            self.tell(
+                f"Columns that look like secrets are shown: {_few(found)}. "
+                "`dbtools init` writes a configuration without them."
+            )
 
     def listening(self, url: str, snapshot: "Snapshot", notes: "tuple[str, ...]") -> None:
         """Tell where it is served, and to whom."""
         problems = dict.fromkeys(each for view in snapshot.views.values() for each in view.problems)
         for each in (*problems, *notes):
             self.tell(each)
+        self._tell_secrets(next(iter(snapshot.views.values())).catalog)
         seen = {(each.schema, each.name) for view in snapshot.views.values() for each in view.catalog.tables}
         logger.info(f"{len(seen)} tables are served at {url} to {_roles(snapshot)}.")
 
@@ -165,8 +182,11 @@ def _few(names: "Sequence[str]") -> str:
     return ", ".join(names[:FEW]) + more
 
 
-def _full(target: str) -> str:
-    """Return *target* as a client can use it from any folder, without a password."""
-    if "://" not in target:
-        return str(Path(target).absolute())
-    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:…@", target)
+def connecting(target: str | None) -> str:
+    """Return the command that connects a client to *target* from any folder, without a password."""
+    from dbtools.backends import open_backend
+
+    place = str(Path(target or FILE).absolute())
+    if target is not None and "://" in target:
+        place, _ = open_backend(target).shareable()
+    return shlex.join(["dbtools", "connect", CLIENT, place, "--write"])

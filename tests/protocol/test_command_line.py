@@ -307,8 +307,8 @@ def test_schema_describes_configurations(folder: Path) -> None:
 
 
 COMMANDS = (
-    *("serve", "tools", "call", "explain", "check", "schema", "log", "grants", "query", "registry", "watch"),
-    "token",
+    *("serve", "connect", "init", "sample", "tools", "call", "explain", "check", "schema", "log", "grants"),
+    *("query", "registry", "token", "watch"),
 )
 
 

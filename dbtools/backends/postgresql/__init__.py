@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
 from dbtools.backends.postgresql import control, inspection
-from dbtools.backends.postgresql.connections import apply, dsn_of, opened
+from dbtools.backends.postgresql.connections import apply, dsn_of, opened, without_password
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import read_catalog
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
@@ -55,6 +55,10 @@ class Backend(port.Backend):
         dsn_of(url)
         self._control = control.Control(url)
         self._search_path: tuple[str, ...] | None = None
+
+    def shareable(self) -> tuple[str, Mapping[str, str]]:
+        """Return the URL without its password, and the variables of the environment that opening it takes."""
+        return without_password(self.url)
 
     def load_runner(self) -> Runner:
         """Import what runs statements."""

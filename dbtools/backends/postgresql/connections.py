@@ -10,13 +10,14 @@ a first one: whoever could run SQL of their own could set both back.
 
 import asyncio
 import hashlib
+import os
 import re
 import secrets
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeGuard
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import anyio
 import asyncpg
@@ -84,6 +85,11 @@ DECODERS: Mapping[str, Callable[[str], object]] = {
     "timestamp": lambda text: text.replace(" ", "T", 1),
     "timestamptz": lambda text: text.replace(" ", "T", 1).replace("+00", "Z", 1),
 }
+#: What the driver reads from the environment where the URL does not say it.
+VARIABLES = (
+    *("PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGPASSFILE", "PGDATABASE", "PGSERVICE", "PGSERVICEFILE"),
+    *("PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "PGSSLCRL", "PGTARGETSESSIONATTRS"),
+)
 #: What no pooler passes on by itself, as the server writes it.
 ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
 
@@ -163,6 +169,21 @@ def dsn_of(url: str) -> str:
     if port is not None and port <= 0:
         raise ConfigurationError("The port in the database's URL is no port.")
     return dsn
+
+
+def without_password(url: str) -> tuple[str, Mapping[str, str]]:
+    """Return *url* without its password, and the variables that libpq reads: PGPASSWORD among them."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    options = [each for each in parts.query.split("&") if each and not each.startswith("password=")]
+    given = [
+        unquote(each[len("password=") :]) for each in parts.query.split("&") if each.startswith("password=")
+    ]
+    known = {name: os.environ[name] for name in VARIABLES if os.environ.get(name)}
+    secrets_of = [unquote(password)] if password else given
+    shared = urlunsplit(parts._replace(netloc=f"{user}{at}{host}", query="&".join(options)))
+    return shared, {**known, **({"PGPASSWORD": secrets_of[-1]} if secrets_of else {})}
 
 
 async def _connect(url: str) -> Connection:

@@ -1,0 +1,222 @@
+"""`dbtools connect`: what is printed, what is written into clients' files, and that it starts a server."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from dbtools.cli.clients import CLIENTS, Form, name_for
+from tests.protocol.client import PATIENCE, ROOT
+
+URL = "postgresql://ann:p%40ss@db.example.com:5433/shop?sslmode=require"
+SHARED = "postgresql://ann@db.example.com:5433/shop?sslmode=require"
+REMOTE = "https://db.example.com"
+TOKEN = "Bearer ${env:DBTOOLS_TOKEN}"
+#: The entry for REMOTE, as each client's documentation has it.
+OVER_HTTP: Mapping[str, object] = {
+    "claude-code": {
+        "type": "http",
+        "url": f"{REMOTE}/mcp",
+        "headers": {"Authorization": "Bearer ${DBTOOLS_TOKEN}"},
+    },
+    "claude-desktop": {
+        "command": "npx",
+        "args": ["-y", "mcp-remote", f"{REMOTE}/mcp", "--header", "Authorization:Bearer ${DBTOOLS_TOKEN}"],
+    },
+    "cursor": {"url": f"{REMOTE}/mcp", "headers": {"Authorization": TOKEN}},
+    "vscode": {"type": "http", "url": f"{REMOTE}/mcp", "headers": {"Authorization": TOKEN}},
+    "windsurf": {"serverUrl": f"{REMOTE}/mcp", "headers": {"Authorization": TOKEN}},
+    "zed": {
+        "command": "npx",
+        "args": ["-y", "mcp-remote", f"{REMOTE}/mcp", "--header", "Authorization:Bearer ${DBTOOLS_TOKEN}"],
+    },
+    "gemini": {"httpUrl": f"{REMOTE}/mcp", "headers": {"Authorization": "Bearer $DBTOOLS_TOKEN"}},
+    "codex": {"url": f"{REMOTE}/mcp", "bearer_token_env_var": "DBTOOLS_TOKEN"},
+    "mcp.json": {
+        "type": "http",
+        "url": f"{REMOTE}/mcp",
+        "headers": {"Authorization": "Bearer ${DBTOOLS_TOKEN}"},
+    },
+}
+every_client = pytest.mark.parametrize("client", CLIENTS)
+
+
+class Home:
+    """A home folder with a database in it, and the command line there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *words: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run `dbtools connect` with *words*."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "XDG"))}
+        done = subprocess.run(
+            [sys.executable, "-m", "dbtools", "connect", *words],
+            cwd=self.folder,
+            env={**kept, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), **environment},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        return done
+
+    def shown(self, *words: str, **environment: str) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        shown: dict[str, Any] = json.loads(self.run(*words, "--json", status=0, **environment).stdout)
+        return shown
+
+    def file(self, client: str) -> Path:
+        """Return the client's file."""
+        return Path(self.shown(client, "shop.db")["file"])
+
+
+@pytest.fixture
+def home(path: Path, tmp_path: Path) -> Home:
+    (tmp_path / "shop.db").symlink_to(path)
+    return Home(tmp_path)
+
+
+def _content(file: Path) -> Any:
+    return tomllib.loads(file.read_text()) if file.suffix == ".toml" else json.loads(file.read_text())
+
+
+@every_client
+def test_entry_is_written_beside_others_and_removed_again(home: Home, client: str) -> None:
+    file, section = home.file(client), CLIENTS[client].section
+    is_toml = CLIENTS[client].form is Form.TOML
+    before = (
+        f'# mine\n[{section}.old]\ncommand = "old"\n'
+        if is_toml
+        else f'{{"{section}": {{"old": {{}}}}, "x": 1}}\n'
+    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(before)
+    file.chmod(0o640)
+
+    home.run(client, "shop.db", "--write")
+    written = _content(file)
+    backup = file.with_name(f"{file.name}.bak").read_text()
+    mode = stat.S_IMODE(file.stat().st_mode)
+    home.run(client, "shop.db", "--remove")
+
+    entry = home.shown(client, "shop.db")["entry"]
+    assert written[section].pop("shop") == entry
+    assert entry["args"][-2:] == ["serve", str(home.folder / "shop.db")]
+    assert Path(entry["command"]).is_absolute()
+    assert (backup, mode) == (before, 0o640)
+    assert _content(file) == written
+
+
+@every_client
+def test_new_file_is_for_its_owner_alone_and_holds_the_password(home: Home, client: str) -> None:
+    home.run(client, URL, "--write")
+
+    file = home.file(client)
+    entry = _content(file)[CLIENTS[client].section]["shop"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert (entry["args"][-1], entry["env"]) == (SHARED, {"PGPASSWORD": "p@ss"})
+
+
+@every_client
+def test_server_over_http_has_the_form_of_the_client(home: Home, client: str) -> None:
+    assert home.shown(client, "--http", REMOTE)["entry"] == OVER_HTTP[client]
+
+
+@every_client
+def test_snippet_on_stdout_is_what_would_be_written(home: Home, client: str) -> None:
+    done = home.run(client, "shop.db")
+    entry = home.shown(client, "shop.db")["entry"]
+
+    if client == "claude-code":
+        assert done.stdout == f"claude mcp add-json --scope user shop '{json.dumps(entry)}'\n"
+    else:
+        text = done.stdout
+        content = tomllib.loads(text) if CLIENTS[client].form is Form.TOML else json.loads(text)
+        assert content == {CLIENTS[client].section: {"shop": entry}}
+    assert "--write" in done.stderr
+
+
+async def test_client_starts_the_server_from_another_folder(home: Home, tmp_path: Path) -> None:
+    (home.folder / "dbtools.toml").write_text(
+        '[database]\nurl = "${SHOP}"\n[roles.clerk]\ntables."*" = true\n'
+    )
+    entry = home.shown("mcp.json", "--role", "clerk", SHOP="shop.db")["entry"]
+    parameters = StdioServerParameters(
+        command=entry["command"], args=entry["args"], env={**entry["env"], "PYTHONPATH": str(ROOT)}, cwd="/"
+    )
+
+    async with Client(parameters) as client:
+        called = await client.call_tool("get_person", {"id": 1})
+
+    assert entry["env"] == {"SHOP": "shop.db"}
+    assert called.structured_content is not None
+    assert called.structured_content["row"]["name"] == "Ada"
+
+
+def test_local_server_needs_no_token_unless_one_is_named(home: Home) -> None:
+    bare = home.shown("cursor", "--http", "http://127.0.0.1:8000")["entry"]
+    named = home.shown("cursor", "--http", "http://127.0.0.1:8000", "--token-env", "SHOP")["entry"]
+
+    assert bare == {"url": "http://127.0.0.1:8000/mcp"}
+    assert named["headers"] == {"Authorization": "Bearer ${env:SHOP}"}
+
+
+def test_environment_that_the_driver_reads_is_passed_on(home: Home) -> None:
+    entry = home.shown("cursor", "postgresql:///shop", PGHOST="db", PGPASSWORD="sekret")["entry"]
+
+    assert entry["env"] == {"PGHOST": "db", "PGPASSWORD": "sekret"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param('{"mcpServers": ', "line 1", id="cut off"),
+        pytest.param('{"mcpServers": []}', "mcpServers", id="no object"),
+    ],
+)
+def test_file_that_cannot_be_edited_stays_as_it_is(home: Home, text: str, said: str) -> None:
+    file = home.file("cursor")
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+
+    done = home.run("cursor", "shop.db", "--write", status=2)
+
+    assert (file.read_text(), done.stdout) == (text, "")
+    assert said in done.stderr
+
+
+def test_what_is_not_there_cannot_be_removed(home: Home) -> None:
+    done = home.run("cursor", "shop.db", "--remove", status=2)
+
+    assert "no server 'shop'" in done.stderr
+    assert not home.file("cursor").exists()
+
+
+def test_linked_file_stays_a_link(home: Home) -> None:
+    file = home.file("cursor")
+    file.parent.mkdir(parents=True)
+    kept = home.folder / "dotfiles.json"
+    kept.write_text("{}")
+    file.symlink_to(kept)
+
+    home.run("cursor", "shop.db", "--write")
+
+    assert file.is_symlink()
+    assert "shop" in _content(kept)["mcpServers"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("shop", "shop"), ("my shop!", "my-shop"), ("…", "database"), ("a" * 60, "a" * 40)]
+)
+def test_name_of_the_server_suits_every_client(text: str, name: str) -> None:
+    assert name_for(text) == name

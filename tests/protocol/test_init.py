@@ -1,0 +1,163 @@
+"""`dbtools init` and `dbtools sample`: what they write passes `dbtools check`, and hides likely secrets."""
+
+import os
+import pty
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.protocol.client import PATIENCE, ROOT
+
+WORDS = (sys.executable, "-m", "dbtools")
+SHOP = """
+create table customer (id integer primary key, full_name text, password_hash text, age integer);
+create table "an ""odd"" name" ("it's a key" integer primary key, "Api Key" text, "line
+break" text);
+create table visits (at text);
+insert into customer values (1, 'Ann', 'x', 40), (2, 'Bo', 'y', 50);
+"""
+NUMBERS = "create table reading (value integer);"
+
+
+def _environment(**more: str) -> Mapping[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), **more}
+
+
+def _run(folder: Path, *words: str, status: int = 0, **environment: str) -> str:
+    """Run dbtools in *folder*, in a pipe, and return what it says on both streams."""
+    done = subprocess.run(
+        [*WORDS, *words],
+        cwd=folder,
+        env=_environment(**environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+def _file(folder: Path, ddl: str) -> None:
+    with closing(sqlite3.connect(folder / "shop.db")) as connection:
+        connection.executescript(ddl)
+
+
+def test_what_is_written_passes_check_and_hides_secrets(url_of: Callable[[str], str], tmp_path: Path) -> None:
+    url = url_of(SHOP)
+    said = _run(tmp_path, "init", url)
+
+    settings = tomllib.loads((tmp_path / "dbtools.toml").read_text())
+    assert settings["roles"]["default"]["tables"] == {
+        "*": True,
+        "customer": {"exclude": ["password_hash"]},
+        'an "odd" name': {"exclude": ["Api Key"]},
+    }
+    assert "customer.password_hash" in said
+    assert ": error: " not in _run(tmp_path, "check")
+    assert "find_customer" in _run(tmp_path, "tools")
+    assert "Ann" in _run(tmp_path, "call", "find_customer", "text=ANN")
+    assert "no column 'password_hash'" in _run(
+        tmp_path, "call", "list_customer", 'columns=["password_hash"]', status=1
+    )
+
+
+@pytest.mark.parametrize("ddl", ["select 1;", NUMBERS])
+def test_database_without_texts_has_an_example_too(
+    ddl: str, url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    _run(tmp_path, "init", url_of(ddl))
+
+    assert ": error: " not in _run(tmp_path, "check")
+
+
+def test_the_only_database_of_the_folder_is_taken(tmp_path: Path) -> None:
+    _file(tmp_path, SHOP)
+    _run(tmp_path, "init")
+
+    assert tomllib.loads((tmp_path / "dbtools.toml").read_text())["database"] == {"url": "shop.db"}
+
+
+def test_nothing_is_asked_in_a_pipe(tmp_path: Path) -> None:
+    assert "Name the database" in _run(tmp_path, "init", status=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["dbtools.toml", "queries/example.sql"])
+def test_what_is_there_is_not_overwritten(name: str, tmp_path: Path) -> None:
+    _file(tmp_path, SHOP)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+
+    said = _run(tmp_path, "init", "shop.db", status=2)
+
+    assert f"{name} exists already" in said
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_password_is_left_to_the_environment(postgresql_url: str, tmp_path: Path) -> None:
+    parts = urlsplit(postgresql_url)
+    user, _, host = parts.netloc.rpartition("@")
+    url = parts._replace(netloc=f"{user.partition(':')[0]}:sekret@{host}").geturl()
+
+    said = _run(tmp_path, "init", url)
+
+    assert "sekret" not in said + (tmp_path / "dbtools.toml").read_text()
+    assert "PGPASSWORD" in said
+    assert ": error: " not in _run(tmp_path, "check", PGPASSWORD="sekret")
+
+
+def test_person_at_a_terminal_is_asked(tmp_path: Path) -> None:
+    _file(tmp_path, SHOP)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*WORDS, "init"], cwd=tmp_path, env=_environment(), stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    os.write(ours, b"\nn\nOur shop.\n")
+    status = process.wait(PATIENCE)
+    os.close(ours)
+
+    settings = tomllib.loads((tmp_path / "dbtools.toml").read_text())
+    assert status == 0
+    assert settings["database"] == {"url": "shop.db", "description": "Our shop."}
+    assert settings["roles"]["default"]["tables"] == {"*": True}
+
+
+def test_sample_is_the_shop_of_the_repository(tmp_path: Path) -> None:
+    _run(tmp_path, "sample", "new.db")
+
+    assert (tmp_path / "new.db").read_bytes() == (ROOT / "sample.db").read_bytes()
+    assert "exists already" in _run(tmp_path, "sample", "new.db", status=2)
+    assert "cannot be written" in _run(tmp_path, "sample", "none/new.db", status=2)
+
+
+def test_sample_is_in_the_package(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "dbtools", tmp_path / "dbtools")
+    (tmp_path / "dbtools" / "sample.db").write_text("the one of the wheel")
+
+    _run(tmp_path, "sample", "new.db", PYTHONPATH=str(tmp_path))
+
+    assert (tmp_path / "new.db").read_text() == "the one of the wheel"
+
+
+def test_server_without_a_configuration_names_secrets_in_one_line(tmp_path: Path) -> None:
+    _file(tmp_path, SHOP)
+
+    said = _run(tmp_path, "serve", "shop.db")
+
+    (line,) = [line for line in said.splitlines() if "look like secrets" in line]
+    assert "customer.password_hash" in line
+    assert "dbtools init" in line
+    _run(tmp_path, "init", "shop.db")
+    assert "secrets" not in _run(tmp_path, "serve")

@@ -1,0 +1,151 @@
+"""What is published: the wheel and the source archive, and the wheel at work in a fresh environment."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Callable
+from email.parser import Parser
+from pathlib import Path, PurePosixPath
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+ROOT = Path(__file__).parents[1]
+TIME = 300  #: seconds: a fresh environment is filled from an index
+IN_ARCHIVE = {".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "PKG-INFO", "README.md"} | {
+    *("alembic.ini", "dbtools", "docs", "migrations", "pyproject.toml", "sample.db", "tests")
+}
+IN_PACKAGE = (
+    "py.typed",
+    "sample.db",
+    "migrations/env.py",
+    "migrations/registry/0001_registry.py",
+    "alembic.py",
+)
+Run = Callable[..., str]
+
+
+def _run(*words: object, folder: Path) -> str:
+    """Run a program that knows nothing of this checkout, and return what it prints."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=folder,
+        env={**kept, "HOME": str(folder)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIME,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the folder of both archives."""
+    folder = tmp_path_factory.mktemp("dist")
+    _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, folder=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (path,) = built.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the folder of the programs of a fresh environment in which the wheel is installed."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    programs = folder / ("Scripts" if os.name == "nt" else "bin")
+    # The index is that of whoever runs the tests, which a file in their home may name.
+    config = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HOME", "PATH"))}
+    subprocess.run(
+        [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel],
+        env=config,
+        timeout=TIME,
+        check=True,
+    )
+    return programs
+
+
+def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        tops = {name.partition("/")[0] for name in names}
+
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "dbtools").rglob("*.py")}
+    assert tops == {"dbtools", "dbtools_mcp-0.1.0.dist-info"}
+    assert sources <= set(names)
+    assert {f"dbtools/{name}" for name in IN_PACKAGE} <= set(names)
+    assert not [name for name in names if "__pycache__" in name or "tests" in PurePosixPath(name).parts]
+
+
+def test_wheel_says_what_it_is(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (place,) = [name for name in archive.namelist() if name.endswith("dist-info/METADATA")]
+        metadata = Parser().parsestr(archive.read(place).decode())
+        commands = archive.read(place.replace("METADATA", "entry_points.txt")).decode()
+
+    assert (metadata["Name"], metadata["Requires-Python"]) == ("dbtools-mcp", ">=3.11")
+    assert set(metadata.get_all("Provides-Extra", [])) == {"dev", "redis", "telemetry"}
+    assert metadata.get_payload() == (ROOT / "README.md").read_text()
+    assert {line.partition(" ")[0] for line in commands.splitlines() if "=" in line} == {
+        "dbtools",
+        "dbtools-mcp",
+    }
+
+
+def test_source_archive_holds_what_the_repository_does(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = [PurePosixPath(name).parts for name in archive.getnames()]
+
+    assert {parts[1] for parts in names if len(parts) > 1} == IN_ARCHIVE
+    assert not [parts for parts in names if {"__pycache__", "node_modules"} & set(parts)]
+
+
+def test_no_document_installs_the_other_project() -> None:
+    """`dbtools` on the index is another project."""
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*")]
+    texts = [path.read_text() for path in documents if path.is_file() and path.suffix != ".pyc"]
+
+    assert not [text for text in texts if "install dbtools" in text.replace("install dbtools-mcp", "")]
+    assert not [text for text in texts if "install 'dbtools[" in text]
+
+
+@pytest.mark.parametrize("command", ["dbtools", "dbtools-mcp"])
+def test_command_of_a_fresh_environment_has_all_that_it_needs(
+    command: str, programs: Path, tmp_path: Path
+) -> None:
+    program = programs / command
+    _run(program, "sample", "shop.db", folder=tmp_path)
+    _run(program, "registry", "upgrade", "shop.db", folder=tmp_path)
+    _run(program, "init", "shop.db", folder=tmp_path)
+    _run(program, "check", folder=tmp_path)
+
+    answer = _run(program, "call", "shop.db", "get_orders", "id=1002", "--json", folder=tmp_path)
+
+    assert json.loads(answer)["row"]["customer_id"] == 2
+
+
+async def test_client_starts_what_a_fresh_environment_connects(programs: Path, tmp_path: Path) -> None:
+    _run(programs / "dbtools", "sample", "shop.db", folder=tmp_path)
+    _run(programs / "dbtools", "connect", "mcp.json", "shop.db", "--write", folder=tmp_path)
+    entry = json.loads((tmp_path / ".mcp.json").read_text())["mcpServers"]["shop"]
+
+    async with Client(StdioServerParameters(command=entry["command"], args=entry["args"], cwd="/")) as client:
+        listed = await client.list_tools()
+        called = await client.call_tool("get_orders", {"id": 1002})
+
+    assert entry["command"] == str(programs / "dbtools")
+    assert "list_orders" in [tool.name for tool in listed.tools]
+    assert not called.is_error

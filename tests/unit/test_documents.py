@@ -1,0 +1,143 @@
+"""Clients' files: one entry comes or goes, and nothing else changes."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dbtools.cli.documents import Json, Toml
+
+ENTRY = {"command": "/bin/dbtools", "args": ["serve", "shop.db"]}
+COMMENTED = """\
+// Servers of mine.
+{
+    "theme": "dark", // and no other
+    "servers": {
+        /* the old one */
+        "old": { "url": "http://localhost/mcp", "on": [1, 2,], },
+    },
+}
+"""
+ADDED = """\
+// Servers of mine.
+{
+    "theme": "dark", // and no other
+    "servers": {
+        /* the old one */
+        "old": { "url": "http://localhost/mcp", "on": [1, 2,], },
+        "shop": {
+            "command": "/bin/dbtools",
+            "args": [
+                "serve",
+                "shop.db"
+            ]
+        }
+    },
+}
+"""
+TOML = """\
+# Mine.
+model = "large"  # the best
+
+[servers.old]
+command = "old"
+"""
+TOML_ADDED = f"""\
+{TOML}
+[servers.shop]
+command = "/bin/dbtools"
+args = ["serve", "shop.db"]
+"""
+
+blanks = st.sampled_from(["", " ", "\n  ", "\n\t", "\r\n", ' // note, { " \n', '/* a " } */'])
+names = st.sampled_from(["servers", "shop", "old", 'a"b', "//", "é"])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def written(draw: st.DrawFn, value: Any) -> str:
+    """Return *value* as JSON with comments, blanks and commas wherever they may be."""
+    match value:
+        case dict():
+            braces = "{}"
+            parts = [
+                f"{draw(blanks)}{json.dumps(key)}{draw(blanks)}:{draw(written(each))}"
+                for key, each in value.items()
+            ]
+        case list():
+            braces = "[]"
+            parts = [draw(written(each)) for each in value]
+        case _:
+            return f"{draw(blanks)}{json.dumps(value)}{draw(blanks)}"
+    last = draw(st.sampled_from(["", ","])) if parts else ""
+    return f"{draw(blanks)}{braces[0]}{','.join(parts)}{last}{draw(blanks)}{braces[1]}{draw(blanks)}"
+
+
+@given(st.data())
+def test_nothing_but_the_entry_changes(data: st.DataObject) -> None:
+    servers = data.draw(st.dictionaries(names, values, max_size=3))
+    content = data.draw(st.dictionaries(names, values, max_size=3)) | {"servers": servers}
+    text = data.draw(written(content))
+    others = {name: value for name, value in servers.items() if name != "shop"}
+
+    added = Json(text).having("servers", "shop", ENTRY)
+    removed = Json(added).without("servers", "shop")
+
+    assert Json(text).content == content
+    assert Json(added).content == content | {"servers": others | {"shop": ENTRY}}
+    assert Json(removed).content == content | {"servers": others}
+    assert "shop" in servers or removed.count("// note") == text.count("// note")
+
+
+def test_comments_stay_and_the_indent_is_that_of_the_file() -> None:
+    assert Json(COMMENTED).having("servers", "shop", ENTRY) == ADDED
+    assert Json(ADDED).without("servers", "shop") == COMMENTED.replace("], },\n", "], }\n")
+
+
+@pytest.mark.parametrize("text", ["", "\n", "{}", "{ }\n"])
+def test_empty_file_gets_the_section(text: str) -> None:
+    assert Json(text).having("servers", "shop", ENTRY).strip() == json.dumps(
+        {"servers": {"shop": ENTRY}}, indent=2
+    )
+
+
+def test_entry_of_the_same_name_is_replaced() -> None:
+    changed = Json(ADDED).having("servers", "shop", {"url": "x"})
+
+    assert Json(changed).content["servers"]["shop"] == {"url": "x"}
+    assert changed.count('"shop"') == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("{\n  'a': 1}", "line 2", id="other quotes"),
+        pytest.param("{\n\n", "line 3", id="cut off"),
+        pytest.param("[]", "object", id="an array"),
+        pytest.param('{"a": "//" // x\n "b": 1}', "line 2", id="no comma"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_its_line(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Json(text)
+
+
+def test_toml_keeps_its_comments() -> None:
+    added = Toml(TOML).having("servers", "shop", ENTRY)
+
+    assert added == TOML_ADDED
+    assert Toml(added).without("servers", "shop").strip() == TOML.strip()
+
+
+def test_toml_gets_the_section() -> None:
+    assert Toml("").having("servers", "shop", {"url": "x"}) == '[servers.shop]\nurl = "x"\n'
+
+
+def test_what_is_no_toml_is_refused_with_its_line() -> None:
+    with pytest.raises(ValueError, match="line 2"):
+        Toml("a = 1\nb =\n")
