@@ -44,8 +44,8 @@ async def read_registry(url: str) -> Registry | None:
 
 
 def url_of_file(path: Path) -> str:
-    """Return the URL of the database that the file at *path* is."""
-    name = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    """Return the URL of the database that the file at *path* is, relative where *path* is."""
+    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return f"sqlite:///{name}"
 
 

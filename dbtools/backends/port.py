@@ -195,6 +195,11 @@ class Backend(ABC):
         self._runner: Runner | None = None
         self._loading = anyio.Lock()
 
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the database is and who reads it, for people: never a password."""
+
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL without its password, and the variables of the environment that opening it takes."""
         return self.url, {}

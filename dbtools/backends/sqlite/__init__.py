@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
@@ -12,7 +14,7 @@ from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Read
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite import inspection
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import location_of, reading
+from dbtools.backends.sqlite.location import encoded, location_of, reading
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
 from dbtools.backends.sqlite.stamps import identity_of, read_stamp, watch
 from dbtools.backends.sqlite.syntax import lexis
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = ["Backend"]
+
+
+#: What a program leaves that was to open another file, and what a new database is before its first table.
+EMPTY = "{} is empty, and served as a database without tables: is this the right file?"
 
 
 class Backend(port.Backend):
@@ -43,6 +49,16 @@ class Backend(port.Backend):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._location = location_of(url)
+
+    @property
+    def place(self) -> str:
+        """The path of the file, as it was given."""
+        return self._location.given
+
+    def shareable(self) -> tuple[str, Mapping[str, str]]:
+        """Return the URL with the full path of the file: whoever is given it may be in another folder."""
+        scheme, _, rest = self.url.partition(":///")
+        return (self.url if rest.startswith("/") else f"{scheme}:///{encoded(Path.cwd())}/{rest}"), {}
 
     def load_runner(self) -> Runner:
         """Import what runs statements on connections with a thread each."""
@@ -64,7 +80,10 @@ class Backend(port.Backend):
     def _introspect(self, selection: Selection) -> Catalog:
         identity = identity_of(self._location)
         with reading(self._location) as connection:
-            return read_catalog(connection, selection, identity)
+            catalog = read_catalog(connection, selection, identity)
+        is_empty = self._location.path.stat().st_size == 0
+        told = (EMPTY.format(self.place),) if is_empty else ()
+        return replace(catalog, warnings=(*told, *catalog.warnings))
 
     def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
         """Lend what asks SQLite of operators' SQL; there are no sessions."""

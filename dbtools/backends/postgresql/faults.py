@@ -1,0 +1,202 @@
+"""What keeps a connection from being opened: the driver's error in, words for operators out, with a remedy.
+
+The server's own text is in none of them: it may quote what nobody else is to read, in any language. Where it
+says what a code alone does not, the name of the server's function that raised it does as well.
+"""
+
+import errno
+import socket
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+
+import asyncpg
+
+from dbtools.backends.plans import identifier
+from dbtools.backends.postgresql.urls import Destination
+from dbtools.errors import DatabaseUnavailable
+
+MISMATCHES = (62, 64)  #: of X.509: another name, another address
+OUTDATED = (9, 10)  #: not yet valid, and not any more
+WRONG_TLS = "TLS with the server fails."
+NO_SERVER = (
+    "What answers is not PostgreSQL, or it ended the connection.",
+    "Check host and port: 5432 is the usual one; a web server or an SSH tunnel listens at another.",
+)
+NOT_READY = (
+    "The server is starting, stopping, or a standby that takes no connections.",
+    "Try again in a moment. A standby answers with hot_standby = on.",
+)
+NO_ENTRY = (
+    "No line of the server's pg_hba.conf admits user {user} to database {database} from here{plainly}.",
+    "{tls}Else add such a line at the server: host {database} {user} ADDRESS scram-sha-256.",
+)
+NO_SETTING = ("The server does not take what the URL sets.", "Check options and schema in it.")
+
+Words = tuple[str, str]  #: what is the matter, and what to do; {…} stand for the connection's own
+#: By SQLSTATE, or by its class, and where one is not enough by the function of the server (its field R).
+STATES: Mapping[tuple[str, str], Words] = {
+    ("28P01", ""): (
+        "The server refused the password.",
+        "Check user and password; in a URL, all but letters and digits is percent-encoded (@ is %40).",
+    ),
+    ("28000", "ClientAuthentication"): NO_ENTRY,
+    ("28000", "InitializeSessionUserId"): (
+        "The server has no user {user} that may log in.",
+        "Check the name, or, as an administrator: create role {user_name} login;",
+    ),
+    ("28000", ""): (
+        "The server refused the login.",
+        "The method that its pg_hba.conf asks for, such as peer or cert, does not admit user {user}.",
+    ),
+    ("3D000", ""): (
+        "The server has no database {database}.",
+        "Check the name behind the last slash of the URL; `psql --list` shows all.",
+    ),
+    ("42501", "CheckMyDatabase"): (
+        "The login may not connect to this database.",
+        "As its owner: grant connect on database {database_name} to {user_name};",
+    ),
+    ("42501", ""): NO_SETTING,
+    ("22", ""): NO_SETTING,
+    ("42", ""): NO_SETTING,
+    ("53300", ""): (
+        "The server, the database or the login has no connection free.",
+        "Close some, or raise max_connections, or the CONNECTION LIMIT of {user}.",
+    ),
+    ("55000", ""): ("The database takes no connections (datallowconn).", "Name another one."),
+    ("57", ""): NOT_READY,
+    ("08", ""): NO_SERVER,
+}
+REFUSED = ("The server refused the connection, with SQLSTATE {state}.", "Its log says why.")
+NO_PASSWORD = (
+    "The server wants a password, and there is none, or a wrong one in a password file.",
+    "Set PGPASSWORD, or write postgresql://USER:PASSWORD@HOST/DATABASE.",
+)
+
+
+def _is_refused(exc: Exception) -> bool:
+    # A name with several addresses has one error for all.
+    return isinstance(exc, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(exc)
+
+
+def _is_certificate(exc: Exception, codes: Sequence[int] = ()) -> bool:
+    return isinstance(exc, ssl.SSLCertVerificationError) and (not codes or exc.verify_code in codes)
+
+
+#: Of other errors than the server's: the first that fits.
+ERRORS: Sequence[tuple[Callable[[Exception], bool], Words]] = (
+    (
+        lambda exc: _is_certificate(exc, MISMATCHES),
+        (
+            "The server's certificate is for another name than {host}.",
+            "Connect by the name in the certificate; sslmode=verify-ca does not compare names.",
+        ),
+    ),
+    (
+        lambda exc: _is_certificate(exc, OUTDATED),
+        ("The server's certificate has expired, or is not valid yet.", "Renew it, or set the clock."),
+    ),
+    (
+        _is_certificate,
+        (
+            "The server's certificate is not signed by anybody who is trusted.",
+            "Name the certificate of who signs it: sslrootcert=FILE, or sslrootcert=system for a public one.",
+        ),
+    ),
+    (
+        lambda exc: isinstance(exc, ssl.SSLError) and "CERTIFICATE_REQUIRED" in (exc.reason or ""),
+        ("The server wants a client's certificate.", "Name it and its key: sslcert=FILE and sslkey=FILE."),
+    ),
+    (
+        lambda exc: isinstance(exc, ssl.SSLError),
+        (WRONG_TLS, "Check the port, sslnegotiation and ssl_min_protocol_version."),
+    ),
+    (
+        lambda exc: isinstance(exc, socket.gaierror),
+        ("The name {host} is not known (DNS).", "Check its spelling and the network."),
+    ),
+    (
+        _is_refused,
+        (
+            "The server cannot be reached: nothing listens at this port.",
+            "Is PostgreSQL running, are host and port right?",
+        ),
+    ),
+    (
+        lambda exc: isinstance(exc, TimeoutError),
+        (
+            "The server did not answer within {timeout:g} seconds.",
+            "Check host, port and firewall. connect_timeout=SECONDS in the URL waits longer.",
+        ),
+    ),
+    (
+        lambda exc: isinstance(exc, FileNotFoundError),
+        ("The server cannot be reached: it has no socket here.", "Is it running on this machine?"),
+    ),
+    (
+        lambda exc: isinstance(exc, asyncpg.TargetServerAttributeNotMatched),
+        ("No host is what target_session_attrs={attrs} asks for.", "Name more hosts, or leave it out."),
+    ),
+    (lambda exc: isinstance(exc, asyncpg.InternalClientError), NO_SERVER),
+    (
+        lambda exc: isinstance(exc, asyncpg.ClientConfigurationError | ValueError),
+        (
+            "The driver does not take this URL.",
+            "Check its parameters, and the variables PG… of the environment.",
+        ),
+    ),
+    (
+        lambda exc: isinstance(exc, asyncpg.InterfaceError),
+        ("The server wants a login by a method that asyncpg, the driver, lacks.", "SCRAM is one it has."),
+    ),
+    (lambda exc: isinstance(exc, ConnectionError), NO_SERVER),
+    (
+        lambda exc: True,
+        ("The server cannot be reached.", "Is it running, are host, port and network right?"),
+    ),
+)
+
+
+def unavailable(exc: Exception, target: Destination) -> DatabaseUnavailable:
+    """Return what keeps *target* from being reached, without the server's words."""
+    if isinstance(exc, asyncpg.PostgresError) and exc.sqlstate:
+        message, hint = _of_state(exc, target)
+    elif "rejected SSL upgrade" in str(exc):
+        # asyncpg's words. It goes on without TLS where the server may, so this is none.
+        message, hint = NO_SERVER if target.mode in ("allow", "prefer") else _no_tls(target)
+    else:
+        message, hint = next(words for fits, words in ERRORS if fits(exc))
+    words = _own(exc, target)
+    return DatabaseUnavailable(f"{target.place}: {message.format(**words)}", hint=hint.format(**words))
+
+
+def _of_state(exc: asyncpg.PostgresError, target: Destination) -> Words:
+    state, function = exc.sqlstate or "", getattr(exc, "server_source_function", None) or ""
+    if state == "28P01" and "password" not in target.options:
+        return NO_PASSWORD
+    ways = ((state, function), (state, ""), (state[:2], ""))
+    return next((STATES[way] for way in ways if way in STATES), REFUSED)
+
+
+def _no_tls(target: Destination) -> Words:
+    return (
+        f"The server offers no TLS, which sslmode={target.mode} asks for.",
+        "Set ssl = on at the server, or, on a network that you trust, sslmode=prefer.",
+    )
+
+
+def _own(exc: Exception, target: Destination) -> Mapping[str, object]:
+    """Return what the words for *exc* may name of *target*."""
+    is_plain = target.mode == "disable"
+    return {
+        "user": target.user,
+        "user_name": identifier(target.user),
+        "database": target.database,
+        "database_name": identifier(target.database),
+        "host": ", ".join(target.hosts) or "localhost",
+        "timeout": target.timeout,
+        "attrs": target.options.get("target_session_attrs", "any"),
+        "state": getattr(exc, "sqlstate", ""),
+        "plainly": " without TLS" if is_plain else "",
+        "tls": "Ask for TLS: sslmode=require. " if is_plain else "",
+    }
