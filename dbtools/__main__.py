@@ -1,6 +1,25 @@
-"""Run the command line with `python -m dbtools`."""
+"""Run the command line, as `dbtools` and as `python -m dbtools`."""
 
-from dbtools.cli import main
+import os
+import signal
+from types import FrameType
+
+INTERRUPTED = 130  #: exit status
+
+
+def main() -> None:
+    """Run the command line; an interrupt ends it quietly, even while it is still being imported."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    from dbtools.cli import main as run
+
+    run()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End at once: an exception would print a traceback of what is being imported, or get lost in it."""
+    os._exit(INTERRUPTED)
+
 
 if __name__ == "__main__":
     main()

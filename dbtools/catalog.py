@@ -244,6 +244,11 @@ class Catalog:
         return self._labels[table.location]
 
     @cached_property
+    def spans_schemas(self) -> bool:
+        """Whether the tables are in more than one schema."""
+        return len({table.schema for table in self.tables}) > 1
+
+    @cached_property
     def _by_label(self) -> Mapping[str, Table]:
         return {self.label(table): table for table in self.tables}
 

@@ -8,7 +8,7 @@ import base64
 import binascii
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -54,38 +54,32 @@ class Total:
 
 def total_order(table: Table, wanted: tuple[Order, ...]) -> Total:
     """Return *wanted* with what is needed after it so that no two rows of *table* are equal."""
-    direction = wanted[-1].direction if wanted else Direction.ASC
-    primary = () if wanted else _steps(table.key_columns(), direction)
-    for key in table.keys:
-        columns = tuple(table.column_by_name[name] for name in key.columns)
-        if all(
-            each.type.ordered and each.type.family not in UNKEYED and not each.nullable for each in columns
-        ):
-            return Total(order=_joined(wanted, _steps(columns, direction)), keyset=True)
-    if table.row_identifier is not None:
+    keys = (tuple(table.column_by_name[name] for name in key.columns) for key in table.keys)
+    key = next((columns for columns in keys if all(map(_is_keyed, columns))), None)
+    columns: Iterable[Column] = (each for each in table.columns if each.type.mask is None)
+    if key is not None:
+        columns = key
+    elif table.row_identifier is not None:
         integer = ColumnType(family=Family.INTEGER, name="integer")
-        identity = Column(name=table.row_identifier, type=integer, nullable=False)
-        return Total(order=_joined(wanted or primary, _steps((identity,), direction)), keyset=True)
-    readable = [column for column in table.columns if column.type.mask is None]
-    return Total(order=_joined(wanted or primary, _steps(readable, direction)), keyset=False)
+        columns = (Column(name=table.row_identifier, type=integer, nullable=False),)
+    named = {step.term for step in wanted}
+    primary = () if wanted or key is not None else table.key_columns()
+    then = dict.fromkeys(each for each in (*primary, *columns) if each not in named)
+    direction = wanted[-1].direction if wanted else Direction.ASC
+    order = (*wanted, *(Order(term=each, direction=direction) for each in then))
+    return Total(order=order, keyset=key is not None or table.row_identifier is not None)
 
 
-def _steps(columns: Sequence[Column], direction: Direction) -> tuple[Order, ...]:
-    return tuple(Order(term=column, direction=direction) for column in columns)
-
-
-def _joined(first: tuple[Order, ...], then: tuple[Order, ...]) -> tuple[Order, ...]:
-    named = {step.term for step in first}
-    return first + tuple(step for step in then if step.term not in named)
+def _is_keyed(column: Column) -> bool:
+    """Return whether a page can begin after a value of *column*."""
+    return column.type.ordered and column.type.family not in UNKEYED and not column.nullable
 
 
 def after(order: tuple[Order, ...], position: Position) -> tuple[tuple[After, ...], dict[str, object]]:
     """Return the shape and the values of "after *position* in *order*"."""
-    if position.values is None:
-        return (), {}
     steps: list[After] = []
-    values: dict[str, object] = {}
-    for index, (step, value) in enumerate(zip(order, position.values, strict=True)):
+    values: dict[str, object] = {"skip": position.skip} if position.skip else {}
+    for index, (step, value) in enumerate(zip(order, position.values or (), strict=False)):
         name = None if value is None else f"k{index}"
         steps.append(After(order=step, parameter=name))
         if name is not None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import TypeVar
 
 from dbtools import errors
@@ -131,10 +132,7 @@ def _names(foreign_key: ForeignKey) -> Iterator[str]:
         yield columns[0].removesuffix(suffix).rstrip("_") or columns[0]
     long = f"{foreign_key.target}_by_{'_'.join(columns)}"
     yield long
-    number = 2
-    while True:
-        yield f"{long}_{number}"
-        number += 1
+    yield from (f"{long}_{number}" for number in count(2))
 
 
 @dataclass(frozen=True, kw_only=True)

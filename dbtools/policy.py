@@ -93,11 +93,6 @@ class Grant:
     aggregate: bool = True
     accept_reads: bool = False  #: whether a view may show what it reads and the role does not see
 
-    @property
-    def narrows(self) -> bool:
-        """Whether it hides anything of a table."""
-        return replace(self, accept_reads=False) != Grant()
-
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
@@ -119,7 +114,7 @@ class Rule:
     @property
     def narrows(self) -> bool:
         """Whether it denies its tables, or hides anything of them."""
-        return self.grant is None or self.grant.narrows
+        return self.grant is None or replace(self.grant, accept_reads=False) != Grant()
 
     @property
     def is_pattern(self) -> bool:

@@ -186,9 +186,9 @@ class Budget:
         """How many bytes rows, entries or cells may take."""
         return self.limits.max_bytes - self.reserved
 
-    def fitting(self, sizes: Iterable[int]) -> int:
-        """Return how many values of *sizes* bytes fit, one after the other."""
-        return _fitting(self.room, sizes)
+    def fitting(self, sizes: Iterable[int], beside: int = 0) -> int:
+        """Return how many values of *sizes* bytes fit *beside* so many bytes, one after the other."""
+        return sum(1 for _ in takewhile((self.room - beside).__ge__, accumulate(sizes)))
 
     def page(
         self, found: ResultSet, names: Sequence[str], *, after: Callable[[int], int] = lambda count: 0
@@ -199,10 +199,7 @@ class Budget:
         """
         table = encode_rows(found, names)
         count = total = len(found.rows)
-        while count:
-            fits = self.fitting_rows(table, after(count))
-            if fits >= count:
-                break
+        while count and (fits := self.fitting_rows(table, after(count))) < count:
             count = fits
         if count == total:
             return Page(found=found, table=table, capped=False)
@@ -214,16 +211,14 @@ class Budget:
 
     def fitting_rows(self, table: Table, after: int = 0) -> int:
         """Return how many rows of *table* fit beside the names of its columns and *after* bytes."""
-        columns = size(list(table.columns))
+        columns, is_csv = size(list(table.columns)), self.style.text is Text.CSV
         names = columns if self.style.rows is Rows.OBJECTS else 0
         room = self.room - after - columns
-        if self.style.text is Text.JSON and size(table.rows) + names * len(table.rows) <= room:
+        if not is_csv and size(table.rows) + names * len(table.rows) <= room:
             return len(table.rows)
-        return _fitting(room, (self._size_of_row(row, names) + 1 for row in table.rows))
-
-    def _size_of_row(self, row: list[object], names: int) -> int:
-        csv = 0 if self.style.text is Text.JSON else len(_csv_line(row).encode())
-        return max(size(row) + names, csv)
+        lines = (len(_csv_line(row).encode()) if is_csv else 0 for row in table.rows)
+        sizes = (max(size(row) + names, line) + 1 for row, line in zip(table.rows, lines, strict=True))
+        return self.fitting(sizes, after + columns)
 
     def narrowed(self, found: ResultSet, names: Sequence[str], after: int = 0) -> ResultSet:
         """Return the first row of *found* alone, the cells under *names* cut until it fits."""
@@ -329,10 +324,6 @@ class Budget:
         return Answer(
             structured=structured, text=text, media=media, links=links, rows=rows, truncated=truncated
         )
-
-
-def _fitting(room: int, sizes: Iterable[int]) -> int:
-    return sum(1 for _ in takewhile(room.__ge__, accumulate(sizes)))
 
 
 def _shortened(cell: object, encode: Encode, longest: int) -> object:

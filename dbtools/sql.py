@@ -370,7 +370,7 @@ def _operator(lexis: Lexis) -> str:
 
     A + or - at its end belongs to what follows, unless one of the more peculiar signs is in the operator.
     """
-    peculiar = "".join(re.escape(sign) for sign in "~!@#%^&|?`" if sign not in lexis.native_marks)
+    peculiar = re.escape("".join({*"~!@#%^&|?`"} - {*lexis.native_marks, *lexis.name_quotes}))
     sign, end = r"(?!--)[-+]", r"(?!/\*)[*/<>=]"
     # No database knows longer ones.
     return (

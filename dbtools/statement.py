@@ -122,10 +122,8 @@ class Select:
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that are read, its own first."""
-        terms: list[Term] = [output.term for output in self.outputs]
-        terms += [condition.term for condition in self.comparisons]
-        terms += [step.term for step in self.order]
-        terms += self.groups
+        named: tuple[Output | Condition | Order, ...] = (*self.outputs, *self.comparisons, *self.order)
+        terms = [*(each.term for each in named), *self.groups]
         places = [term.place if isinstance(term, Bucketed | Measure) else term for term in terms]
         paths = [place.path for place in places if isinstance(place, Distant)]
         return tuple(dict.fromkeys((self.table, *(step.target for path in paths for step in path))))
@@ -226,7 +224,6 @@ class Comparison:
     value: str | None = None
     values: tuple[str, ...] | None = None
     argument: str = "where"  #: where it stands among the arguments, for complaints
-    value_argument: str = "where.value"
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -248,19 +245,19 @@ def bind_conditions(
         raise errors.BadArgument(
             f"where: at most {MOST_SEARCHES} conditions with {' or '.join(TEXTUAL)}, not {searches}."
         )
-    conditions: list[Condition] = []
-    values: dict[str, object] = {}
-    for index, comparison in enumerate(comparisons):
-        bound, condition = _bind(names, comparison, f"{prefix}{index}")
-        conditions.append(condition)
-        values.update(bound)
-    return tuple(conditions), values
+    bound = [_bind(names, each, f"{prefix}{index}") for index, each in enumerate(comparisons)]
+    values = {
+        name: value
+        for condition, each in bound
+        for name, value in zip(condition.parameters, each, strict=True)
+    }
+    return tuple(condition for condition, _ in bound), values
 
 
-def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[dict[str, object], Condition]:
-    argument = comparison.argument
+def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition, Sequence[object]]:
+    """Return the condition that *comparison* means, and the values of its parameters."""
+    argument, operator = comparison.argument, comparison.operator
     term = names.find(comparison.column, f"{argument}.column")
-    operator = comparison.operator
     if term.type.mask is not None:
         raise errors.BadOperator(f"{argument}: {term.name} is masked: it can be shown, and nothing else.")
     if operator not in term.type.operators:
@@ -273,20 +270,21 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[dict[str, 
         wanted = texts[0].lower()
         if wanted not in ("true", "false"):
             raise errors.BadValue(f"{argument}.value: is_null takes true or false, not {quoted(texts[0])}.")
-        return {}, Condition(term=term, operator=operator, wanted=wanted == "true")
+        return Condition(term=term, operator=operator, wanted=wanted == "true"), ()
     places = [f"{argument}.values[{at}]" for at in range(len(texts))]
     if comparison.value is not None:
-        places = [comparison.value_argument]
-    decoded = [decode(term, operator, text, where) for text, where in zip(texts, places, strict=True)]
-    operator, decoded = _alternatives(term, operator, decoded, comparison)
-    bound = [decoded] if operator in (Operator.IN, Operator.NOT_IN) else decoded
-    if term.type.family is Family.ANY and operator in ORDER:
+        places = [f"{argument}.value"]
+    bound = [decode(term, operator, text, where) for text, where in zip(texts, places, strict=True)]
+    if term.type.family is Family.ANY and operator in EQUALITY:
+        negative = operator in (Operator.NE, Operator.NOT_IN)
+        operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
+    elif term.type.family is Family.ANY and operator in ORDER:
         # Numbers are compared with the number, texts with the text: neither tells anything of the other.
-        numbers = [None if isinstance(value, str) else value for value in decoded]
-        bound = [*numbers, *texts]
+        bound = [*(None if isinstance(value, str) else value for value in bound), *texts]
+    if operator in (Operator.IN, Operator.NOT_IN):
+        bound = [bound]
     parameters = tuple(f"{prefix}_{at}" for at in range(len(bound)))
-    condition = Condition(term=term, operator=operator, parameters=parameters)
-    return dict(zip(parameters, bound, strict=True)), condition
+    return Condition(term=term, operator=operator, parameters=parameters), bound
 
 
 def _texts(comparison: Comparison) -> tuple[str, ...]:
@@ -328,16 +326,9 @@ def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
     return term.type.decode(text, f"{argument}: {named}")
 
 
-def _alternatives(
-    term: Term, operator: Operator, decoded: list[object], comparison: Comparison
-) -> tuple[Operator, list[object]]:
-    """Let a column of no declared type equal a number and the text that looks like it."""
-    if term.type.family is not Family.ANY or operator not in EQUALITY:
-        return operator, decoded
-    others = (text for text, value in zip(comparison.texts, decoded, strict=True) if text != value)
-    either = [*decoded, *others]
-    negative = operator in (Operator.NE, Operator.NOT_IN)
-    return (Operator.NOT_IN if negative else Operator.IN), either
+def either(decoded: Sequence[object], texts: Sequence[str]) -> list[object]:
+    """Return the values *decoded* and the *texts* that look like them: a column of no type may have both."""
+    return [*decoded, *(text for text, value in zip(texts, decoded, strict=True) if text != value)]
 
 
 def bind_order(names: Finds, steps: Sequence[str]) -> tuple[Order, ...]:

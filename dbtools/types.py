@@ -11,22 +11,14 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 from uuid import UUID
 
 from dbtools import errors
-from dbtools.dates import (
-    Point,
-    point_of,
-    read_date,
-    read_interval,
-    read_moment,
-    read_time,
-    read_timestamp,
-)
+from dbtools.dates import Point, point_of, read_date, read_interval, read_moment, read_time, read_timestamp
 from dbtools.errors import listing, nearest
 
 SAFE_INTEGER = 2**53 - 1  #: beyond it a double, and so most JSON readers, lose digits
@@ -289,50 +281,43 @@ def _any(text: str, type: ColumnType) -> object:
 STRING: Mapping[str, object] = {"type": "string"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class FamilyRow:
+ORDERED = (*EQUALITY, *ORDER)
+SEARCHED = (*ORDERED, *TEXTUAL)
+CONTAINING = (Operator.CONTAINS, Operator.IS_NULL)
+
+
+class FamilyRow(NamedTuple):
     """What is true of all types of one family."""
 
     decode: Callable[[str, ColumnType], object]
     wants: str
-    schema: Mapping[str, object] = field(default_factory=lambda: STRING)
-    operators: tuple[Operator, ...] = (*EQUALITY, *ORDER)
+    schema: Mapping[str, object] = STRING
+    operators: tuple[Operator, ...] = ORDERED
 
 
-SEARCHED = (*EQUALITY, *ORDER, *TEXTUAL)
-CONTAINING = (Operator.CONTAINS, Operator.IS_NULL)
 FAMILIES: Mapping[Family, FamilyRow] = {
-    Family.INTEGER: FamilyRow(decode=_integer, wants="an integer such as 42", schema={"type": "integer"}),
-    Family.NUMBER: FamilyRow(decode=_number, wants="a number such as 4.2", schema={"type": "number"}),
-    Family.DECIMAL: FamilyRow(decode=_decimal, wants="a decimal number such as 19.90"),
-    Family.BOOLEAN: FamilyRow(
-        decode=_boolean, wants="true or false", schema={"type": "boolean"}, operators=EQUALITY
-    ),
-    Family.TEXT: FamilyRow(decode=_text, wants="a text", operators=SEARCHED),
-    Family.ENUM: FamilyRow(decode=_label, wants="a label"),
-    Family.DATE: FamilyRow(
-        decode=read_date, wants="a date such as 2024-03-05", schema={**STRING, "format": "date"}
-    ),
-    Family.TIME: FamilyRow(decode=read_time, wants="a time such as 14:30:00"),
-    Family.TIMESTAMP: FamilyRow(decode=read_timestamp, wants="a date and time such as 2024-03-05T14:30:00"),
-    Family.TIMESTAMPTZ: FamilyRow(decode=read_moment, wants="a date and time such as 2024-03-05T14:30:00Z"),
-    Family.INTERVAL: FamilyRow(decode=read_interval, wants="a duration such as P1DT2H"),
+    Family.INTEGER: FamilyRow(_integer, "an integer such as 42", {"type": "integer"}),
+    Family.NUMBER: FamilyRow(_number, "a number such as 4.2", {"type": "number"}),
+    Family.DECIMAL: FamilyRow(_decimal, "a decimal number such as 19.90"),
+    Family.BOOLEAN: FamilyRow(_boolean, "true or false", {"type": "boolean"}, EQUALITY),
+    Family.TEXT: FamilyRow(_text, "a text", STRING, SEARCHED),
+    Family.ENUM: FamilyRow(_label, "a label"),
+    Family.DATE: FamilyRow(read_date, "a date such as 2024-03-05", {**STRING, "format": "date"}),
+    Family.TIME: FamilyRow(read_time, "a time such as 14:30:00"),
+    Family.TIMESTAMP: FamilyRow(read_timestamp, "a date and time such as 2024-03-05T14:30:00"),
+    Family.TIMESTAMPTZ: FamilyRow(read_moment, "a date and time such as 2024-03-05T14:30:00Z"),
+    Family.INTERVAL: FamilyRow(read_interval, "a duration such as P1DT2H"),
     Family.UUID: FamilyRow(
-        decode=_uuid,
-        wants="a UUID such as 3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f",
-        schema={**STRING, "format": "uuid"},
+        _uuid, "a UUID such as 3f2b8c1e-0d4a-4b6e-9c55-1a2b3c4d5e6f", {**STRING, "format": "uuid"}
     ),
-    Family.JSON: FamilyRow(decode=_json, wants="JSON", schema={}, operators=CONTAINING),
+    Family.JSON: FamilyRow(_json, "JSON", {}, CONTAINING),
     Family.BYTES: FamilyRow(
-        decode=_bytes,
-        wants="bytes in base64, such as aGVsbG8=",
-        schema={**STRING, "contentEncoding": "base64"},
-        operators=EQUALITY,
+        _bytes, "bytes in base64, such as aGVsbG8=", {**STRING, "contentEncoding": "base64"}, EQUALITY
     ),
-    Family.ARRAY: FamilyRow(decode=_no_value, wants="one item", schema={}, operators=CONTAINING),
-    Family.OBJECT: FamilyRow(decode=_text, wants="JSON", schema={}, operators=(Operator.IS_NULL,)),
-    Family.OTHER: FamilyRow(decode=_text, wants="a value as the database writes it", operators=SEARCHED),
-    Family.ANY: FamilyRow(decode=_any, wants="a number or a text", operators=SEARCHED),
+    Family.ARRAY: FamilyRow(_no_value, "one item", {}, CONTAINING),
+    Family.OBJECT: FamilyRow(_text, "JSON", {}, (Operator.IS_NULL,)),
+    Family.OTHER: FamilyRow(_text, "a value as the database writes it", STRING, SEARCHED),
+    Family.ANY: FamilyRow(_any, "a number or a text", STRING, SEARCHED),
 }
 NUMERAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 #: The one form of the values of an exact type, where its family has others.

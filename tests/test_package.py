@@ -2,19 +2,29 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests.postgresql_server import free_port
+
 ROOT = Path(__file__).parents[1]
+SERVED = re.compile(r"served at (http://\S+)")
+SHOP = "create table goods (id integer primary key, name text); insert into goods values (1, 'tent');"
 TIME = 300  #: seconds: a fresh environment is filled from an index
 IN_ARCHIVE = {".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "PKG-INFO", "README.md"} | {
     *("alembic.ini", "dbtools", "docs", "migrations", "pyproject.toml", "sample.db", "tests")
@@ -26,7 +36,6 @@ IN_PACKAGE = (
     "migrations/registry/0001_registry.py",
     "alembic.py",
 )
-Run = Callable[..., str]
 
 
 def _run(*words: object, folder: Path) -> str:
@@ -44,6 +53,16 @@ def _run(*words: object, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def shop(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Give a database as somebody would name it: a file, or the URL of a server with TLS."""
+    if request.param == "sqlite":
+        yield str(request.getfixturevalue("sqlite_database")(SHOP))
+        return
+    with request.getfixturevalue("postgresql_database")(SHOP) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -137,15 +156,79 @@ def test_command_of_a_fresh_environment_has_all_that_it_needs(
     assert json.loads(answer)["row"]["customer_id"] == 2
 
 
-async def test_client_starts_what_a_fresh_environment_connects(programs: Path, tmp_path: Path) -> None:
-    _run(programs / "dbtools", "sample", "shop.db", folder=tmp_path)
-    _run(programs / "dbtools", "connect", "mcp.json", "shop.db", "--write", folder=tmp_path)
-    entry = json.loads((tmp_path / ".mcp.json").read_text())["mcpServers"]["shop"]
-
-    async with Client(StdioServerParameters(command=entry["command"], args=entry["args"], cwd="/")) as client:
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_readme_leads_to_a_connected_client(
+    transport: str, shop: str, programs: Path, tmp_path: Path
+) -> None:
+    """Follow the lines of the README, with another client and another database."""
+    journey = Journey(programs=programs, folder=tmp_path, database=shop)
+    async with journey.connected(transport) as client:
         listed = await client.list_tools()
-        called = await client.call_tool("get_orders", {"id": 1002})
+        called = await client.call_tool("get_goods", {"id": 1})
 
-    assert entry["command"] == str(programs / "dbtools")
-    assert "list_orders" in [tool.name for tool in listed.tools]
-    assert not called.is_error
+    assert "list_goods" in [tool.name for tool in listed.tools]
+    assert called.structured_content == {"row": {"id": 1, "name": "tent"}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Journey:
+    """Somebody who has nothing but the README, a fresh environment and a database."""
+
+    programs: Path
+    folder: Path
+    database: str
+
+    @asynccontextmanager
+    async def connected(self, transport: str) -> AsyncIterator[Client]:
+        """Give the official client, connected as the README says."""
+        if transport == "stdio":
+            self._run(self._line("dbtools connect claude-code sample.db"))
+            entry = self._entry()
+            environment = {"HOME": str(self.folder), **entry.get("env", {})}
+            command = StdioServerParameters(
+                command=entry["command"], args=entry["args"], env=environment, cwd="/"
+            )
+            async with Client(command) as client:
+                yield client
+            return
+        async with self._served(self._line("dbtools serve dbtools.toml --http")) as url:
+            self._run(self._line("dbtools connect claude-code --http"), url=url)
+            async with Client(self._entry()["url"]) as client:
+                yield client
+
+    def _line(self, beginning: str) -> list[str]:
+        """Return the line of the README with this *beginning*, for this client and this database."""
+        lines = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
+        (line,) = [line for line in lines if line.startswith(beginning)]
+        ours = {"claude-code": "mcp.json", "sample.db": self.database, "dbtools.toml": self.database}
+        return [ours.get(word, word) for word in shlex.split(line)]
+
+    def _run(self, words: list[str], url: str = "") -> None:
+        words = [url if word.startswith("http://") else word for word in words]
+        _run(self.programs / words[0], *words[1:], folder=self.folder)
+
+    def _entry(self) -> dict[str, Any]:
+        """Return what is in the client's file now."""
+        (entry,) = json.loads((self.folder / ".mcp.json").read_text())["mcpServers"].values()
+        return dict(entry)
+
+    @asynccontextmanager
+    async def _served(self, words: list[str]) -> AsyncIterator[str]:
+        """Serve by the command in *words*, but on a free port, and give the URL that it prints."""
+        words = [f"127.0.0.1:{free_port()}" if word.startswith("127.0.0.1:") else word for word in words]
+        process = await anyio.open_process(
+            [str(self.programs / words[0]), *words[1:]],
+            cwd=self.folder,
+            env={"HOME": str(self.folder), "PATH": os.environ["PATH"]},
+            stdin=subprocess.DEVNULL,
+        )
+        try:
+            with anyio.fail_after(TIME):
+                assert process.stderr is not None
+                said = ""
+                while not (found := SERVED.search(said)):
+                    said += (await process.stderr.receive()).decode()
+            yield found[1]
+        finally:
+            process.terminate()
+            await process.wait()

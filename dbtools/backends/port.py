@@ -76,6 +76,13 @@ class Run(NamedTuple):
         return self.plan.bound(self.values, self.limit)
 
 
+class Probe(NamedTuple):
+    """What a database says of itself when a connection is tried."""
+
+    version: str  #: with the name of its kind
+    refuses_writes: bool  #: on a connection that is opened as those for calls
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
     """Rows with one cell an output, and whether the statement has more."""
@@ -199,6 +206,10 @@ class Backend(ABC):
     @abstractmethod
     def place(self) -> str:
         """Where the database is and who reads it, for people: never a password."""
+
+    @abstractmethod
+    async def probe(self) -> Probe:
+        """Try a connection, and to write on it."""
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL without its password, and the variables of the environment that opening it takes."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dbtools.cli.completion import call_words
 from dbtools.cli.options import (
     ExampleCommand,
     arguments_of,
@@ -15,6 +16,7 @@ from dbtools.cli.options import (
     json_option,
     role_option,
     settings_for,
+    target_argument,
     with_toolbox,
 )
 
@@ -24,17 +26,19 @@ if TYPE_CHECKING:
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
 
+CALL = "[TARGET] TOOL [key=value… | '{json}']"
+
 
 @click.command(cls=ExampleCommand, example="dbtools tools sample.db --tokens")
-@click.argument("target", required=False)
+@target_argument
 @role_option
 @claim_option
 @click.option("--tokens", is_flag=True, help="Split the tokens into description, input and output schema.")
 @json_option
 def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, as_json: bool) -> None:
-    """Show the tools that a role sees of TARGET, and what they cost in tokens (bytes / 4).
+    """Show the tools that a role sees, and what they cost in tokens.
 
-    Claims change what rows are seen, never which tools.
+    Tokens are counted as bytes / 4. Claims change which rows are seen, never which tools.
     """
     with complaints():
         settings = settings_for(target, role)
@@ -53,18 +57,24 @@ def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, a
 @click.command(
     cls=ExampleCommand, example="dbtools call sample.db list_customers limit=3 'order_by=name desc'"
 )
-@click.argument("words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']")
+@click.argument("words", nargs=-1, metavar=CALL, shell_complete=call_words)
 @role_option
 @claim_option
 @json_option
 def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: bool) -> None:
-    """Call TOOL once and print its answer. A value that parses as JSON is JSON, else a string."""
+    """Call TOOL once and print its answer.
+
+    A value that parses as JSON is JSON, otherwise a string.
+    """
     with complaints():
         target, tool, arguments = _call_of(words)
         settings = settings_for(target, role)
         caller = caller_of(settings, role, claim)
         answer = with_toolbox(
-            settings, lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments), role
+            settings,
+            lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments),
+            role,
+            title=f"Calling {tool}",
         )
         from dbtools.cli.presentation import content_json, print_answer
 
@@ -113,12 +123,15 @@ async def _called(
     cls=ExampleCommand,
     example="dbtools explain dbtools.toml --role support --claim region=north list_customers limit=3",
 )
-@click.argument("words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']")
+@click.argument("words", nargs=-1, metavar=CALL, shell_complete=call_words)
 @role_option
 @claim_option
 @json_option
 def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: bool) -> None:
-    """Say whether a role may call TOOL, which rule decides it, and with which SQL; nothing is run."""
+    """Explain why a call is allowed or denied, without running it.
+
+    The answer names the rule that decides, the SQL and its parameters.
+    """
     with complaints():
         target, tool, arguments = _call_of(words)
         settings = settings_for(target, role)

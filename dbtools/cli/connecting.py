@@ -22,6 +22,7 @@ from dbtools.cli.options import (
     json_option,
     role_option,
     settings_for,
+    target_argument,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 @click.command(cls=ExampleCommand, example="dbtools connect cursor shop.db --write")
 @click.argument("client", type=click.Choice(list(CLIENTS)))
-@click.argument("target", required=False)
+@target_argument
 @role_option
 @claim_option
 @click.option("--http", metavar="URL", help="A server that runs already, by its URL.")

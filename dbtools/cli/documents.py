@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import tomlkit
-from tomlkit.exceptions import TOMLKitError
-
 #: Strings, comments, punctuation, and whatever else stands between blanks.
 TOKEN = re.compile(
     r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[{}\[\],:]|[^\s{}\[\],:"/]+|\S',
@@ -23,17 +20,19 @@ class Toml:
 
     def __init__(self, text: str) -> None:
         """Raise ValueError where *text* is no TOML."""
+        import tomlkit
+        from tomlkit.exceptions import TOMLKitError
+
         try:
             self._document = tomlkit.parse(text)
         except TOMLKitError as exc:
             raise ValueError(f"not TOML: {exc}") from exc
+        self._section = tomlkit.table(is_super_table=True)
         self.content: Mapping[str, Any] = self._document.unwrap()
 
     def having(self, section: str, name: str, value: Mapping[str, object]) -> str:
         """Return the text with *value* as [section.name]."""
-        if section not in self._document:
-            self._document[section] = tomlkit.table(is_super_table=True)
-        self._document[section][name] = dict(value)
+        self._document.setdefault(section, self._section)[name] = dict(value)
         return self._document.as_string()
 
     def without(self, section: str, name: str) -> str:

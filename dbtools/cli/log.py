@@ -3,20 +3,21 @@
 import os
 import re
 import select
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dbtools.cli.options import ExampleCommand, complaints, json_option, settings_for
+from dbtools.cli.options import ExampleCommand, complaints, json_option, settings_for, target_argument
+from dbtools.cli.terminal import has_colours, interruptible, waiting, width_of
 
 if TYPE_CHECKING:
     from dbtools.records import FileReader, Stored
@@ -27,7 +28,6 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 PAUSE = 0.2  #: seconds until the file is looked at again
 TOGETHER = 200  #: calls that are aligned
-WIDE = 1_000  #: columns of an output that is no terminal
 WIDEST = 40  #: characters of a column
 #: What a terminal obeys or reorders, and JSON has an escape for.
 UNSHOWN = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -41,23 +41,23 @@ class Moment(click.ParamType[datetime]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """Return the time that *value* means, or fail."""
+        from dbtools.backends.records import moment_of
+
         text = str(value).strip()
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
+        ago = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
         try:
-            if match:
-                return datetime.now(UTC) - timedelta(**{UNITS[match[2]]: float(match[1])})
-            return _moment(text)
-        except (ValueError, OverflowError):
+            moment = (
+                datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: float(ago[1])}) if ago else moment_of(text)
+            )
+        except OverflowError:
+            moment = None
+        if moment is None:
             self.fail(f"{text!r} is neither 90s, 15m, 1h or 2d nor a time such as 2026-03-01T12:00:00Z.")
-
-
-def _moment(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        return moment
 
 
 @click.command(cls=ExampleCommand, example="dbtools log dbtools.toml --since 1h --outcome denied")
-@click.argument("target", required=False)
+@target_argument
 @json_option
 @click.option("--follow", is_flag=True, help="Go on with the calls that come, until Ctrl-C.")
 @click.option("--since", type=Moment(), help="Only calls since then: 90s, 15m, 1h, 2d, or a time.")
@@ -73,8 +73,13 @@ def log(
     roles: tuple[str, ...],
     outcomes: tuple[str, ...],
 ) -> None:
-    """Show the calls in the log that the configuration TARGET names, a file or a registry, as they ended."""
+    """Show the calls in the audit log.
+
+    The configuration TARGET says where the log is: in a file, or in a registry.
+    """
     with complaints():
+        from dbtools.backends.records import moment_of
+
         reader = _reader(target, as_json, since)
 
         def is_wanted(call: dict[str, object]) -> bool:
@@ -82,14 +87,19 @@ def log(
                 (not tools or any(fnmatchcase(str(call.get("tool")), each) for each in tools))
                 and (not roles or call.get("role") in roles)
                 and (not outcomes or call.get("outcome") in outcomes)
-                and (since is None or _is_since(call.get("time"), since))
+                and (since is None or ((time := moment_of(call.get("time"))) is not None and time >= since))
             )
 
+        lines_of = _json_lines if as_json else Columns().lines
         try:
-            with closing(reader.follow()) as found:
+            with interruptible(), closing(reader.follow()) as found:
                 entries = found if follow else iter(partial(next, found), None)
                 wanted = (each for each in entries if each is None or is_wanted(each.call))
-                (_print_lines if as_json else _print_table)(wanted)
+                groups = _together(wanted)
+                with waiting("Waiting for calls" if follow else "Reading the log"):
+                    first = list(islice(groups, 1))
+                for calls in chain(first, groups):
+                    click.echo("\n".join(lines_of(calls)))
         finally:
             if reader.skipped:
                 lines = "1 line that holds" if reader.skipped == 1 else f"{reader.skipped} lines that hold"
@@ -115,27 +125,10 @@ def _reader(target: str | None, as_json: bool, since: datetime | None) -> "FileR
     return FileReader(Path(settings.log.file), settings.log.keep)
 
 
-def _is_since(written: object, since: datetime) -> bool:
-    try:
-        return _moment(str(written)) >= since
-    except (ValueError, OverflowError):
-        return False
-
-
-def _print_lines(found: "Iterable[Stored | None]") -> None:
-    for each in found:
-        if each is None:
-            _pause()
-        else:
-            line = each.line.decode("utf-8", "replace")
-            click.echo(UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line))
-
-
-def _print_table(found: "Iterable[Stored | None]") -> None:
-    table = Columns()
-    for calls in _together(found):
-        for line in table.lines([each.call for each in calls]):
-            click.echo(line)
+def _json_lines(calls: "Iterable[Stored]") -> Iterator[str]:
+    for each in calls:
+        line = each.line.decode("utf-8", "replace")
+        yield UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
 
 def _together(found: "Iterable[Stored | None]") -> "Iterator[list[Stored]]":
@@ -169,12 +162,12 @@ class Columns:
 
     def __init__(self) -> None:
         self._widths = [0] * len(COLUMNS)
-        self._terminal = sys.stdout.isatty()
-        self._colours = self._terminal and not os.environ.get("NO_COLOR")
-        self._room = shutil.get_terminal_size().columns if self._terminal else WIDE
+        self._colours = has_colours(sys.stdout)
+        self._room = width_of(sys.stdout)
 
-    def lines(self, calls: Sequence[dict[str, object]]) -> Iterator[str]:
-        """Yield the line of each of *calls*."""
+    def lines(self, found: "Iterable[Stored]") -> Iterator[str]:
+        """Yield the line of each call that was *found*."""
+        calls = [each.call for each in found]
         rows = [[_cut(_shown(text(call)), WIDEST) for text, _ in COLUMNS] for call in calls]
         self._widths = [
             max(width, *map(len, texts))

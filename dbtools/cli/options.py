@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from dbtools.cli.terminal import interruptible, waiting
 
 if TYPE_CHECKING:
     from dbtools.backends.port import Backend
@@ -20,6 +23,7 @@ REFUSED, WRONG, INTERRUPTED = 1, 2, 130  #: exit status
 DEFAULT_ROLE = "default"
 CLAIMS = "DBTOOLS_CLAIMS"
 DEBUG = "DBTOOLS_DEBUG"  #: the variable that lets tracebacks through
+READING = "Reading the database"
 
 
 def is_target(word: str) -> bool:
@@ -39,6 +43,12 @@ class ExampleCommand(click.Command):
         self.epilog = f"\b\nExample:\n  {example}"
 
 
+def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Complete the name of a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+target_argument = click.argument("target", required=False, shell_complete=files)
 role_option = click.option(
     "--role",
     envvar="DBTOOLS_ROLE",
@@ -125,9 +135,16 @@ def check_role(settings: "Settings", role: str) -> None:
 
 
 def with_toolbox(
-    settings: "Settings", use: "Callable[[Toolbox, Backend], Any]", role: str | None = None
+    settings: "Settings",
+    use: "Callable[[Toolbox, Backend], Any]",
+    role: str | None = None,
+    *,
+    title: str = READING,
 ) -> Any:
-    """Return what *use* makes of the toolbox of *settings*, for *role* or for all, and of its backend."""
+    """Return what *use* makes of the toolbox of *settings*, for *role* or for all, and of its backend.
+
+    Progress has the *title*.
+    """
     from dbtools.service.serving import open_toolbox
 
     async def use_and_close() -> Any:
@@ -140,14 +157,21 @@ def with_toolbox(
             for each in toolbox.current.missing if toolbox.current else ():
                 click.echo(f"dbtools: {each}", err=True)
 
-    return run(use_and_close)
+    return wait_for(use_and_close, title=title)
+
+
+def wait_for(function: Callable[..., Any], *arguments: Any, title: str = READING) -> Any:
+    """Run an async *function* to its end, and show progress with the *title* if it takes long."""
+    with waiting(title):
+        return run(function, *arguments)
 
 
 def run(function: Callable[..., Any], *arguments: Any) -> Any:
     """Run an async *function* to its end."""
     import anyio
 
-    return anyio.run(function, *arguments)
+    with interruptible():
+        return anyio.run(function, *arguments)
 
 
 @contextmanager
@@ -163,7 +187,7 @@ def complaints() -> Iterator[None]:
         refused = isinstance(exc, errors.CallError) and not broken
         click.echo(f"dbtools: {one_line(str(exc))}", err=True)
         sys.exit(REFUSED if refused else WRONG)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         sys.exit(INTERRUPTED)
     except click.ClickException:
         raise

@@ -2,24 +2,27 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
 from dbtools.cells import dump, visible
+from dbtools.cli.terminal import has_colours, width_of
+from dbtools.policy import Finding
 from dbtools.results import Answer, Surface
 from dbtools.service.checking import Review, RoleChange
 from dbtools.service.explanation import Explanation
 from dbtools.service.snapshot import View
 from dbtools.tools.definition import ToolDefinition, tokens_of, tool_content
 
-WIDE = 1_000  #: columns of an output that is no terminal
+MEASURED = 1_000_000  #: columns of what is measured: more than any table has
+#: Where keys stand that do not stand in the middle.
+PLACES = {"name": 0, "schema": 1, "kind": 2, "comment": 4}
 
 
 def tools_json(definitions: Sequence[ToolDefinition]) -> str:
@@ -52,11 +55,12 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
         _print(Text(f"{told} ([tools] budget)."))
 
 
-def review_json(found: Review) -> str:
-    """Return *found* as `dbtools check --json` prints it, with the changes of a migration by role."""
+def review_json(found: Review, steps: Sequence[Finding] = ()) -> str:
+    """Return *found*, and what is wrong in *steps*, as `dbtools check --json` prints it."""
+    findings = (*found.findings, *(each for each in steps if each.level != "ok"))
     shown = [
         {"level": each.level, "code": each.code, **asdict(each.source), "message": each.message}
-        for each in found.findings
+        for each in findings
     ]
     queries = {name: {"reads": list(reads)} for name, reads in found.reads.items()}
     content: dict[str, object] = {"findings": shown} | ({"queries": queries} if queries else {})
@@ -65,9 +69,9 @@ def review_json(found: Review) -> str:
     return visible(json.dumps(content, indent=2, ensure_ascii=False))
 
 
-def print_review(found: Review) -> None:
-    """Print *found*, each finding on a line, what each query reads, and the changes of a migration."""
-    lines = [str(finding) for finding in found.findings] or ["All is well."]
+def print_review(found: Review, steps: Sequence[Finding] = ()) -> None:
+    """Print each finding and each of *steps* on a line, what queries read, and a migration's changes."""
+    lines = [str(finding) for finding in (*steps, *found.findings)] or ["All is well."]
     for name, reads in found.reads.items():
         lines.append(f"The query {name} reads {visible(', '.join(reads)) or 'no table'}.")
     if found.changes is not None:
@@ -112,18 +116,6 @@ def _yes_or_no(value: object) -> object:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
 
 
-@contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Show on stderr how far something is, and nothing when it has ended."""
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title)
-
-        def report(done: int, of: int, name: str) -> None:
-            bar.update(task, completed=done, total=of, description=f"{title} {visible(name)}")
-
-        yield report
-
-
 def print_answer(answer: Answer) -> None:
     """Print *answer* as a table, and below it what is to be known of it."""
     structured = answer.structured
@@ -134,6 +126,10 @@ def print_answer(answer: Answer) -> None:
             _print(Text(f"{counted(len(rows), 'row')}{more}"))
         case {"row": dict(row)}:
             _print(_table(["column", "value"], [list(pair) for pair in row.items()]))
+        case {"tables": list(tables), "table_count": int(count)}:
+            _print_tables(tables)
+            shown = f"{len(tables):,} of " if len(tables) < count else ""
+            _print(Text(shown + counted(count, "table")))
         case _:
             _print(_plain(json.dumps(structured, indent=2, ensure_ascii=False)))
     for name in ("note", "next_cursor"):
@@ -141,22 +137,65 @@ def print_answer(answer: Answer) -> None:
             _print(_plain(f"{name}: {structured[name]}"))
 
 
+def _print_tables(tables: Sequence[Mapping[str, Any]]) -> None:
+    """Print what is said of *tables*: side by side, or one after the other where their columns are told."""
+    if not any("columns" in table for table in tables):
+        _print(_records(tables))
+        return
+    for table in tables:
+        rows = f"about {counted(table['row_estimate'], 'row')}" if "row_estimate" in table else ""
+        what = ", ".join(filter(None, [table.get("kind"), rows]))
+        comment = f": {table['comment']}" if "comment" in table else ""
+        _print(_plain(f"{table['name']} ({what}){comment}", style="bold"))
+        columns = table["columns"]
+        is_full = any(isinstance(column, dict) for column in columns)
+        _print(_records(columns) if is_full else _table(["column"], [[column] for column in columns]))
+        for name in ("key", "unique", "references", "relations", "referenced_by", "column_count"):
+            if name in table:
+                _print(_plain(f"{name}: {_listed(table[name])}"))
+        _print(Text())
+
+
+def _records(records: Sequence[Mapping[str, object]]) -> Table:
+    """Return *records* as a table of all keys that any of them has."""
+    keys = sorted(dict.fromkeys(key for record in records for key in record), key=_place)
+    rows = [[_listed(_yes_or_no(record.get(key, ""))) for key in keys] for record in records]
+    return _table(keys, rows)
+
+
+def _place(key: str) -> int:
+    return PLACES.get(key, 3)
+
+
+def _listed(value: object) -> object:
+    """Return an array or an object as text with commas, anything else as it is."""
+    match value:
+        case list():
+            return ", ".join(f"({_listed(each)})" if isinstance(each, list) else str(each) for each in value)
+        case dict():
+            return ", ".join(f"{name} → {target}" for name, target in value.items())
+        case _:
+            return value
+
+
 def counted(count: int, noun: str, nouns: str = "") -> str:
     """Return *count* with its *noun*, whose plural is *nouns*, or as most are."""
-    return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"
+    return f"1 {noun}" if count == 1 else f"{count:,} {nouns or noun + 's'}"
 
 
 def _print_rows(columns: Sequence[str], rows: Sequence[object]) -> None:
-    """Print *rows* side by side where they fit, else one below the other."""
+    """Print *rows* side by side where they fit, else one field on each line."""
     cells = [[row[name] for name in columns] if isinstance(row, dict) else row for row in rows]
     table = _table(columns, cells)
     console = _console()
-    if console.measure(table).maximum <= console.width:
+    if console.measure(table, options=console.options.update_width(MEASURED)).maximum <= console.width:
         _print(table)
         return
-    for row in cells:
+    for number, row in enumerate(cells, start=1):
         assert isinstance(row, list)
-        _print(_table(["column", "value"], [[name, cell] for name, cell in zip(columns, row, strict=True)]))
+        pairs = [[name, cell] for name, cell in zip(columns, row, strict=True)]
+        _print(_table([f"row {number}", ""], pairs))
+        _print(Text())
 
 
 def _table(columns: Sequence[str], rows: Sequence[object]) -> Table:
@@ -181,22 +220,24 @@ def _text(cell: object) -> Text:
             return Text(str(cell))
 
 
-def _plain(text: str) -> Text:
+def _plain(text: str, style: str = "") -> Text:
     """Return *text* without what a terminal would obey."""
-    return Text(visible(text).replace("\r", "\\r"))
+    return Text(visible(text).replace("\r", "\\r"), style=style)
 
 
 def _console() -> Console:
-    # What is no terminal is read by programs: its lines are not broken.
-    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, emoji=False)
+    return Console(
+        width=width_of(sys.stdout),
+        color_system="auto" if has_colours(sys.stdout) else None,
+        highlight=False,
+        emoji=False,
+    )
 
 
 def _print(content: Table | Text) -> None:
     console = _console()
-    if sys.stdout.isatty():
-        console.print(content)
-        return
+    # The terminal breaks lines of text itself: copied, they are whole.
     with console.capture() as captured:
-        console.print(content)
+        console.print(content, soft_wrap=isinstance(content, Text))
     lines = [line.rstrip() for line in captured.get().splitlines()]
     sys.stdout.write("\n".join(lines) + "\n")

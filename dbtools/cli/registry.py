@@ -1,7 +1,9 @@
 """`dbtools registry` and `dbtools query`: the permitted queries that a database keeps."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +13,15 @@ from dbtools.cli.options import (
     REFUSED,
     ExampleCommand,
     complaints,
+    files,
     is_target,
     json_option,
-    run,
     settings_for,
+    target_argument,
+    wait_for,
     with_toolbox,
 )
+from dbtools.cli.terminal import interruptible, waiting
 
 if TYPE_CHECKING:
     from dbtools.backends.port import Backend
@@ -28,16 +33,20 @@ ONE = "[TARGET] NAME"
 
 @click.group(epilog="\b\nExample:\n  dbtools registry upgrade shop.db")
 def registry() -> None:
-    """Keep permitted queries in a database: every server on it has them."""
+    """Create the registry in a database, or upgrade it.
+
+    It keeps permitted queries for every server on the database, and audit logs.
+    """
 
 
 @registry.command(cls=ExampleCommand, example="dbtools registry upgrade shop.db")
-@click.argument("url")
-def upgrade(url: str) -> None:
-    """Give the database at URL the tables of a registry, or bring those that it has up to date.
+@click.argument("url", shell_complete=files)
+@json_option
+def upgrade(url: str, as_json: bool) -> None:
+    """Create the registry in the database at URL, or upgrade it.
 
-    They are dbtools_query and dbtools_call, in a schema dbtools where the database has schemas. Tables of
-    yours, and a history of migrations of yours, stay as they are.
+    Its tables are dbtools_query and dbtools_call, in a schema named dbtools if the database has schemas. Your
+    own tables, and your own migration history, stay as they are.
     """
     with complaints():
         from dbtools.alembic import upgrade as build
@@ -46,25 +55,32 @@ def upgrade(url: str) -> None:
         from dbtools.records.registry import read_entries
 
         place = _place(settings_for(url))
-        build(place)
-        entries = run(read_entries, place)
-        click.echo(f"The registry is at {LATEST}, with {counted(len(entries), 'query', 'queries')}.")
+        with interruptible(), waiting("Upgrading the registry"):
+            build(place)
+        entries = wait_for(read_entries, place)
+        if as_json:
+            click.echo(json.dumps({"version": LATEST, "query_count": len(entries)}))
+        else:
+            click.echo(f"The registry is at {LATEST}, with {counted(len(entries), 'query', 'queries')}.")
 
 
 @click.group(epilog="\b\nExample:\n  dbtools query add sample.db top_customers.sql")
 def query() -> None:
-    """Keep permitted queries in the registry of TARGET, which `dbtools registry upgrade` makes.
+    """Manage the permitted queries in the registry.
 
-    It is the one that [registry] url of a configuration names, else that of the database itself.
+    The registry is the one that [registry] url of the configuration names, otherwise that of the database
+    itself. `dbtools registry upgrade` creates it.
     """
 
 
 @query.command(cls=ExampleCommand, example="dbtools query add sample.db top_customers.sql")
-@click.argument("words", nargs=-1, metavar="[TARGET] FILE…")
-def add(words: tuple[str, ...]) -> None:
-    """Put the queries in each FILE into the registry of TARGET, once the database understands all of them.
+@click.argument("words", nargs=-1, metavar="[TARGET] FILE…", shell_complete=files)
+@json_option
+def add(words: tuple[str, ...], as_json: bool) -> None:
+    """Save the queries in each FILE to the registry.
 
-    What a query was before is kept as its previous version. Where one is wrong, none is saved.
+    All are checked against the database first; if one is wrong, none is saved. The text that a query had
+    before is kept as its previous version.
     """
     with complaints():
         from dbtools.records.registry import add as save, read_entries
@@ -74,10 +90,13 @@ def add(words: tuple[str, ...]) -> None:
         _check_files(files)
         settings = settings_for(target)
         place = _place(settings)
-        run(read_entries, place)
+        wait_for(read_entries, place)
         texts = _checked(settings, [Path(each) for each in files])
-        for entry in run(save, place, texts).values():
-            click.echo(f"{entry.current.name}: version {entry.current.version}")
+        saved = [entry.current for entry in wait_for(save, place, texts).values()]
+        if as_json:
+            click.echo(json.dumps([{"name": each.name, "version": each.version} for each in saved]))
+        else:
+            click.echo("\n".join(f"{each.name}: version {each.version}" for each in saved))
 
 
 def _check_files(files: Sequence[str]) -> None:
@@ -100,7 +119,7 @@ def _checked(settings: "Settings", files: Sequence[Path]) -> Mapping[str, str]:
         return await candidates(settings, await read_catalog(settings, backend), backend, files)
 
     texts: Mapping[str, str]
-    texts, findings = with_toolbox(settings, check)
+    texts, findings = with_toolbox(settings, check, title="Checking the queries")
     for finding in findings:
         click.echo(str(finding), err=True)
     if findings or not texts:
@@ -110,10 +129,10 @@ def _checked(settings: "Settings", files: Sequence[Path]) -> Mapping[str, str]:
 
 
 @query.command("list", cls=ExampleCommand, example="dbtools query list sample.db")
-@click.argument("target", required=False)
+@target_argument
 @json_option
 def list_queries(target: str | None, as_json: bool) -> None:
-    """Show the queries in the registry of TARGET."""
+    """List the queries in the registry."""
     with complaints():
         from dbtools.backends import open_backend
         from dbtools.cli.presentation import print_entries, rows_json
@@ -123,7 +142,7 @@ def list_queries(target: str | None, as_json: bool) -> None:
         settings = settings_for(target)
         lexis = open_backend(settings.database.url).facts.lexis
         rows: list[dict[str, object]] = []
-        for name, entry in run(read_entries, _place(settings)).items():
+        for name, entry in wait_for(read_entries, _place(settings)).items():
             found, _ = query_of(entry, lexis)
             rows.append(
                 {
@@ -141,20 +160,24 @@ def list_queries(target: str | None, as_json: bool) -> None:
 
 
 @query.command(cls=ExampleCommand, example="dbtools query show sample.db order_status")
-@click.argument("words", nargs=-1, metavar=ONE)
-@click.option("--previous", is_flag=True, help="The version before.")
-def show(words: tuple[str, ...], previous: bool) -> None:
-    """Print the query NAME in the registry of TARGET, as it would stand in a file."""
+@click.argument("words", nargs=-1, metavar=ONE, shell_complete=files)
+@click.option("--previous", is_flag=True, help="Print the version before.")
+@json_option
+def show(words: tuple[str, ...], previous: bool, as_json: bool) -> None:
+    """Print the query NAME as it would stand in a file."""
     with complaints():
         from dbtools.cells import visible
         from dbtools.errors import ConfigurationError
         from dbtools.records.registry import entry_of
 
         target, name = _one(words)
-        entry = run(entry_of, _place(settings_for(target)), name)
+        entry = wait_for(entry_of, _place(settings_for(target)), name)
         shown = entry.previous if previous else entry.current
         if shown is None:
             raise ConfigurationError(f"{name} has no version before {entry.current.version}.")
+        if as_json:
+            click.echo(json.dumps(asdict(shown)))
+            return
         # A terminal would obey what somebody else wrote; a file wants it as it is.
         text = shown.text
         if sys.stdout.isatty():
@@ -162,35 +185,26 @@ def show(words: tuple[str, ...], previous: bool) -> None:
         click.echo(text, nl=not text.endswith("\n"))
 
 
-@query.command(cls=ExampleCommand, example="dbtools query remove sample.db slow_parcels")
-@click.argument("words", nargs=-1, metavar=ONE)
-def remove(words: tuple[str, ...]) -> None:
-    """Drop the query NAME from the registry of TARGET, with its previous version."""
-    _change(words, "removed")
+def _add_change(verb: str, done: str, help: str) -> None:
+    """Add the command that does to one query what *verb* of the registry does."""
+
+    @query.command(
+        verb, cls=ExampleCommand, example=f"dbtools query {verb} sample.db slow_parcels", help=help
+    )
+    @click.argument("words", nargs=-1, metavar=ONE, shell_complete=files)
+    @json_option
+    def change(words: tuple[str, ...], as_json: bool) -> None:
+        with complaints():
+            from dbtools.records import registry as records
+
+            target, name = _one(words)
+            wait_for(getattr(records, verb), _place(settings_for(target)), name)
+            click.echo(json.dumps({"name": name, "state": done}) if as_json else f"{name}: {done}")
 
 
-@query.command(cls=ExampleCommand, example="dbtools query enable sample.db slow_parcels")
-@click.argument("words", nargs=-1, metavar=ONE)
-def enable(words: tuple[str, ...]) -> None:
-    """Serve the query NAME in the registry of TARGET again."""
-    _change(words, "enabled")
-
-
-@query.command(cls=ExampleCommand, example="dbtools query disable sample.db slow_parcels")
-@click.argument("words", nargs=-1, metavar=ONE)
-def disable(words: tuple[str, ...]) -> None:
-    """Keep the query NAME in the registry of TARGET, and do not serve it."""
-    _change(words, "disabled")
-
-
-def _change(words: Sequence[str], done: str) -> None:
-    with complaints():
-        from dbtools.records.registry import disable, enable, remove
-
-        target, name = _one(words)
-        change = {"removed": remove, "enabled": enable, "disabled": disable}[done]
-        run(change, _place(settings_for(target)), name)
-        click.echo(f"{name}: {done}")
+_add_change("remove", "removed", "Remove the query NAME and its previous version.")
+_add_change("enable", "enabled", "Serve the query NAME again.")
+_add_change("disable", "disabled", "Stop serving the query NAME, but keep it.")
 
 
 def _one(words: Sequence[str]) -> tuple[str | None, str]:

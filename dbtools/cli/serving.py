@@ -21,7 +21,9 @@ from dbtools.cli.options import (
     role_option,
     run,
     settings_for,
+    target_argument,
 )
+from dbtools.cli.terminal import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +41,7 @@ FEW = 8  #: names of tools on one line
 
 
 @click.command(cls=ExampleCommand, example="dbtools serve sample.db")
-@click.argument("target", required=False)
+@target_argument
 @role_option
 @claim_option
 @click.option("--http", metavar="HOST:PORT", help="Serve any number of clients over HTTP.")
@@ -54,7 +56,7 @@ FEW = 8  #: names of tools on one line
 def serve(
     target: str | None, role: str, claim: tuple[str, ...], http: str | None, workers: int, stateless: bool
 ) -> None:
-    """Serve TARGET to an MCP client over stdin and stdout, or to many over HTTP."""
+    """Serve TARGET to MCP clients, over stdio or HTTP."""
     # From here on: the server's own handler takes over when its imports are done.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _open_closed_descriptors()
@@ -79,7 +81,8 @@ def serve(
             return
         from dbtools.server.listening import Address, listen
 
-        listen(settings, caller, operator, Address.of(http), workers=workers, stateless=stateless)
+        with interruptible():
+            listen(settings, caller, operator, Address.of(http), workers=workers, stateless=stateless)
 
 
 def _refuse_options_of_callers() -> None:

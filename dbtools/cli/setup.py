@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -16,58 +15,66 @@ from dbtools.cli.options import (
     json_option,
     run,
     settings_for,
+    target_argument,
+    wait_for,
     with_toolbox,
 )
+from dbtools.cli.terminal import waiting
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from dbtools.backends.port import Backend
+    from dbtools.policy import Finding
     from dbtools.service.checking import Review
     from dbtools.service.resolve import Progress
     from dbtools.settings import Settings
 
 
 @click.command(cls=ExampleCommand, example="dbtools check dbtools.toml")
-@click.argument("target", required=False)
-@click.option("--against", metavar="URL", help="A migrated database: what becomes of the tools there.")
+@target_argument
+@click.option("--against", metavar="URL", help="A migrated database: show how the tools change there.")
+@click.option("--connect", is_flag=True, help="Try everything, from the login to a call, and show each step.")
 @json_option
-def check(target: str | None, against: str | None, as_json: bool) -> None:
-    """Hold the configuration TARGET against the live database: exit status 1 where something is wrong."""
+def check(target: str | None, against: str | None, connect: bool, as_json: bool) -> None:
+    """Validate the configuration against the live database.
+
+    The exit status is 1 if there are errors, and 2 if the configuration or the database cannot be read.
+    """
+    if connect and against is not None:
+        raise click.UsageError("--connect and --against exclude each other.")
     with complaints():
         from dbtools.cli.presentation import print_review, review_json
 
         other = settings_for(against).database.url if against is not None else None
-        found = run(_review, settings_for(target), other)
+        with waiting("Checking") as progress:
+            settings = settings_for(target)
+            found = run(_review, settings, other, progress)
+            steps = run(_examine, settings) if connect else ()
         if as_json:
-            click.echo(review_json(found))
+            click.echo(review_json(found, steps))
         else:
-            print_review(found)
-        if any(finding.level == "error" for finding in found.findings):
+            print_review(found, steps)
+        if any(finding.level == "error" for finding in (*found.findings, *steps)):
             sys.exit(REFUSED)
 
 
-async def _review(settings: "Settings", against: str | None) -> "Review":
+async def _examine(settings: "Settings") -> "tuple[Finding, ...]":
+    from dbtools.service.doctor import examine
+
+    return await examine(settings)
+
+
+async def _review(settings: "Settings", against: str | None, progress: "Progress") -> "Review":
     from dbtools.server import review_server
     from dbtools.service.checking import check, check_against
 
     served = await review_server(settings)
-    with _progress() as progress:
-        if against is not None:
-            return await check_against(settings, against, progress, served)
-        return await check(settings, progress, served)
-
-
-def _progress() -> "AbstractContextManager[Progress]":
-    """Return what shows progress on a terminal: what is no terminal is read by programs."""
-    if not sys.stderr.isatty():
-        return nullcontext(lambda done, of, name: None)
-    from dbtools.cli.presentation import progress
-
-    return progress("Checking")
+    if against is not None:
+        return await check_against(settings, against, progress, served)
+    return await check(settings, progress, served)
 
 
 @click.command(cls=ExampleCommand, example="dbtools schema > dbtools.schema.json")
+@click.option("--json", is_flag=True, expose_value=False, help="Print JSON, as without it.")
 def schema() -> None:
     """Print the JSON Schema of dbtools.toml, for editors."""
     from dbtools.settings import Settings
@@ -76,7 +83,7 @@ def schema() -> None:
 
 
 @click.command(cls=ExampleCommand, example="dbtools grants dbtools.toml --role support > support.sql")
-@click.argument("target", required=False)
+@target_argument
 @click.option(
     "--role",
     "roles",
@@ -86,10 +93,14 @@ def schema() -> None:
 )
 @click.option("--login", metavar="NAME", help="The name of the login.  [default: dbtools_ROLE]")
 @click.option("--url", help="The database by a login that sees all of it, where that of TARGET does not.")
-def grants(target: str | None, roles: tuple[str, ...], login: str | None, url: str | None) -> None:
-    """Print the SQL that makes a login which can read what roles read of TARGET, and nothing else.
+@json_option
+def grants(
+    target: str | None, roles: tuple[str, ...], login: str | None, url: str | None, as_json: bool
+) -> None:
+    """Print the SQL for a login that can read what roles read.
 
-    Nothing is changed: run the script yourself, as somebody who may create logins.
+    The login can read nothing else of TARGET. Nothing is changed: run the script yourself, as somebody who
+    may create logins.
     """
     with complaints():
         names = tuple(dict.fromkeys(roles)) or (os.environ.get("DBTOOLS_ROLE") or DEFAULT_ROLE,)
@@ -97,9 +108,11 @@ def grants(target: str | None, roles: tuple[str, ...], login: str | None, url: s
         if url is not None:
             settings = settings.having("database", "url", url)
         name = f"dbtools_{'_'.join(names)}" if login is None else login
-        click.echo(
-            with_toolbox(settings, lambda _, backend: _script(settings, backend, names, name)), nl=False
-        )
+        script = with_toolbox(settings, lambda _, backend: _script(settings, backend, names, name))
+        if as_json:
+            click.echo(json.dumps({"login": name, "roles": names, "sql": script}))
+        else:
+            click.echo(script, nl=False)
 
 
 async def _script(settings: "Settings", backend: "Backend", roles: tuple[str, ...], login: str) -> str:
@@ -113,14 +126,21 @@ async def _script(settings: "Settings", backend: "Backend", roles: tuple[str, ..
 
 @click.group(epilog="\b\nExample:\n  dbtools watch install postgres://admin@db/shop")
 def watch() -> None:
-    """Have a database tell dbtools of changes, at once. Without it dbtools looks from time to time."""
+    """Let a database notify dbtools of schema changes.
+
+    Without it, dbtools polls.
+    """
 
 
 @watch.command(cls=ExampleCommand, example="dbtools watch install postgres://admin@db/shop --apply")
 @click.argument("url")
 @click.option("--apply", "applied", is_flag=True, help="Run the script, instead of printing it.")
-def install(url: str, applied: bool) -> None:
-    """Print the script with which the database at URL tells of each change of its schema."""
+@json_option
+def install(url: str, applied: bool, as_json: bool) -> None:
+    """Print the SQL that lets the database at URL notify dbtools.
+
+    It is told of each change of the schema at once.
+    """
     with complaints():
         from dbtools.backends import open_backend
         from dbtools.errors import ConfigurationError
@@ -133,9 +153,11 @@ def install(url: str, applied: bool) -> None:
                 hint="dbtools looks at it each second, and before each call.",
             )
         if applied:
-            run(backend.install_watch)
-            script = "The database tells of changes from now on.\n"
-        click.echo(script, nl=False)
+            wait_for(backend.install_watch)
+        if as_json:
+            click.echo(json.dumps({"applied": applied, "sql": script}))
+        else:
+            click.echo("The database tells of changes from now on.\n" if applied else script, nl=False)
 
 
 @click.group(epilog="\b\nExample:\n  dbtools token new")
@@ -146,7 +168,10 @@ def token() -> None:
 @token.command(cls=ExampleCommand, example="dbtools token new --json")
 @json_option
 def new(as_json: bool) -> None:
-    """Print a new token, which nobody can print again, and its hash, which the configuration holds."""
+    """Print a new token, and its hash for the configuration.
+
+    The token cannot be printed again: the configuration holds only its hash.
+    """
     from dbtools.server.tokens import hash_of, new_token
 
     made = new_token()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dbtools.cli.options import ExampleCommand, complaints, run, settings_for
+from dbtools.cli.options import ExampleCommand, complaints, files, json_option, settings_for, wait_for
 
 if TYPE_CHECKING:
     from dbtools.catalog import Catalog, Table
@@ -74,7 +74,8 @@ select 1 as one
 
 @click.command(cls=ExampleCommand, example="dbtools sample shop.db")
 @click.argument("path", type=click.Path(path_type=Path))
-def sample(path: Path) -> None:
+@json_option
+def sample(path: Path, as_json: bool) -> None:
     """Write the sample database, an outdoor-equipment shop, to PATH."""
     with complaints():
         from dbtools.errors import ConfigurationError
@@ -85,7 +86,10 @@ def sample(path: Path) -> None:
             shutil.copyfile(_sample(), path)
         except OSError as exc:
             raise ConfigurationError(f"{path} cannot be written: {exc.strerror}.") from exc
-        click.echo(f"{path} is a database with 15 tables. Try `dbtools tools {path}`.")
+        if as_json:
+            click.echo(json.dumps({"path": str(path)}))
+        else:
+            click.echo(f"{path} is a database with 15 tables. Try `dbtools tools {path}`.")
 
 
 def _sample() -> Path:
@@ -95,11 +99,12 @@ def _sample() -> Path:
 
 
 @click.command(cls=ExampleCommand, example="dbtools init shop.db")
-@click.argument("target", required=False, metavar="[URL]")
-def init(target: str | None) -> None:
-    """Write a commented dbtools.toml and an example query for the database at URL.
+@click.argument("target", required=False, metavar="[URL]", shell_complete=files)
+@json_option
+def init(target: str | None, as_json: bool) -> None:
+    """Write a commented dbtools.toml and an example query.
 
-    URL may be a database file. On a terminal you are asked for what is missing.
+    They are for the database at URL, which may be a file. On a terminal you are asked for what is missing.
     """
     with complaints():
         from dbtools.errors import ConfigurationError
@@ -109,19 +114,28 @@ def init(target: str | None) -> None:
                 raise ConfigurationError(f"{path} exists already.", hint="Remove it, or use another folder.")
         asks = sys.stdin.isatty() and sys.stderr.isatty()
         place = target or _ask_for_database(asks)
-        url, environment, catalog = run(_read, place)
+        url, environment, catalog = wait_for(_read, place)
         hidden = _ask_what_to_hide(catalog, asks)
         description = _ask("What is the database about, in one sentence? (may be empty)", "") if asks else ""
         EXAMPLE.parent.mkdir(exist_ok=True)
         EXAMPLE.write_text(example_query(catalog, hidden), encoding="utf-8")
         text = configuration(catalog, url, hidden, description, has_password=PASSWORD in environment)
         CONFIGURATION.write_text(text, encoding="utf-8")
-        click.echo(f"{CONFIGURATION} and {EXAMPLE} are written for {len(catalog.tables)} tables.")
-        for location, names in hidden.items():
-            click.echo(f"Left out, since they look like secrets: {_listed(catalog, location, names)}")
-        if PASSWORD in environment:
-            click.echo(f"The password is not in the file: set {PASSWORD} where the server is started.")
-        click.echo("Next: dbtools check, then dbtools connect claude-code --write")
+        left_out = [_listed(catalog, location, names) for location, names in hidden.items()]
+        if as_json:
+            written = [str(CONFIGURATION), str(EXAMPLE)]
+            click.echo(json.dumps({"written": written, "tables": len(catalog.tables), "left_out": left_out}))
+        else:
+            _tell(len(catalog.tables), left_out, has_password=PASSWORD in environment)
+
+
+def _tell(tables: int, left_out: Sequence[str], *, has_password: bool) -> None:
+    click.echo(f"{CONFIGURATION} and {EXAMPLE} are written for {tables} tables.")
+    if left_out:
+        click.echo(f"Left out, since they look like secrets: {'; '.join(left_out)}.")
+    if has_password:
+        click.echo(f"The password is not in the file: set {PASSWORD} where the server is started.")
+    click.echo("Next: `dbtools check --connect`, then `dbtools connect claude-code --write`.")
 
 
 def _ask(question: str, default: str) -> str:

@@ -5,7 +5,9 @@ runs the file by hand, it is a comment, so the marks may be taken for a blank.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain, groupby
 
 from dbtools.sql import (
     BLANKS,
@@ -47,9 +49,7 @@ class Stretch:
     """SQL that every variant has or, as an optional clause, only some."""
 
     pieces: Pieces
-    needs: tuple[
-        str, ...
-    ] = ()  #: the parameters without which a clause is left out: those that may be absent
+    needs: tuple[str, ...] = ()  #: that may be absent, and without which a clause is left out
     line: int = field(default=0, compare=False)  #: on which it begins, counted from that of the SQL
 
 
@@ -96,13 +96,8 @@ class Body:
 
 def _merged(pieces: Iterable[str | Parameter]) -> Pieces:
     """Return *pieces* with texts that follow each other as one."""
-    merged: list[str | Parameter] = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(last := merged[-1], str):
-            merged[-1] = last + piece
-        else:
-            merged.append(piece)
-    return tuple(merged)
+    runs = groupby(pieces, key=lambda piece: isinstance(piece, str))
+    return tuple(chain.from_iterable(("".join(map(str, run)),) if text else run for text, run in runs))
 
 
 def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
@@ -113,34 +108,23 @@ def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
         problem = f"there are {len(clauses)} optional clauses, and {MOST_CLAUSES} may be"
         raise SqlError(problem, sql=sql, offset=clauses[MOST_CLAUSES].offset)
     body = Body(parts=tuple(part for part in _parts(tokens, sql, lexis, always) if part.pieces))
-    if scan(_bare(sql, tokens), lexis).empty:
+    grouped(tokens, sql)
+    if all(token.kind is Kind.COMMENT for token in tokens):
         problem = "there is no SQL without the optional clauses" if clauses else "there is no SQL"
         raise SqlError(problem, sql=sql, offset=tokens[0].offset if tokens else 0)
     for present in body.variants():
         variant = body.written(present)
-        if not _is_read_as_written(variant, lexis):
-            problem = "the SQL before and after the clause does not hold together"
-            raise SqlError(problem, sql=sql, offset=clauses[0].offset if clauses else 0)
+        with suppress(SqlError):
+            if scan(variant.text, lexis) == variant:
+                continue
+        problem = "the SQL before and after the clause does not hold together"
+        raise SqlError(problem, sql=sql, offset=clauses[0].offset if clauses else 0)
     return body
 
 
 def is_clause(token: Token) -> bool:
     """Return whether *token* is an optional clause."""
     return token.kind is Kind.COMMENT and token.text.startswith(OPENING)
-
-
-def _bare(sql: str, tokens: Sequence[Token]) -> str:
-    """Return the statement of *tokens* with blanks for the clauses, so that every place is where it was."""
-    for clause in filter(is_clause, tokens):
-        sql = sql[: clause.offset] + " " * len(clause.text) + sql[clause.end :]
-    return sql[: tokens[-1].end] if tokens else ""
-
-
-def _is_read_as_written(variant: Fragment, lexis: Lexis) -> bool:
-    try:
-        return scan(variant.text, lexis) == variant
-    except SqlError:
-        return False
 
 
 def _statement(sql: str, lexis: Lexis) -> Sequence[Token]:
@@ -180,17 +164,24 @@ def _mark_problem(token: Token, lexis: Lexis) -> str:
     if comment.startswith(OPENING):
         if not comment.endswith(CLOSING) or len(comment) < len(OPENING) + len(CLOSING):
             return f"an optional clause ends with {CLOSING}, and this one with */"
-        return "a clause stands in another" if _holds_clause(inside(token)[0], lexis) else ""
+        sql, _ = inside(token)
+        tokens, error = readable(sql, lexis)
+        nested = any(map(is_clause, tokens)) or (error is not None and sql.startswith(OPENING, error))
+        return "a clause stands in another" if nested else ""
     if comment.endswith(CLOSING) or comment[2:].lstrip().startswith("?"):
         return f"an optional clause is written {OPENING} … {CLOSING}, without a blank in the marks"
     return ""
 
 
-def _holds_clause(sql: str, lexis: Lexis) -> bool:
+def readable(sql: str, lexis: Lexis) -> tuple[Sequence[Token], int | None]:
+    """Return the tokens of *sql* up to the first that cannot be read, and where that is."""
+    tokens: list[Token] = []
     try:
-        return any(map(is_clause, tokenize(sql, lexis)))
+        for token in tokenize(sql, lexis):
+            tokens.append(token)
     except SqlError as exc:
-        return sql.startswith(OPENING, exc.offset)
+        return tokens, exc.offset
+    return tokens, None
 
 
 def _parts(tokens: Sequence[Token], sql: str, lexis: Lexis, always: Collection[str]) -> Iterator[Stretch]:
@@ -249,9 +240,9 @@ def _clause_problem(text: str, fragment: Fragment, lexis: Lexis, always: Collect
     return ""
 
 
-def all_tokens(sql: str, lexis: Lexis) -> Iterator[Token]:
-    """Yield the tokens of *sql*, which `read_body` takes, and instead of a clause those in it."""
-    for token in tokenize(sql, lexis):
+def opened(tokens: Iterable[Token], lexis: Lexis) -> Iterator[Token]:
+    """Yield *tokens*, and instead of a clause those in it."""
+    for token in tokens:
         if not is_clause(token):
             yield token
             continue

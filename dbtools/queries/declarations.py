@@ -98,19 +98,15 @@ class QueryParameter:
         return self.optional and self.default is None
 
 
-class Mistake(ValueError):
-    """Something in a header that cannot be read, and what is expected."""
-
-
 def declaration(text: str, source: Source) -> QueryParameter:
-    """Return the parameter that *text* declares, what comes after `-- param `, or raise Mistake."""
+    """Return the parameter that *text* declares, what comes after `-- param `, or raise ValueError."""
     name = DECLARED.match(text)
     if name is None:
-        raise Mistake(f"param {quoted(text)}: wants {FORM}")
+        raise ValueError(f"param {quoted(text)}: wants {FORM}")
     try:
         return _parameter(name[1], text[name.end() :], source)
     except ValueError as exc:
-        raise Mistake(f"param {name[1]}: {exc}") from exc
+        raise ValueError(f"param {name[1]}: {exc}") from exc
 
 
 def _parameter(name: str, text: str, source: Source) -> QueryParameter:

@@ -15,7 +15,7 @@ from typing import Any
 from dbtools.dates import seconds_of
 from dbtools.errors import listing, nearest
 from dbtools.policy import Source
-from dbtools.queries.declarations import FORM, Mistake, QueryParameter, declaration
+from dbtools.queries.declarations import FORM, QueryParameter, declaration
 from dbtools.types import quoted
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -32,8 +32,11 @@ FORMS: Mapping[str, str] = {
     "max_rows": "-- max_rows: N",
     "timeout": "-- timeout: 5s",
 }
-KEYED = re.compile(r"-- (?P<key>[a-z][a-z0-9_]*):(?!//|:)(?P<value>.*)", re.DOTALL)
-DECLARATION = re.compile(r"-- param (?P<value>.*)", re.DOTALL)
+#: A word and its colon, and a blank or nothing behind: no sentence begins so.
+KEYED = re.compile(r"-- [a-z][a-z0-9_]*:(?:\s.*)?", re.DOTALL)
+HEADER = re.compile(
+    rf"-- (?:param |(?P<key>{'|'.join(FORMS.keys() - {PARAM})}):(?!//|:))(?P<value>.*)", re.DOTALL
+)
 CONTINUATION = re.compile(r"--[ \t]{3,}(?P<text>\S.*)", re.DOTALL)
 #: With fewer blanks, and yet more than those of an ordinary comment.
 NEAR_CONTINUATION = re.compile(r"--(?:[ \t]{2}|\t)\S.*", re.DOTALL)
@@ -71,12 +74,12 @@ class Header:
     parameters: list[QueryParameter] = field(default_factory=list)
     mentioned: set[str] = field(default_factory=set)  #: what lines with mistakes may have meant to declare
     mistakes: list[tuple[int, str]] = field(default_factory=list)  #: lines, and what is wrong there
+    lines: dict[str, int] = field(default_factory=dict)  #: of the keys
 
 
 def read_header(lines: Sequence[CommentLine], file: str) -> Header:
     """Return what *lines* of *file* say."""
     header = Header()
-    first: dict[str, int] = {}  #: lines of the keys
     described: int | None = None  #: the line on which the description has ended so far
     for each in lines:
         try:
@@ -88,43 +91,37 @@ def read_header(lines: Sequence[CommentLine], file: str) -> Header:
             found = _recognised(each)
             if described == each.line - 1 and not each.indented and NEAR_CONTINUATION.fullmatch(each.text):
                 described = each.line
-                raise Mistake("a description goes on in lines that begin with -- and three blanks")
+                raise ValueError("a description goes on in lines that begin with -- and three blanks")
             if found is not None:
-                _take(header, *found, source=Source(file=file, line=each.line), first=first)
+                _take(header, *found, Source(file=file, line=each.line))
             described = each.line if found and found[0] == DESCRIPTION else None
-        except Mistake as exc:
+        except ValueError as exc:
             header.mistakes.append((each.line, str(exc)))
             header.mentioned.update(SECOND_WORD.findall(each.text))
-    if header.said.get(DESCRIPTION) == "":
-        header.mistakes.append((first[DESCRIPTION], "description: wants a text"))
+    untold = [key for key, value in header.said.items() if value == ""]
+    header.mistakes += ((header.lines[key], f"{key}: wants a text") for key in untold)
     return header
 
 
 def _continued(text: str) -> str:
     if found := KEY_IN_TEXT.match(text):
         form = FORMS[found["key"] or PARAM]
-        raise Mistake(f"this goes on with the description: for a header line write {form}")
+        raise ValueError(f"this goes on with the description: for a header line write {form}")
     return text.strip()
 
 
 def _recognised(line: CommentLine) -> tuple[str, str] | None:
-    """Return the key and the value of a header line, None for a comment, or raise Mistake."""
+    """Return the key and the value of a header line, None for a comment, or raise ValueError."""
     text = line.text.rstrip()
-    found = _key_and_value(text)
-    if found and line.indented:
-        raise Mistake(f"a header line begins with its hyphens: write {FORMS[found[0]]}")
-    if not found and (problem := _near_miss(text)):
-        raise Mistake(problem)
-    return found
-
-
-def _key_and_value(text: str) -> tuple[str, str] | None:
-    if parameter := DECLARATION.fullmatch(text):
-        return PARAM, parameter["value"].strip()
-    keyed = KEYED.fullmatch(text)
-    if keyed and keyed["key"] in FORMS and keyed["key"] != PARAM:
-        return keyed["key"], keyed["value"].strip()
-    return None
+    found = HEADER.fullmatch(text)
+    if found is None:
+        if problem := _near_miss(text):
+            raise ValueError(problem)
+        return None
+    key = found["key"] or PARAM
+    if line.indented:
+        raise ValueError(f"a header line begins with its hyphens: write {FORMS[key]}")
+    return key, found["value"].strip()
 
 
 def _near_miss(text: str) -> str:
@@ -143,18 +140,10 @@ def _near_miss(text: str) -> str:
         return f"{quoted(first)} is no header key. Did you mean param? Write {FORM}"
     if not COLON.match(rest):
         return ""
-    return _near_key(text, first, key)
-
-
-def _near_key(text: str, first: str, key: str) -> str:
-    """Return what was meant by *first*, which a colon follows."""
-    if key in FORMS:
-        return f"{quoted(first)} is no header key. Write {FORMS[key]}"
-    like = get_close_matches(key, FORMS, n=1, cutoff=0.8)
-    if like:
-        return f"{quoted(first)} is no header key. Did you mean {like[0]}? Write {FORMS[like[0]]}"
-    keyed = KEYED.fullmatch(text)
-    if keyed and (not keyed["value"] or keyed["value"][0].isspace()):
+    if like := get_close_matches(key, FORMS, n=1, cutoff=0.8):
+        meant = "" if key in like else f"Did you mean {like[0]}? "
+        return f"{quoted(first)} is no header key. {meant}Write {FORMS[like[0]]}"
+    if KEYED.fullmatch(text):
         return (
             f"{quoted(first)} is no header key. {nearest(first, FORMS)}Keys: {listing(FORMS)}. "
             "A comment that begins so wants a capital letter"
@@ -162,33 +151,26 @@ def _near_key(text: str, first: str, key: str) -> str:
     return ""
 
 
-def _take(header: Header, key: str, value: str, *, source: Source, first: dict[str, int]) -> None:
-    """Put *value* of a line into *header*, or raise Mistake."""
-    line = source.line or 1
+def _take(header: Header, key: str, value: str, source: Source) -> None:
+    """Put *value* of a line into *header*, or raise ValueError."""
     if key == PARAM:
         parameter = declaration(value, source)
         if any(parameter.name == each.name for each in header.parameters):
-            raise Mistake(f"param {parameter.name}: this name is declared above")
+            raise ValueError(f"param {parameter.name}: this name is declared above")
         header.parameters.append(parameter)
         return
-    if key in first:
-        raise Mistake(f"{key}: is on line {first[key]} as well")
-    first[key] = line
+    if key in header.lines:
+        raise ValueError(f"{key}: is on line {header.lines[key]} as well")
+    header.lines[key] = source.line or 1
     try:
         header.said[key] = READERS[key](value)
     except ValueError as exc:
-        raise Mistake(f"{key}: {exc}") from exc
+        raise ValueError(f"{key}: {exc}") from exc
 
 
 def _name(value: str) -> str:
     if not NAME.fullmatch(value):
         raise ValueError(f"{quoted(value)} is not {NAME_WANTED}" if value else f"wants {NAME_WANTED}")
-    return value
-
-
-def _title(value: str) -> str:
-    if not value:
-        raise ValueError("wants a text")
     return value
 
 
@@ -213,7 +195,7 @@ def _timeout(value: str) -> float:
 
 READERS: Mapping[str, Callable[[str], Any]] = {
     "name": _name,
-    "title": _title,
+    "title": str,
     DESCRIPTION: str,
     "returns": _returns,
     "max_rows": _max_rows,

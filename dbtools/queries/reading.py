@@ -6,16 +6,16 @@ line is one query with the name of the file. What is broken in one query does no
 
 import re
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise, takewhile
 from pathlib import PurePath
 
 from dbtools.catalog import Column
 from dbtools.errors import nearest
 from dbtools.policy import Finding, Source
-from dbtools.queries.bodies import CLOSING, OPENING, Body, all_tokens, idle_terms, is_clause, read_body
+from dbtools.queries.bodies import CLOSING, OPENING, Body, idle_terms, is_clause, opened, read_body, readable
 from dbtools.queries.declarations import QueryParameter
 from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
 from dbtools.sql import CLAIMS, QUOTED, Kind, Lexis, Parameter, SqlError, Token, tokenize
@@ -85,6 +85,7 @@ class _Part:
 
     text: str
     line: int  #: on which it begins
+    lexis: Lexis
     unclosed: int | None = None  #: where in the text a comment begins that hides the rest of the file
 
     @property
@@ -97,22 +98,35 @@ class _Part:
         """Return on which line of the file a place in the text is."""
         return self.line + self.text.count("\n", 0, offset)
 
+    def before(self, offset: int) -> str:
+        """Return what stands before a place in the text on its line."""
+        return self.text[max(self.text.rfind("\n", 0, offset), self.text.rfind("\r", 0, offset)) + 1 : offset]
+
+    @cached_property
+    def tokens(self) -> tuple[Sequence[Token], int | None]:
+        """The tokens up to the first that cannot be read, and where that is."""
+        return readable(self.text, self.lexis)
+
+    @property
+    def sql_offset(self) -> int | None:
+        """Where there is more than blanks and comments, None where there is nothing else."""
+        tokens, error = self.tokens
+        sql = (each.offset for each in tokens if each.kind is not Kind.COMMENT or is_clause(each))
+        return next(sql, error)
+
 
 Mistakes = list[tuple[int, str]]  #: lines, and what is wrong there
 
 
 def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
     """Return the queries in *text*, that of *file*, which can be used, and what is wrong with the others."""
-    parts = list(_parts(text.removeprefix("\ufeff"), lexis))
-    findings: list[Finding] = []
-    early: Mistakes = []
-    if len(parts) > 1 and parts[0].name is None:
-        nameless, early = _before_names(parts.pop(0), lexis)
-        findings += (_finding(file, "", *each) for each in nameless)
+    before, parts = _split(text, lexis)
+    nameless, early = _before_names(before) if before else ([], [])
+    findings = [_finding(file, "", *each) for each in nameless]
     names = [PurePath(file).stem if part.name is None else part.name for part in parts]
     queries: list[Query] = []
     for number, (part, name) in enumerate(zip(parts, names, strict=True)):
-        query, mistakes = _query(part, name, file, lexis)
+        query, mistakes = _query(part, name, file)
         mistakes += early if number == 0 else []
         if name and name in names[:number]:
             other = parts[names.index(name)].line
@@ -139,9 +153,13 @@ def texts_of(text: str, file: str, lexis: Lexis) -> Mapping[str, str]:
 
 def _named(text: str, file: str, lexis: Lexis) -> Iterator[tuple[str, _Part]]:
     """Yield the parts of *text* that hold a query, each after its name."""
-    parts = list(_parts(text.removeprefix("\ufeff"), lexis))
-    for part in parts[1:] if len(parts) > 1 and parts[0].name is None else parts:
-        yield part.name or PurePath(file).stem, part
+    return ((part.name or PurePath(file).stem, part) for part in _split(text, lexis)[1])
+
+
+def _split(text: str, lexis: Lexis) -> tuple[_Part | None, Sequence[_Part]]:
+    """Return what stands in *text* before the first name, if anything does, and the parts after."""
+    first, *more = _parts(text.removeprefix("\ufeff"), lexis)
+    return (first, more) if more and first.name is None else (None, [first, *more])
 
 
 def _finding(file: str, name: str, line: int, problem: str) -> Finding:
@@ -163,6 +181,7 @@ def _parts(text: str, lexis: Lexis) -> Iterator[_Part]:
         yield _Part(
             text=text[start:end],
             line=text.count("\n", 0, start) + 1,
+            lexis=lexis,
             unclosed=None if unclosed is None else unclosed - start,
         )
 
@@ -176,7 +195,7 @@ def _end(text: str, start: int, starts: Sequence[int], lexis: Lexis) -> tuple[in
     for _ in range(MOST_ATTEMPTS):
         number = bisect_left(starts, max(at, start + 1))
         end = starts[number] if number < len(starts) else len(text)
-        error = _error(text[at:end], lexis) if end < len(text) else None
+        error = readable(text[at:end], lexis)[1] if end < len(text) else None
         if error is None:
             break
         at += error
@@ -190,14 +209,6 @@ def _end(text: str, start: int, starts: Sequence[int], lexis: Lexis) -> tuple[in
     return end, None
 
 
-def _error(sql: str, lexis: Lexis) -> int | None:
-    try:
-        deque(tokenize(sql, lexis), maxlen=0)
-    except SqlError as exc:
-        return exc.offset
-    return None
-
-
 def _length_of_comment(sql: str, lexis: Lexis) -> int | None:
     """Return how long the comment at the beginning of *sql* is, None where it does not end."""
     try:
@@ -206,29 +217,18 @@ def _length_of_comment(sql: str, lexis: Lexis) -> int | None:
         return None
 
 
-def _before_names(part: _Part, lexis: Lexis) -> tuple[Mistakes, Mistakes]:
+def _before_names(part: _Part) -> tuple[Mistakes, Mistakes]:
     """Return what is wrong with *part*, which is before the first name, and with the query after it."""
-    start = _sql_of(part.text, lexis)
-    late = list(_late_headers(part, 0, lexis, "stands before -- name: header lines come after it"))
+    start = part.sql_offset
+    late = list(_late_headers(part, 0, "stands before -- name: header lines come after it"))
     if start is not None:
         return [(part.line_of(start), "SQL stands before the first -- name"), *late], []
     return [], late
 
 
-def _sql_of(text: str, lexis: Lexis) -> int | None:
-    """Return where in *text* there is more than blanks and comments, None where there is nothing else."""
-    try:
-        for token in tokenize(text, lexis):
-            if token.kind is not Kind.COMMENT or is_clause(token):
-                return token.offset
-    except SqlError as exc:
-        return exc.offset
-    return None
-
-
-def _query(part: _Part, name: str, file: str, lexis: Lexis) -> tuple[Query | None, Mistakes]:
+def _query(part: _Part, name: str, file: str) -> tuple[Query | None, Mistakes]:
     """Return the query in *part*, if anything can be made of it, and what is wrong with it."""
-    lines, start = _head(part, lexis)
+    lines, start = _head(part)
     header = read_header(lines, file)
     mistakes = header.mistakes
     if part.name is None and not NAME.fullmatch(name):
@@ -237,23 +237,22 @@ def _query(part: _Part, name: str, file: str, lexis: Lexis) -> tuple[Query | Non
     if part.unclosed is not None:
         mistakes.append((part.line_of(part.unclosed), "/* is not closed, and hides the rest of the file"))
         return None, mistakes
-    mistakes += _late_headers(
-        part, start, lexis, "stands below the beginning of the SQL: header lines come above it"
-    )
+    late = "stands below the beginning of the SQL: header lines come above it"
+    mistakes += _late_headers(part, start, late)
     sql = part.text[start:]
     always = {each.name for each in header.parameters if not each.may_be_absent}
     try:
-        body = read_body(sql, lexis, always)
+        body = read_body(sql, part.lexis, always)
     except SqlError as exc:
         mistakes.append((part.line_of(start + exc.offset), exc.problem))
         return None, mistakes
-    tokens = list(all_tokens(sql, lexis))
+    tokens = list(opened(part.tokens[0], part.lexis))
     parameters = (token for token in reversed(tokens) if token.kind is Kind.PARAMETER)
-    places = {token.parameter: part.line_of(start + token.offset) for token in parameters}
+    places = {token.parameter: part.line_of(token.offset) for token in parameters}
     mistakes += _undeclared(header, body, places)
     mistakes += _unused(header, places, [token.text for token in tokens if token.kind in QUOTED])
-    mistakes += ((part.line_of(start) + at, problem) for at, problem in _absent_lists(header, body))
-    mistakes += ((part.line_of(start + at), problem) for at, problem in idle_terms(tokens, sql))
+    mistakes += _absent_lists(header, part)
+    mistakes += ((part.line_of(at), problem) for at, problem in idle_terms(tokens, part.text))
     source = Source(file=file, line=part.line)
     query = Query(
         **{**header.said, "name": name},
@@ -265,47 +264,40 @@ def _query(part: _Part, name: str, file: str, lexis: Lexis) -> tuple[Query | Non
     return query, mistakes
 
 
-def _head(part: _Part, lexis: Lexis) -> tuple[list[CommentLine], int]:
+def _head(part: _Part) -> tuple[list[CommentLine], int]:
     """Return the comments of one line before the SQL of *part*, and where the SQL begins.
 
     Comments in between the last of them and the SQL belong to the SQL, since a database may heed them.
     """
-    end = _sql_of(part.text, lexis)
-    comments = [] if UNSENDABLE.search(part.text) else list(tokenize(part.text[:end], lexis))
-    lines = [_comment_line(token, part) for token in comments if token.text.startswith("--")]
-    kept = takewhile(lambda token: not token.text.startswith("--"), reversed(comments))
-    starts = [token.offset for token in kept]
-    return lines, starts[-1] if starts else len(part.text) if end is None else end
+    end = len(part.text) if part.sql_offset is None else part.sql_offset
+    comments = [token for token in part.tokens[0] if token.offset < end]
+    lines = [
+        CommentLine(text=text, line=part.line_of(offset), indented=part.before(offset) != "")
+        for _, text, offset, _ in comments
+        if text.startswith("--")
+    ]
+    kept = list(takewhile(lambda token: not token.text.startswith("--"), reversed(comments)))
+    return lines, kept[-1].offset if kept else end
 
 
-def _comment_line(comment: Token, part: _Part) -> CommentLine:
-    before = part.text[: comment.offset]
-    indented = not before.endswith(("\n", "\r")) and bool(before)
-    return CommentLine(text=comment.text, line=part.line_of(comment.offset), indented=indented)
-
-
-def _late_headers(part: _Part, start: int, lexis: Lexis, problem: str) -> Iterator[tuple[int, str]]:
+def _late_headers(part: _Part, start: int, problem: str) -> Iterator[tuple[int, str]]:
     """Yield the lines of *part* from *start* on that must have been meant for header lines."""
-    try:
-        for token in tokenize(part.text[start:], lexis):
-            offset = start + token.offset
-            key = late_key(token.text) if token.text.startswith("--") else ""
-            if key and _stands_alone(part.text, offset):
-                yield part.line_of(offset), BEGINS if key == "name" else f"{key} {problem}"
-    except SqlError:
-        return  # it is complained of where the SQL is read
-
-
-def _stands_alone(text: str, offset: int) -> bool:
-    """Return whether only blanks stand before *offset* on its line."""
-    begin = max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
-    return not text[begin:offset].strip()
+    for token in part.tokens[0]:
+        key = late_key(token.text) if token.offset >= start and token.text.startswith("--") else ""
+        if key and not part.before(token.offset).strip():
+            yield part.line_of(token.offset), BEGINS if key == "name" else f"{key} {problem}"
 
 
 def _undeclared(header: Header, body: Body, places: Mapping[Parameter, int]) -> Iterator[tuple[int, str]]:
     """Yield the parameters that only the SQL has."""
     names = [each.name for each in header.parameters]
-    dotted = dict(_dotted(body))
+    # Written as claims are, with a name behind a dot.
+    dotted = {
+        piece: name[1]
+        for part in body.parts
+        for piece, behind in pairwise(part.pieces)
+        if isinstance(piece, Parameter) and isinstance(behind, str) and (name := DOTTED.match(behind))
+    }
     for parameter in body.parameters:
         if parameter.claim is not None or parameter.name in {*names, *header.mentioned}:
             continue
@@ -314,14 +306,6 @@ def _undeclared(header: Header, body: Body, places: Mapping[Parameter, int]) -> 
         if claim := dotted.get(parameter):
             problem = f"{parameter}.{claim} is no parameter. What is known of the caller is :{CLAIMS}.{claim}"
         yield places[parameter], problem
-
-
-def _dotted(body: Body) -> Iterator[tuple[Parameter, str]]:
-    """Yield the parameters that are written as claims are, with the name behind the dot."""
-    for part in body.parts:
-        for piece, behind in pairwise(part.pieces):
-            if isinstance(piece, Parameter) and isinstance(behind, str) and (name := DOTTED.match(behind)):
-                yield piece, name[1]
 
 
 def _unused(
@@ -338,17 +322,14 @@ def _unused(
         yield each.source.line or 1, f"param {each.name}: {problem}"
 
 
-def _absent_lists(header: Header, body: Body) -> Iterator[tuple[int, str]]:
-    """Yield the lists that may be absent outside of a clause, by lines of the SQL.
+def _absent_lists(header: Header, part: _Part) -> Iterator[tuple[int, str]]:
+    """Yield the lists that may be absent outside of a clause.
 
     As a null a list means all rows to one database and none to another.
     """
     names = {each.name for each in header.parameters if each.array and each.may_be_absent}
-    for part in body.parts:
-        line = part.line
-        for piece in () if part.needs else part.pieces:
-            if isinstance(piece, Parameter) and piece.name in names:
-                problem = f"{piece} is a list that may be absent: put it in {OPENING} … {CLOSING}"
-                yield line, f"{problem}, or give it a default such as = '[]'"
-                names.remove(piece.name)
-            line += str(piece).count("\n")
+    for token in part.tokens[0]:
+        if token.kind is Kind.PARAMETER and token.parameter.name in names:
+            names.remove(token.parameter.name)
+            problem = f"{token.text} is a list that may be absent: put it in {OPENING} … {CLOSING}"
+            yield part.line_of(token.offset), f"{problem}, or give it a default such as = '[]'"

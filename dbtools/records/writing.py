@@ -5,13 +5,11 @@ thread that encodes them contends with the event loop; either costs more than th
 """
 
 import atexit
-import errno
 import logging
 import os
 import select
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,8 +29,6 @@ if sys.platform != "win32":
 WINDOW = 0.2  #: seconds in which calls are gathered
 PATIENCE = 3.0  #: seconds that the end waits for a sink
 MOST_LINES = 10_000  #: that wait for a sink which fails or is stuck
-LOCK_PATIENCE = 2.0  #: seconds that a file may be locked by another process
-RETRY = 0.005  #: seconds until a lock is tried again
 PIECE = 4096  #: bytes that a pipe takes at once, among those of others
 OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 logger = logging.getLogger("dbtools")
@@ -69,7 +65,8 @@ class CallLog:
     def record(self, entry: AuditEntry) -> None:
         """Have *entry* written soon; after a close as well, by a thread that begins anew."""
         if len(self._recorded) >= MOST_LINES:
-            self._drop()
+            with self._changed:
+                self._dropped += 1
             return
         line = dump(entry.content(arguments=self._arguments))[1].encode() + b"\n"
         with self._changed:
@@ -142,9 +139,10 @@ class CallLog:
                     "The call log cannot be written: %s. Calls are kept for the next attempt.", problem
                 )
             self._failing = True
-            for _ in range(len(self._lines) - MOST_LINES):
-                self._lines.popleft()
-                self._drop()
+            with self._changed:
+                while len(self._lines) > MOST_LINES:
+                    self._lines.popleft()
+                    self._dropped += 1
             if last:
                 logger.error("%d calls are missing from the call log.", len(self._lines) + self._dropped)
             return
@@ -152,10 +150,6 @@ class CallLog:
             logger.warning("The call log is written again; %d calls are missing from it.", self._dropped)
         with self._changed:
             self._failing, self._dropped = False, 0
-
-    def _drop(self) -> None:
-        with self._changed:
-            self._dropped += 1
 
 
 class CallLogs:
@@ -233,8 +227,7 @@ class FileSink:
     def check(self) -> None:
         """Open the file, or raise ConfigurationError."""
         try:
-            if self._file < 0:
-                self._open()
+            self._open()
         except OSError as exc:
             raise ConfigurationError(f"[log] file: {quoted(self._path, 200)}: {exc.strerror}.") from exc
 
@@ -286,19 +279,19 @@ class FileSink:
     def _locked(self) -> Iterator[None]:
         """Hold the lock of the file that is at the path now."""
         while True:
-            if self._file < 0:
-                self._open()
-            _lock(self._file)
+            self._open()
+            _flock(self._file, "LOCK_EX")
             if identity_of(self._file) == identity_of(self._path):
                 break
             self.close()
         try:
             yield
         finally:
-            _unlock(self._file)
+            _flock(self._file, "LOCK_UN")
 
     def _open(self) -> None:
-        self._file = os.open(self._path, OPEN, 0o600)
+        if self._file < 0:
+            self._file = os.open(self._path, OPEN, 0o600)
 
     def close(self) -> None:
         """Close the file; the next line opens it again."""
@@ -324,26 +317,9 @@ def identity_of(file: int | str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _lock(file: int) -> None:
-    """Lock *file* against other processes, or raise OSError where one of them does not let go of it."""
-    if sys.platform == "win32":
-        return
-    ends = time.monotonic() + LOCK_PATIENCE
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            if time.monotonic() > ends:
-                raise OSError(errno.EAGAIN, "another process has locked the file") from exc
-            time.sleep(RETRY)
-        except OSError:
-            # Not every file system has locks; a line that is appended at once is whole all the same.
-            return
-        else:
-            return
-
-
-def _unlock(file: int) -> None:
+def _flock(file: int, operation: str) -> None:
+    """Lock *file* against other processes, or unlock it."""
     if sys.platform != "win32":
+        # Not every file system has locks; a line that is appended at once is whole all the same.
         with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_UN)
+            fcntl.flock(file, getattr(fcntl, operation))

@@ -1,13 +1,14 @@
 """What goes around every call: it is admitted before, and written down after."""
 
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from dbtools import errors
-from dbtools.policy import Caller, Limits
+from dbtools.policy import Caller
 from dbtools.records import AuditEntry, CallLog, CallLogs, Outcome
 from dbtools.results import Answer, Media
 from dbtools.server.quotas import Quotas
@@ -93,19 +94,19 @@ class Calls:
 
     async def call(self, request: Request) -> Answer:
         """Return the answer of a tool, or raise what Toolbox.call does, or TooManyCalls."""
-        made = self._toolbox.call(request.caller, request.tool, request.arguments)
-        return await self._made(request, made, Tally.answered)
+        make = partial(self._toolbox.call, request.caller, request.tool, request.arguments)
+        return await self._made(request, make, Tally.answered)
 
     async def read(self, request: Request, uri: str) -> Media:
         """Return what is at *uri*, or raise what Toolbox.read does, or TooManyCalls."""
-        return await self._made(request, self._toolbox.read(request.caller, uri), Tally.read)
+        return await self._made(request, partial(self._toolbox.read, request.caller, uri), Tally.read)
 
     async def complete(
         self, request: Request, template: str, name: str, value: str, given: Mapping[str, str]
     ) -> Completed:
         """Return what Toolbox.complete does, or raise TooManyCalls."""
-        made = self._toolbox.complete(request.caller, template, name, value, given)
-        return await self._made(request, made, Tally.completed)
+        make = partial(self._toolbox.complete, request.caller, template, name, value, given)
+        return await self._made(request, make, Tally.completed)
 
     def refuse(self, request: Request, code: str) -> None:
         """Write down a *request* that went no further."""
@@ -113,30 +114,28 @@ class Calls:
         self._write(request, Tally(outcome=Outcome.ERROR, code=code), datetime.now(UTC), 0.0, frozenset())
 
     async def _made(
-        self, request: Request, made: Coroutine[Any, Any, T], take_down: Callable[[Tally, T], None]
+        self, request: Request, make: Callable[[View], Awaitable[T]], take_down: Callable[[Tally, T], None]
     ) -> T:
-        """Return what is *made* of *request* once it is admitted; *take_down* what became of it."""
+        """Return what *request* has *make* of a view once it is admitted; *take_down* what became of it."""
         REQUEST.set(request.id)
         tally = Tally()
         came, began = datetime.now(UTC), time.perf_counter()
         view: View | None = None
         try:
             view = await self._toolbox.view(request.caller.role)
-            found = await self._admitted(request.caller, view.role.limits, made)
+            found = await self._admitted(request.caller, view, make)
             take_down(tally, found)
         except BaseException as exc:
             tally.failed(exc)
             raise
         finally:
-            # Where it was not admitted, nothing has begun.
-            made.close()
             self._tell(request, tally, view, came, time.perf_counter() - began)
         return found
 
-    async def _admitted(self, caller: Caller, limits: Limits, made: Coroutine[Any, Any, T]) -> T:
-        await self._quotas.admit(caller, limits)
+    async def _admitted(self, caller: Caller, view: View, make: Callable[[View], Awaitable[T]]) -> T:
+        await self._quotas.admit(caller, view.role.limits)
         try:
-            return await made
+            return await make(view)
         finally:
             self._quotas.leave(caller)
 

@@ -86,6 +86,18 @@ class Workers(Multiprocess):
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], operator: Operator) -> None:
         super().__init__(config, sockets)
         self._operator = operator
+        self._is_interrupted = False
+
+    def run(self) -> None:
+        """Run the processes until a signal comes; an interrupt is raised again, as by one process alone."""
+        super().run()
+        if self._is_interrupted:
+            raise KeyboardInterrupt
+
+    def handle_int(self) -> None:
+        """End the processes."""
+        self._is_interrupted = True
+        super().handle_int()
 
     def keep_subprocess_alive(self) -> None:
         """Replace processes that have ended."""

@@ -1,6 +1,6 @@
 """What `dbtools check` finds: a configuration held against the live database, and against a migrated one."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dbtools import errors
@@ -8,11 +8,18 @@ from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Backend
 from dbtools.catalog import UNTOLD, Catalog, Reads, Table
 from dbtools.errors import listing, nearest
-from dbtools.policy import Finding, Role, Source, label_of, series, uncovered
+from dbtools.policy import Finding, Grant, Role, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
-from dbtools.service.permitted import read_by_functions
+from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Progress, Resolved, ResolvedRole, check_strictness, resolve
+from dbtools.service.resolve import (
+    Progress,
+    Resolved,
+    ResolvedRole,
+    catalog_to_serve,
+    read_catalog,
+    resolve,
+)
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings.roles import roles_of
 from dbtools.settings.sections import Settings
@@ -20,6 +27,7 @@ from dbtools.tools.definition import ToolDefinition, change_of
 from dbtools.types import quoted
 
 SHORTEST_KEY = 16  #: characters of a secret
+Read = Callable[[Settings, Backend], Awaitable[Catalog]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,26 +51,24 @@ class Review:
 
 async def check(settings: Settings, progress: Progress, beside: Sequence[Finding] = ()) -> Review:
     """Return all that is wrong with *settings* for their database, and *beside* it."""
-    return _reviewed(await _resolved(settings, progress), beside)
+    return _reviewed(await _resolved(settings, read_catalog, progress), beside)
 
 
 async def check_against(
     settings: Settings, url: str, progress: Progress, beside: Sequence[Finding] = ()
 ) -> Review:
     """Return all that is wrong with *settings* for the migrated database at *url*, and what changes there."""
-    live = await _resolved(settings, progress)
-    check_strictness(settings, live.catalog)
-    before = take_snapshot(live)
-    resolved = await _resolved(await _migrated(settings, url), progress)
+    before = take_snapshot(await _resolved(settings, catalog_to_serve, progress))
+    resolved = await _resolved(await _migrated(settings, url), read_catalog, progress)
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
     return replace(_reviewed(resolved, beside), changes=changes)
 
 
-async def _resolved(settings: Settings, progress: Progress) -> Resolved:
+async def _resolved(settings: Settings, read: Read, progress: Progress) -> Resolved:
     backend = open_backend(settings.database.url)
     try:
-        return await resolve(settings, backend, progress=progress)
+        return await resolve(settings, await read(settings, backend), backend, progress=progress)
     finally:
         await backend.close()
 
@@ -79,7 +85,7 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     for role in resolved.roles:
         findings += role.findings
         findings += _of_role(role, library.queries)
-        findings += _of_queries(settings, library.queries, library.known, role)
+        findings += _of_queries(settings, library, role)
     # A rule that several roles inherit is wrong once.
     told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
     return Review(findings=told, reads={each.name: _reads_of(each, catalog) for each in library.queries})
@@ -129,33 +135,26 @@ def _of_keys(whole: Table, seen: Table) -> str:
 
 def _idle_masks(role: Role) -> Iterator[Finding]:
     for rule in role.rules or ():
-        grant = rule.grant
-        if grant is None:
-            continue
-        unseen = [
-            name
-            for name in grant.masks
-            if name in grant.exclude or (grant.columns is not None and name not in grant.columns)
-        ]
+        grant = rule.grant or Grant()
+        seen = set(grant.masks if grant.columns is None else grant.columns).difference(grant.exclude)
+        unseen = [name for name in grant.masks if name not in seen]
         if unseen:
             message = f"{listing(unseen)} is not seen, so there is nothing to mask."
             where = f"role {role.name}, tables.{rule.pattern}.mask"
             yield _warning("idle_mask", f"{where}: {message}", rule.source)
 
 
-def _of_queries(
-    settings: Settings, queries: Sequence[Permitted], known: Sequence[str], resolved: ResolvedRole
-) -> Iterator[Finding]:
-    """Yield what is wrong with the queries of a role, of the names *known*, and what they uncover."""
-    role = resolved.written
+def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) -> Iterator[Finding]:
+    """Yield what is wrong with the queries of *library* that a role names, and what they uncover."""
+    role, known = resolved.written, library.known
     unread = "" if settings.registry.url else "A registry counts only where [registry] url names it."
     for grant in role.queries or ():
         if not any(grant.means(name) for name in known):
             message = f"role {role.name}, queries: there is no query {quoted(grant.pattern)}. "
             hint = f"{nearest(grant.pattern, known)}{unread}"
             yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
-    seen = {(table.schema, table.name): table for table in resolved.catalog.tables}
-    for permitted in queries if role.rules is not None else ():
+    seen = {table.location: table for table in resolved.catalog.tables}
+    for permitted in library.queries if role.rules is not None else ():
         grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
         if not grants or any(grant.accept_reads for grant in grants):
             continue
@@ -227,7 +226,7 @@ async def grants_of(
     """
     written = [each for each in roles_of(settings, backend.facts.lexis) if each.name in names]
     alone = [replace(each, session=()) for each in written]
-    resolved = await resolve(settings, backend, roles=alone)
+    resolved = await resolve(settings, await read_catalog(settings, backend), backend, roles=alone)
     roles = zip(resolved.roles, written, strict=True)
     served = [replace(each.served, session=role.session) for each, role in roles]
     queries = [each for each in resolved.library.queries if any(role.may_call(each.name) for role in served)]

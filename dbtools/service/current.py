@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Hashable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,21 +10,14 @@ from dbtools import errors
 from dbtools.policy import Finding, Source
 from dbtools.service.queries import Written, queries_in, query_files
 from dbtools.service.resolve import Kept
-from dbtools.settings.files import is_file, load
+from dbtools.settings.files import load
 from dbtools.settings.positions import file_error
 from dbtools.settings.roles import role_names
 from dbtools.settings.sections import Settings
 from dbtools.sql import Lexis
 
-#: What a running server does not change, by section and key; None: the whole section.
-FIXED = (
-    ("database", "url"),
-    ("database", "description"),
-    ("limits", "storage"),
-    ("registry", "url"),
-    ("log", None),
-    ("server", None),
-)
+#: What a running server does not change: keys, and whole sections.
+FIXED = ("database.url", "database.description", "limits.storage", "registry.url", "log", "server")
 BAD = "bad_configuration"  #: the code of what keeps files from coming into force
 SETTLED = 1  #: seconds in which nobody has written
 
@@ -44,45 +37,42 @@ class Current:
         self._problems: tuple[Finding, ...] = ()  #: of the file, until it is another
         self.kept: Kept | None = None  #: of what they meant to the database the last time
         self._lexis = lexis
-        self._role = role  #: without which a configuration is of no use; None: any is
+        self.role = role  #: without which a configuration is of no use; None: any is
         self._first = settings
-        self._has_read = False
-        #: None where another text is there by now: a worker may begin long after the settings were read.
-        self._file: Hashable = _file_stamp(settings.origin.path) if _is_still(settings) else None
-        self.stamp_of_read: Hashable = None  #: what `stamp` was when they were read
-        self._candidate: Hashable = None
+        self.stamp_of_read: Stamp = ()  #: what `stamp` was when they were read; none before that
+        self._candidate: Stamp = ()
         self._since = 0.0
 
-    def stamp(self) -> Hashable:
+    def stamp(self) -> "Stamp":
         """Return what differs when the file, or one in the folder of queries, has changed for good."""
-        now = self._stamp(self.settings)
+        now = _stamp(self.settings)
         return now if self._is_settled(now) else self.stamp_of_read
 
     def read(self) -> None:
         """Read the files again where they have changed."""
-        now = self._stamp(self.settings)
-        if self._has_read and (now == self.stamp_of_read or not self._is_settled(now)):
+        now, before = _stamp(self.settings), self.stamp_of_read
+        if before and (now == before or not self._is_settled(now)):
             return
-        file = _file_stamp(self.settings.origin.path)
-        settings, problems = self._loaded() if file != self._file else (self.settings, self._problems)
-        stamp = self._stamp(settings)
+        # A worker may begin long after the settings were read.
+        is_same = now[0] == before[0] if before else _is_still(self.settings)
+        settings, problems = (self.settings, self._problems) if is_same else self._loaded()
+        stamp = _stamp(settings)
         beside: tuple[Finding, ...] = ()
         try:
             written = queries_in(settings, self._lexis)
         except errors.ConfigurationError as exc:
             if settings is not self.settings:
                 problems = (_kept(exc),)
-            elif self._has_read:
+            elif before:
                 beside = (_kept(exc),)
             else:
                 raise
-            written = self.written if self._has_read else queries_in(self.settings, self._lexis)
-            settings, stamp = self.settings, self._stamp(self.settings)
-        if self._has_read and (self._stamp(settings) != stamp or _file_stamp(settings.origin.path) != file):
+            written = self.written if before else queries_in(self.settings, self._lexis)
+            settings, stamp = self.settings, _stamp(self.settings)
+        if before and (_stamp(settings) != stamp or stamp[0] != now[0]):
             return  # somebody writes at this moment
-        self._has_read = True
         self.settings, self.findings, self.written = settings, (*problems, *beside), written
-        self._problems, self._file, self.stamp_of_read = problems, file, stamp
+        self._problems, self.stamp_of_read = problems, stamp
 
     @property
     def is_refused(self) -> bool:
@@ -101,9 +91,9 @@ class Current:
     def _check(self, later: Settings) -> None:
         """Raise ConfigurationError where *later* cannot take the place of what is in force."""
         roles = role_names(later)
-        if self._role is not None and self._role not in roles:
-            raise file_error(later.source("roles"), f"There is no role {self._role} any more.")
-        if self._role is None and self.settings.auth and not later.auth:
+        if self.role is not None and self.role not in roles:
+            raise file_error(later.source("roles"), f"There is no role {self.role} any more.")
+        if self.role is None and self.settings.auth and not later.auth:
             # A server of all roles asks who calls: half of a file, or a slip, would let in everybody.
             raise file_error(
                 later.source("auth"),
@@ -111,17 +101,14 @@ class Current:
                 hint="A server that is to serve everybody has to be started anew.",
             )
 
-    def _stamp(self, settings: Settings) -> Hashable:
-        return _file_stamp(settings.origin.path), _folder_stamp(settings.queries.directory)
-
-    def _is_settled(self, stamp: Hashable) -> bool:
+    def _is_settled(self, stamp: "Stamp") -> bool:
         """Return whether nobody has written to the files of *stamp* for a while."""
         if stamp != self._candidate:
             self._candidate, self._since = stamp, time.monotonic()
-        newest = max(_times(stamp), default=None)
-        is_old = newest is not None and newest <= time.time_ns() - SETTLED * 1_000_000_000
+        files = {path: found.written for path, found in stamp if found}
+        is_old = bool(files) and max(files.values()) <= time.time_ns() - SETTLED * 1_000_000_000
         # What is gone may be about to come back, as where one file is put in the place of another.
-        is_whole = set(_files(self.stamp_of_read)) <= set(_files(stamp))
+        is_whole = all(path in files for path, found in self.stamp_of_read if found)
         return (is_old and is_whole) or time.monotonic() - self._since >= SETTLED
 
 
@@ -132,49 +119,26 @@ def _kept(problem: errors.ConfigurationError) -> Finding:
     return Finding(code=BAD, message=f"{message} What was there before stays in force.", source=source)
 
 
-def _times(stamp: Hashable) -> Iterator[int]:
-    """Yield when each file in *stamp* was written last, in nanoseconds."""
-    if isinstance(stamp, FileStamp):
-        yield stamp.written
-    elif isinstance(stamp, tuple):
-        for each in stamp:
-            yield from _times(each)
-
-
-def _files(stamp: Hashable) -> Iterator[str]:
-    """Yield which files there are in *stamp*."""
-    if isinstance(stamp, tuple) and not isinstance(stamp, FileStamp):
-        file, folder = stamp
-        yield from ([""] if file is not None else [])
-        yield from (path for path, found in folder or () if found is not None)
-
-
 def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, ...]]:
     """Return *later* with what a running server does not change as in *first*, and what that is."""
     findings: list[Finding] = []
-    for name, key in FIXED:
-        old, new = getattr(first, name), getattr(later, name)
-        if key is not None:
-            old, new = getattr(old, key), getattr(new, key)
+    for name in FIXED:
+        old, new = map(attrgetter(name), (first, later))
         if old == new:
             continue
-        place = f"[{name}] {key}" if key else f"[{name}]"
-        source = later.source(*filter(None, (name, key)))
-        message = f"{place}: this is in force after the next start."
+        section, _, key = name.partition(".")
+        message = f"{f'[{section}] {key}'.rstrip()}: this is in force after the next start."
+        source = later.source(*name.split("."))
         findings.append(Finding(code="next_start", message=message, level="warning", source=source))
-        later = later.having(name, key, old) if key else later.model_copy(update={name: old})
+        later = later.having(section, key, old) if key else later.model_copy(update={section: old})
     return later, tuple(findings)
 
 
 def _is_still(settings: Settings) -> bool:
     """Return whether the file of *settings* has the text that they were read from."""
-    if not settings.origin.path:
-        return True
+    path = settings.origin.path
     try:
-        return (
-            is_file(Path(settings.origin.path))
-            and Path(settings.origin.path).read_text("utf-8") == settings.origin.text
-        )
+        return not path or Path(path).read_text("utf-8") == settings.origin.text
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -187,6 +151,14 @@ class FileStamp(NamedTuple):
     size: int
 
 
+Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; that of the configuration itself is first
+
+
+def _stamp(settings: Settings) -> Stamp:
+    """Return what differs when the file of *settings* has changed, or one in the folder of their queries."""
+    return ("", _file_stamp(settings.origin.path)), *_folder_stamp(settings.queries.directory)
+
+
 def _file_stamp(path: str) -> FileStamp | None:
     """Return the stamp of the file at *path*, nothing where none is."""
     try:
@@ -196,7 +168,7 @@ def _file_stamp(path: str) -> FileStamp | None:
     return found and FileStamp(number=found.st_ino, written=found.st_mtime_ns, size=found.st_size)
 
 
-def _folder_stamp(folder: str) -> Hashable:
+def _folder_stamp(folder: str) -> Stamp:
     """Return what differs when there are other queries in *folder*, in files below it too."""
     try:
         files = query_files(Path(folder)) if folder else ()

@@ -11,7 +11,7 @@ from dbtools.backends.plans import Plan
 from dbtools.backends.port import Backend, Label, Run, Runner, is_current
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
-from dbtools.policy import Limits, SessionSetting
+from dbtools.policy import Limits
 from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape, Statement, argument
 from dbtools.telemetry import NO_SPAN, Tells, is_told, request_comment, request_id, statement_span
@@ -49,12 +49,8 @@ class Execution:
             with self._span(plan) as span:
                 fetched = await runner.run(run)
                 span.set_attribute("db.response.returned_rows", len(fetched.rows))
-        except errors.TimedOut as exc:
-            raise _timed_out(limits) from exc
-        except errors.SchemaChanged as exc:
-            raise _changed(statement) from exc
         except errors.CallError as exc:
-            raise _told(exc, statement) from exc
+            raise _told(exc, statement, limits) from exc
         outputs = statement.shape.outputs
         rows = masked_rows([output.term.type for output in outputs], fetched.rows, statement.hash_key)
         return ResultSet(outputs=outputs, rows=rows, more=fetched.more)
@@ -88,10 +84,16 @@ class Execution:
         return self._compile(shape)
 
 
-def _told(error: errors.CallError, statement: Statement) -> errors.CallError:
+def _told(error: errors.CallError, statement: Statement, limits: Limits) -> errors.CallError:
     """Return *error* in words that fit what *statement* reads."""
+    if isinstance(error, errors.TimedOut):
+        return errors.TimedOut(
+            f"The call reached its timeout of {limits.timeout:g} seconds and was stopped.",
+            hint="Narrow it: conditions on key columns are quick, and so are fewer rows.",
+        )
     if isinstance(statement.shape, QueryShape):
         return _of_query(error, statement, statement.shape)
+
     if isinstance(error, errors.OutOfRange) and not statement.shape.computes:
         error = errors.BadValue("A value is out of range, or a view fails on its rows.")
     if not isinstance(error, errors.BadValue):
@@ -111,33 +113,29 @@ def values_of(plan: Plan, statement: Statement) -> Mapping[str, object]:
 
     Raise Denied where a claim is missing: a filter is never left out.
     """
-    missing = [claim for claim in plan.claims.values() if statement.claims.get(claim) is None]
-    if missing:
-        raise errors.Denied
-    return {**statement.values, **{name: statement.claims[claim] for name, claim in plan.claims.items()}}
+    return {**statement.values, **{name: _claim(statement, claim) for name, claim in plan.claims.items()}}
 
 
 def session_of(statement: Statement) -> Mapping[str, str]:
     """Return what the database is told of the caller of *statement*, by setting; or raise Denied."""
-    return {each.name: _value(each, statement.claims) for each in statement.session}
+    told = {
+        each.name: each.value if each.claim is None else _claim(statement, each.claim)
+        for each in statement.session
+    }
+    return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in told.items()}
 
 
-def _value(setting: SessionSetting, claims: Mapping[str, object]) -> str:
-    if setting.claim is None:
-        return setting.value
-    value = claims.get(setting.claim)
+def _claim(statement: Statement, name: str) -> object:
+    value = statement.claims.get(name)
     if value is None:
         raise errors.Denied
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _changed(statement: Statement) -> errors.SchemaChanged:
-    told = "What the query reads has changed or is gone. List the tools again."
-    return errors.SchemaChanged(told if isinstance(statement.shape, QueryShape) else "")
+    return value
 
 
 def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) -> errors.CallError:
     """Return *error* in words that fit a permitted query: whoever calls it knows of no table."""
+    if isinstance(error, errors.SchemaChanged):
+        return errors.SchemaChanged("What the query reads has changed or is gone. List the tools again.")
     if not isinstance(error, errors.BadValue | errors.Unreadable):
         return error
     bound = [
@@ -152,10 +150,3 @@ def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) 
         return errors.Denied()
     parts = [f"Arguments: {listing(bound)}.", *([BAD_CLAIM] if shape.claimed else [])]
     return errors.BadValue("The database cannot compute this query with these values.", hint=" ".join(parts))
-
-
-def _timed_out(limits: Limits) -> errors.TimedOut:
-    return errors.TimedOut(
-        f"The call reached its timeout of {limits.timeout:g} seconds and was stopped.",
-        hint="Narrow it: conditions on key columns are quick, and so are fewer rows.",
-    )

@@ -1,7 +1,7 @@
 """Why a call is allowed or denied, and its statement. A call in, an Explanation out; nothing is run."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 
 from dbtools import errors
 from dbtools.backends.port import Backend
@@ -26,13 +26,7 @@ class Explanation:
 
     def content(self) -> dict[str, object]:
         """Return the explanation as `dbtools explain --json` prints it."""
-        return {
-            "allowed": self.allowed,
-            "reason": self.reason,
-            "rule": {"file": self.rule.file, "line": self.rule.line},
-            "sql": self.sql,
-            "parameters": list(self.parameters),
-        }
+        return {**asdict(self), "parameters": list(self.parameters)}
 
 
 async def explain(
@@ -50,7 +44,7 @@ async def explain(
         statement = tool.bind(arguments).statement
         if statement is None:
             return Explanation(allowed=True, reason="It tells of tables and reads no rows.", rule=decided)
-        statement = replace(statement, claims=caller.claims, session=view.role.session)
+        statement = view.asked_by(caller, statement)
         decided = _decided(view, statement.shape)
         for reason, rule in _unclaimed(view, statement.shape, caller):
             return Explanation(allowed=False, reason=reason, rule=rule)

@@ -9,11 +9,11 @@ from dbtools import errors
 from dbtools.backends.port import NO_SESSION, Backend, Declared, Describe, Facts, Inspected
 from dbtools.catalog import UNTOLD, Catalog, Column, Selection
 from dbtools.errors import listing
-from dbtools.policy import Finding, Source, label_of
+from dbtools.policy import Finding, label_of
 from dbtools.queries import Permitted, Query, texts_of
 from dbtools.queries.declarations import values_in
 from dbtools.service.queries import Written, about, queries_in, read_files, registered_in
-from dbtools.settings.roles import declared_casts, untyped
+from dbtools.settings.roles import Unusable, declared_cast, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
 from dbtools.tools import define
@@ -137,9 +137,10 @@ async def held_against(
             continue
         try:
             permitted.append(await _permitted(settings, query, asked.backend.facts, describe))
-        except Withdrawn as exc:
-            findings.append(about(query, f" is withdrawn: {exc}", exc.code, exc.source))
-            permitted += [each for each in kept if each.query == query and exc.code == UNCHECKED]
+        except Unusable as exc:
+            code = exc.finding.code
+            findings.append(about(query, f" is withdrawn: {exc}", code, exc.finding.source))
+            permitted += [each for each in kept if each.query == query and code == UNCHECKED]
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
 
@@ -148,22 +149,13 @@ def _place(finding: Finding) -> tuple[str, int]:
     return finding.source.file, finding.source.line or 0
 
 
-class Withdrawn(Exception):
-    """A query cannot be served, and where in its file that shows."""
-
-    def __init__(self, problem: object, source: Source) -> None:
-        super().__init__(str(problem))
-        self.source = source
-        self.code = UNCHECKED if isinstance(problem, errors.Refused) and problem.passes else WITHDRAWN
-
-
 async def _permitted(settings: Settings, query: Query, facts: Facts, describe: Describe) -> Permitted:
-    """Return *query* with what the database says of its variants, or raise Withdrawn."""
+    """Return *query* with what the database says of its variants, or raise Unusable."""
     found = [await inspected(query, present, describe) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
         problem = "Its columns are not the same with all of its clauses and with none."
-        raise Withdrawn(problem, query.sql_source)
+        raise Unusable(WITHDRAWN, problem, query.sql_source)
     types = {name: type for each in found for name, type in each.parameters.items()}
     _check_values(query, types)
     casts = {name: cast for each in found for name, cast in each.casts.items()}
@@ -180,7 +172,7 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
 
 
 async def inspected(query: Query, present: Collection[str], describe: Describe) -> Inspected:
-    """Return what the database says of the variant of *query* for *present*, or raise Withdrawn."""
+    """Return what the database says of the variant of *query* for *present*, or raise Unusable."""
     variant = query.body.written(present)
     names = {parameter.name for parameter in variant.parameters}
     declared = {
@@ -191,25 +183,27 @@ async def inspected(query: Query, present: Collection[str], describe: Describe) 
     try:
         return await describe.query(variant.pieces, declared)
     except errors.Refused as exc:
-        raise Withdrawn(exc, query.source_of(present, exc.offset)) from exc
+        code = UNCHECKED if exc.passes else WITHDRAWN
+        raise Unusable(code, str(exc), query.source_of(present, exc.offset)) from exc
 
 
 def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
-    """Raise Withdrawn where *query* declares a value that the type in *types* does not have."""
+    """Raise Unusable where *query* declares a value that the type in *types* does not have."""
     for parameter in query.parameters:
         type = types[parameter.name]
         for keyword, text in values_in(parameter):
             try:
                 (type.element or type).decode(text)
             except errors.BadValue as exc:
-                problem = f"{keyword}: The database takes it for {type.name}, and {exc}"
-                raise Withdrawn(f"param {parameter.name}: {problem}", parameter.source) from exc
+                place = f"param {parameter.name}: {keyword}"
+                problem = f"{place}: The database takes it for {type.name}, and {exc}"
+                raise Unusable(WITHDRAWN, problem, parameter.source) from exc
 
 
 def _declared(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
     """Return the casts of the claims of *query*, by parameter, that the configuration gives a type.
 
-    There are none where the database itself gives them types. Raise Withdrawn where one without a type is
+    There are none where the database itself gives them types. Raise Unusable where one without a type is
     compared so that another value may let rows in.
     """
     if facts.claim_casts is None:
@@ -221,11 +215,10 @@ def _declared(settings: Settings, query: Query, facts: Facts) -> Mapping[str, st
             f'type. Declare it under [policy.claims], such as {claim} = "integer".'
         )
         place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
-        raise Withdrawn(problem, place)
-    claims = [each for each in fixed.parameters if each.claim is not None]
-    known = facts.claim_casts
-    casts = (declared_casts(settings, replace(fixed, pieces=(claim,)), known)[0] for claim in claims)
-    return {claim.name: cast for claim, cast in zip(claims, casts, strict=True) if cast}
+        raise Unusable(WITHDRAWN, problem, place)
+    claims = {each.name: each.claim for each in fixed.parameters if each.claim is not None}
+    casts = {name: declared_cast(settings, claim, facts.claim_casts) for name, claim in claims.items()}
+    return {name: cast for name, cast in casts.items() if cast}
 
 
 def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
@@ -242,7 +235,7 @@ def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
 async def candidates(
     settings: Settings, catalog: Catalog, backend: Backend, files: Sequence[Path]
 ) -> tuple[Mapping[str, str], tuple[Finding, ...]]:
-    """Return the texts of the queries in *files* that may go into a registry, and what is wrong with others.
+    """Return the texts of the queries in *files*, by name, or none and what is wrong with some.
 
     They are held against the live database, which has *catalog*; each text is as a file of its own.
     """
@@ -250,9 +243,6 @@ async def candidates(
     written = read_files({str(path): path for path in files}, lexis)
     async with Asked(backend) as asked:
         library = await held_against(settings, catalog, asked, written.queries)
-    names = {query.name for query in library.queries}
-    texts: dict[str, str] = {}
-    for path in files if names else ():
-        found = texts_of(path.read_text(encoding="utf-8"), str(path), lexis)
-        texts |= {name: text for name, text in found.items() if name in names}
-    return texts, (*written.findings, *library.findings)
+    findings = (*written.findings, *library.findings)
+    found = (texts_of(path.read_text("utf-8"), str(path), lexis) for path in (() if findings else files))
+    return {name: text for texts in found for name, text in texts.items()}, findings

@@ -94,7 +94,8 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
             continue
         found, problems = read_queries(text, name, lexis)
         findings += problems
-        sources = {**sources_of(text, name, lexis), **sources}
+        known = sources_of(text, name, lexis) if problems else {each.name: each.source for each in found}
+        sources = {**known, **sources}
         for query in found:
             first = queries.setdefault(query.name, query)
             if first is not query:

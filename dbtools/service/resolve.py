@@ -10,17 +10,17 @@ from functools import cached_property
 import anyio
 
 from dbtools import errors
-from dbtools.backends.port import Backend
+from dbtools.backends.port import Backend, Facts
 from dbtools.catalog import Catalog, RowFilter, Table
 from dbtools.conditions import Names, is_total
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
 from dbtools.queries import Permitted
-from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Asked, Library, Withdrawn, inspected, library_of
+from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Asked, Library, inspected, library_of
 from dbtools.service.queries import NO_REGISTRY, Written
-from dbtools.settings.roles import declared_casts, roles_of, token_findings, untyped
+from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings, TableSection
-from dbtools.sql import Fragment
+from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family, quoted
 from dbtools.vetting import UNKNOWN_TABLE, vetted, withheld_findings
 
@@ -64,11 +64,10 @@ class Resolved:
     @property
     def kept(self) -> Kept:
         """What stays where the database cannot be asked the next time."""
-        pairs = {
-            each.written.name: zip(each.written.rules or (), each.served.rules or (), strict=False)
-            for each in self.roles
-        }
-        rules = {name: [(it, rule) for it, rule in each if rule.grant] for name, each in pairs.items()}
+        rules: dict[str, Checked] = {}
+        for each in self.roles:
+            pairs = zip(each.written.rules or (), each.served.rules or (), strict=False)
+            rules[each.written.name] = [(it, checked) for it, checked in pairs if checked.grant]
         return Kept(library=self.library, rules=rules)
 
     @property
@@ -77,14 +76,15 @@ class Resolved:
         return tuple(str(each) for each in self.library.findings if (each.code, each.level) == UNREAD)
 
     @cached_property
-    def problems(self) -> tuple[Finding, ...]:
+    def problems(self) -> tuple[str | Finding, ...]:
         """All that was found."""
         of_roles = (finding for role in self.roles for finding in role.findings)
-        return (*self.findings, *of_roles, *self.library.findings)
+        return (*self.catalog.warnings, *self.findings, *of_roles, *self.library.findings)
 
 
 async def resolve(
     settings: Settings,
+    catalog: Catalog,
     backend: Backend,
     *,
     roles: Sequence[Role] | None = None,
@@ -92,12 +92,11 @@ async def resolve(
     before: Kept | None = None,
     progress: Progress = lambda done, of, name: None,
 ) -> Resolved:
-    """Return what *settings* mean to the database behind *backend*.
+    """Return what *settings* mean to the database behind *backend*, which has *catalog*.
 
     For all roles, unless *roles* are given. Queries are read from their files, unless these are *written*. A
     query or a row filter that the database cannot look at now stays as it was *before*.
     """
-    catalog = await read_catalog(settings, backend)
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     resolved: list[ResolvedRole] = []
     async with Asked(backend) as asked:
@@ -166,104 +165,94 @@ async def _held(
 ) -> ResolvedRole:
     served, findings = vetted(whole, role)
     findings = (*role.problems, *findings)
-    filters = _Filters(settings, served, whole, asked)
+    filters = _Filters(settings=settings, role=served, catalog=whole, asked=asked)
     rules: list[Rule] = []
     for rule in served.rules or ():
         try:
             rules.append(await filters.checked(rule))
-        except _Unfit as exc:
-            kept = earlier if exc.code == UNCHECKED else ()
+        except Unusable as exc:
+            kept = earlier if exc.finding.code == UNCHECKED else ()
             rules.append(next((each for it, each in kept if it == rule), replace(rule, grant=None)))
-            message = f"role {role.name}, tables.{rule.pattern}.where{exc}"
-            findings += (Finding(code=exc.code, message=message, source=rule.source),)
+            findings += (exc.finding,)
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
     return await anyio.to_thread.run_sync(lambda: seen_by(served, whole, written=role, findings=findings))
 
 
-class _Unfit(Exception):
-    """A row filter cannot be used."""
-
-    def __init__(self, message: str, code: str = BAD_FILTER) -> None:
-        super().__init__(message)
-        self.code = code
-
-
+@dataclass(frozen=True, kw_only=True)
 class _Filters:
     """Checks the row filters of one role against the database."""
 
-    def __init__(self, settings: Settings, role: Role, catalog: Catalog, asked: Asked) -> None:
-        self._settings = settings
-        self._role = role
-        self._catalog = catalog
-        self._asked = asked
-        self._facts = asked.backend.facts
+    settings: Settings
+    role: Role
+    catalog: Catalog
+    asked: Asked
 
     async def checked(self, rule: Rule) -> Rule:
-        """Return *rule* with the types of its filter's claims; raise _Unfit where it cannot be used."""
-        grant, catalog = rule.grant, self._catalog
+        """Return *rule* with the types of its filter's claims; raise Unusable where it cannot be used."""
+        grant, catalog, facts = rule.grant, self.catalog, self.asked.backend.facts
         if grant is None or grant.filter is None:
             return rule
-        tables = [table for table in catalog.tables if self._role.rule_of(catalog, table) == rule]
+        tables = [table for table in catalog.tables if self.role.rule_of(catalog, table) == rule]
         if not tables:
             return rule
-        condition, describe = grant.filter.condition, await self._asked()
+        where, condition = f"role {self.role.name}, tables.{rule.pattern}.where", grant.filter.condition
         casts: set[tuple[str, ...]] = set()
+        describe = await self.asked()
         for table in tables:
             try:
                 casts.add(await describe.condition(table, condition))
             except errors.Refused as exc:
                 code = UNCHECKED if exc.passes else BAD_FILTER
-                raise _Unfit(f", of {catalog.label(table)}: {exc.message}", code) from exc
+                message = f"{where}, of {catalog.label(table)}: {exc.message}"
+                raise Unusable(code, message, rule.source) from exc
         if len(casts) > 1:
-            raise _Unfit(": its claims have another type in each table.")
+            message = f"{where}: its claims have another type in each table."
+            raise Unusable(BAD_FILTER, message, rule.source)
         known = casts.pop()
-        if self._facts.claim_casts is not None:
-            known = self._declared(condition, self._facts.claim_casts)
-        total = is_total(condition, self._facts.lexis, self._names(condition))
+        if facts.claim_casts is not None:
+            for claim in untyped(self.settings, condition, facts.lexis):
+                message = (
+                    f"{where}: a value of another type for the claim {claim} may let rows in, and the "
+                    f"database gives it no type: declare it under [policy.claims], such as "
+                    f'{claim} = "integer".'
+                )
+                raise Unusable("untyped_claim", message, rule.source)
+            claims = (each.claim for each in condition.pieces if isinstance(each, Parameter))
+            known = tuple(declared_cast(self.settings, str(each), facts.claim_casts) for each in claims)
+        total = is_total(condition, facts.lexis, self._names(condition, facts))
         filter = RowFilter(condition=condition, casts=known, total=total)
         return replace(rule, grant=replace(grant, filter=filter))
-
-    def _declared(self, condition: Fragment, casts: Mapping[str, str]) -> tuple[str, ...]:
-        for claim in untyped(self._settings, condition, self._facts.lexis):
-            message = (
-                f": a value of another type for the claim {claim} may let rows in, and the database "
-                f'gives it no type: declare it under [policy.claims], such as {claim} = "integer".'
-            )
-            raise _Unfit(message, "untyped_claim")
-        return declared_casts(self._settings, condition, casts)
 
     @cached_property
     def _families(self) -> Mapping[str, set[Family]]:
         """The families of columns by their names."""
         families: dict[str, set[Family]] = {}
-        for table in self._catalog.tables:
+        for table in self.catalog.tables:
             for column in table.columns:
                 families.setdefault(column.name.lower(), set()).add(column.type.family)
         return families
 
     @cached_property
-    def _raising(self) -> frozenset[str]:
-        """What raises errors on some cell, whatever it is compared with."""
-        columns = (column for table in self._catalog.tables for column in table.columns)
-        strict = () if self._facts.lexis.lenient else columns
-        return frozenset(self._catalog.raising).union(
-            each.name.lower() for each in strict if not each.type.comparable
-        )
+    def _incomparable(self) -> frozenset[str]:
+        """The names of columns that nothing can be compared with."""
+        columns = (column for table in self.catalog.tables for column in table.columns)
+        return frozenset(each.name.lower() for each in columns if not each.type.comparable)
 
-    def _names(self, condition: Fragment) -> Names:
+    def _names(self, condition: Fragment, facts: Facts) -> Names:
         """Return what the names in *condition* may mean."""
-        raising = set(self._raising)
-        if not self._facts.lexis.lenient:
+        raising = set(self.catalog.raising)
+        if not facts.lexis.lenient:
+            raising |= self._incomparable
             text = condition.text.lower()
             families = set[Family]().union(*(found for name, found in self._families.items() if name in text))
             # Of two types one is cast to the other, for which it may be too large.
-            for family, others in self._facts.implicit_casts.items():
+            for family, others in facts.implicit_casts.items():
                 if families & others:
                     raising |= {name for name, found in self._families.items() if family in found}
         return Names(
             columns=frozenset(self._families),
-            tables=frozenset(table.name.lower() for table in self._catalog.tables),
+            tables=frozenset(table.name.lower() for table in self.catalog.tables),
             raising=frozenset(raising),
         )
 
@@ -284,19 +273,16 @@ async def _with_working_queries(
         try:
             for present in permitted.query.body.variants():
                 await inspected(permitted.query, present, await asked())
-        except Withdrawn as exc:
-            findings.append(_withdrawn(held.served, grant, permitted.name, exc))
-            if exc.code == WITHDRAWN:
+        except Unusable as exc:
+            role, name = held.served.name, permitted.name
+            message = f"role {role}, queries: {name} is withdrawn: {exc}"
+            found = replace(exc.finding, message=message, source=grant.source, role=role, subject=name)
+            findings.append(found)
+            if found.code == WITHDRAWN:
                 continue
         working.append(replace(grant, pattern=permitted.name))
     served = replace(held.served, queries=tuple(working))
     return replace(held, served=served, findings=(*held.findings, *findings))
-
-
-def _withdrawn(role: Role, grant: QueryGrant, name: str, problem: Withdrawn) -> Finding:
-    """Return why *role* cannot call the query *name*."""
-    message = f"role {role.name}, queries: {name} is withdrawn: {problem}"
-    return Finding(code=problem.code, message=message, source=grant.source, role=role.name, subject=name)
 
 
 async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
@@ -314,12 +300,11 @@ async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
 
 def described(catalog: Catalog, settings: Settings) -> Catalog:
     """Return *catalog* as *settings* describe it; a name that is not there, or no more, describes nothing."""
-    tables = {(table.schema, table.name): table for table in catalog.tables}
+    tables = {table.location: table for table in catalog.tables}
     for name, section in settings.tables.items():
         table = _meant(catalog, name)
-        place = (table.schema, table.name) if table is not None else None
-        if place in tables:
-            tables[place] = _described(tables[place], section)
+        if table is not None and table.location in tables:
+            tables[table.location] = _described(tables[table.location], section)
     return replace(catalog, tables=tuple(tables.values()))
 
 
@@ -374,9 +359,11 @@ def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...
     )
 
 
-def check_strictness(settings: Settings, catalog: Catalog) -> None:
-    """Raise ConfigurationError where [server] strict forbids what the login can do."""
+async def catalog_to_serve(settings: Settings, backend: Backend) -> Catalog:
+    """Return what the database holds, or raise ConfigurationError where [server] strict forbids its login."""
+    catalog = await read_catalog(settings, backend)
     if settings.server.strict and catalog.posture:
         raise errors.ConfigurationError(
             " ".join(catalog.posture), hint=f"{HINT} [server] strict = false serves with this one."
         )
+    return catalog

@@ -7,7 +7,7 @@ refresh that fails leaves all as it is, and is tried again; that is told once.
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,7 +21,7 @@ from dbtools.service.current import Current
 from dbtools.service.execution import Execution
 from dbtools.service.permitted import UNCHECKED
 from dbtools.service.queries import registry_url
-from dbtools.service.resolve import Resolved, check_strictness, resolve
+from dbtools.service.resolve import Resolved, catalog_to_serve, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings.roles import roles_of
@@ -65,9 +65,9 @@ def open_served(settings: Settings, only: str | None = None) -> Served:
     """Return what serves the database that *settings* describe, for all roles, or for the role *only*."""
     backend = open_backend(settings.database.url)
     current = Current(settings, backend.facts.lexis, only)
-    resolved = partial(_resolved, current, backend, only)
+    execution = Execution(backend, settings.database.request_id)
     return Served(
-        toolbox=Toolbox(resolved, Execution(backend, settings.database.request_id)),
+        toolbox=Toolbox(partial(_resolved, current, backend), execution),
         backend=backend,
         current=current,
         observed=tuple(_observed(current, backend)),
@@ -92,16 +92,16 @@ async def snapshot_of(settings: Settings) -> Snapshot:
         await backend.close()
 
 
-async def _resolved(current: Current, backend: Backend, only: str | None) -> Resolved:
+async def _resolved(current: Current, backend: Backend) -> Resolved:
     """Return what the settings, read again where they have changed, mean to the database now."""
     await anyio.to_thread.run_sync(current.read)
     settings, written, before = current.settings, current.written, current.kept
-    roles = [each for each in roles_of(settings, backend.facts.lexis) if only in (None, each.name)]
-    resolved = await resolve(settings, backend, roles=roles, written=written, before=before)
-    check_strictness(settings, resolved.catalog)
+    roles = [each for each in roles_of(settings, backend.facts.lexis) if current.role in (None, each.name)]
+    catalog = await catalog_to_serve(settings, backend)
+    resolved = await resolve(settings, catalog, backend, roles=roles, written=written, before=before)
     current.kept = resolved.kept
     stamps: dict[str, Hashable] = {FILES: current.stamp_of_read, REGISTRY: resolved.library.registry}
-    if any(each.code == UNCHECKED for each in resolved.problems):
+    if any(isinstance(each, Finding) and each.code == UNCHECKED for each in resolved.problems):
         # It is no stamp that a look finds: all is looked at again soon.
         stamps[DATABASE] = UNCHECKED
     return replace(resolved, findings=(*current.findings, *resolved.findings), stamps=stamps)
@@ -115,12 +115,8 @@ def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
     settings = current.settings
     url = settings.registry.url or settings.database.url
     if settings.origin.path:
-
-        @asynccontextmanager
-        async def look_at_files(heard: Heard) -> AsyncIterator[Look]:
-            yield partial(anyio.to_thread.run_sync, current.stamp)
-
-        yield Observed(name=FILES, open=look_at_files, interval=FILES_INTERVAL)
+        look_at_files: Look = partial(anyio.to_thread.run_sync, current.stamp)
+        yield Observed(name=FILES, open=lambda heard: nullcontext(look_at_files), interval=FILES_INTERVAL)
     if settings.origin.path or registry_url(settings):
         registry = backend if url == backend.url else open_backend(url)
 
@@ -182,13 +178,12 @@ class Watch:
     def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
         """Tell what is wrong in *snapshot* and was not before; what is mended, where nothing is."""
         before, self._problems = self._problems, _problems(snapshot)
-        for each in self._problems:
-            if each not in before:
-                self._tell(each)
-        if set(self._problems) < set(before):
-            for each in before:
-                if each not in self._problems:
-                    self._mended(f"No longer so: {each}")
+        new = [each for each in self._problems if each not in before]
+        gone = [each for each in before if each not in self._problems]
+        for each in new:
+            self._tell(each)
+        for each in () if new else gone:
+            self._mended(f"No longer so: {each}")
 
     async def _refresh(self) -> None:
         while True:

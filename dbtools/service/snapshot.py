@@ -6,10 +6,11 @@ from functools import cached_property
 
 from dbtools import errors
 from dbtools.catalog import Catalog
-from dbtools.policy import Finding, Role
-from dbtools.results import Listing, Surface
-from dbtools.service.resolve import Resolved
+from dbtools.policy import Caller, Finding, Role
+from dbtools.results import Manner, Surface
+from dbtools.service.resolve import Resolved, ResolvedRole
 from dbtools.settings.sections import Settings
+from dbtools.statement import Statement
 from dbtools.tools import Chosen, choose, define, listed, pinned_tables
 from dbtools.tools.definition import (
     Change,
@@ -33,6 +34,8 @@ class View:
     setting: Setting
     chosen: Chosen
     problems: tuple[str | Finding, ...]  #: what the operator should know, and no caller
+    stamp: str  #: of the schema
+    hash_key: bytes = field(repr=False)  #: of the mask hash
     tools: Toolset = field(repr=False)  #: all that can be called
     definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
     resources: tuple[Resource, ...] = field(default=(), repr=False)  #: that are listed
@@ -70,6 +73,16 @@ class View:
         """The part of the catalog that the role sees."""
         return self.setting.catalog
 
+    def asked_by(self, caller: Caller, statement: Statement) -> Statement:
+        """Return *statement* as *caller* has it run."""
+        return replace(
+            statement,
+            claims=caller.claims,
+            session=self.role.session,
+            stamp=self.stamp,
+            hash_key=self.hash_key,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
@@ -80,11 +93,6 @@ class Snapshot:
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of all that it was made from, by name
     missing: tuple[str, ...] = ()  #: why tools may be missing that are not in the database itself
     settings: Settings = field(default_factory=Settings, repr=False)  #: that it was made from
-
-    @cached_property
-    def hash_key(self) -> bytes:
-        """The key of the mask hash."""
-        return self.settings.policy.hash_key.encode()
 
     def view(self, role: str) -> View:
         """Return what *role* sees, or raise Denied where there is no such role any more."""
@@ -100,20 +108,14 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     A role that was in the snapshot *before* keeps its surface, unless another one is configured: clients
     would lose all tools at once.
     """
-    manner, catalog = resolved.settings.manner(), resolved.catalog
+    manner = resolved.settings.manner()
     same = before is not None and before.settings.manner().listing == manner.listing
     surfaces = {name: view.chosen for name, view in before.views.items()} if before and same else {}
-    problems: tuple[str | Finding, ...] = (*catalog.warnings, *resolved.problems)
-    views: dict[str, View] = {}
-    for each in resolved.roles:
-        role = each.served
-        queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
-        setting = Setting(catalog=each.catalog, limits=role.limits, style=manner.style, queries=queries)
-        views[role.name] = _view(setting, role, manner.listing, surfaces.get(role.name), problems)
+    views = (_view(resolved, each, manner, surfaces.get(each.served.name)) for each in resolved.roles)
     return Snapshot(
-        catalog=catalog,
-        views=views,
-        stamps={DATABASE: catalog.stamp, **resolved.stamps},
+        catalog=resolved.catalog,
+        views={view.role.name: view for view in views},
+        stamps={DATABASE: resolved.catalog.stamp, **resolved.stamps},
         missing=resolved.missing,
         settings=resolved.settings,
     )
@@ -134,17 +136,20 @@ def _change(before: View | None, after: View | None) -> Change:
     return replace(change, resources=resources, updated=updated)
 
 
-def _view(
-    setting: Setting, role: Role, listing: Listing, chosen: Chosen | None, problems: tuple[str | Finding, ...]
-) -> View:
+def _view(resolved: Resolved, seen: ResolvedRole, manner: Manner, chosen: Chosen | None) -> View:
+    role = seen.served
+    queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
+    setting = Setting(catalog=seen.catalog, limits=role.limits, style=manner.style, queries=queries)
     tools = define(setting)
-    chosen = chosen or choose(listing, tools)
-    shown = listed(chosen, tools, pinned_tables(listing, setting.catalog))
+    chosen = chosen or choose(manner.listing, tools)
+    shown = listed(chosen, tools, pinned_tables(manner.listing, setting.catalog))
     return View(
         role=role,
         setting=setting,
         chosen=chosen,
-        problems=problems,
+        problems=resolved.problems,
+        stamp=resolved.catalog.stamp,
+        hash_key=resolved.settings.policy.hash_key.encode(),
         tools=tools,
         definitions=tuple(tool.definition for tool in shown),
         resources=tuple(define_resources(setting)),

@@ -9,15 +9,14 @@ from typing import Protocol, TypeVar
 import anyio
 
 from dbtools import errors
-from dbtools.errors import nearest
 from dbtools.policy import Caller, Limits
 from dbtools.results import Answer, Media, ResultSet
 from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
 from dbtools.statement import Statement
+from dbtools.tools import unknown_tool
 from dbtools.tools.definition import Change, Tool, ToolDefinition
 from dbtools.tools.resources import Completed, bind_completion, bind_resource
-from dbtools.types import quoted
 
 PATIENCE = 0.2  #: seconds in which an empty answer may be explained
 PAUSE = 0.1  #: seconds, longer each time, before a call that meets one change after the other is made again
@@ -58,7 +57,7 @@ class Toolbox:
         self._listeners: list[Listener] = []
         self._ask: Callable[[], None] | None = None
         self._ended = anyio.Event()  #: of the next refresh
-        self._snapshot: Snapshot | None = None
+        self.current: Snapshot | None = None  #: the snapshot, if there is one yet
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Have *listener* called with each snapshot that replaces another one, and the changes in it.
@@ -82,31 +81,26 @@ class Toolbox:
             self._ended = anyio.Event()
 
     async def _refresh(self) -> Snapshot:
-        before = self._snapshot
+        before = self.current
         make = partial(take_snapshot, await self._resolve(), before)
         if before is None:
-            self._snapshot = make()
-            return self._snapshot
+            self.current = make()
+            return self.current
         # Calls go on meanwhile, on the old one.
         after = await anyio.to_thread.run_sync(make)
         changes = await anyio.to_thread.run_sync(changes_of, before, after)
-        self._snapshot = after
+        self.current = after
         for listener in tuple(self._listeners):
             listener(after, changes)
         return after
 
     async def snapshot(self) -> Snapshot:
         """Return the current snapshot, taking the first one if there is none yet."""
-        if self._snapshot is None:
+        if self.current is None:
             async with self._refreshing:
-                if self._snapshot is None:
+                if self.current is None:
                     return await self._refresh()
-        return self._snapshot
-
-    @property
-    def current(self) -> Snapshot | None:
-        """The current snapshot, if there is one yet."""
-        return self._snapshot
+        return self.current
 
     async def view(self, role: str) -> View:
         """Return what *role* sees now, or raise Denied where there is no such role any more."""
@@ -116,28 +110,32 @@ class Toolbox:
         """Return the definitions of the tools that *role* may call, always in the same order."""
         return (await self.view(role)).definitions
 
-    async def call(self, caller: Caller, name: str, arguments: Mapping[str, object]) -> Answer:
-        """Return the answer of the tool *name*, or raise UnknownTool or a CallError."""
+    async def call(
+        self, caller: Caller, name: str, arguments: Mapping[str, object], seen: View | None = None
+    ) -> Answer:
+        """Return the answer of the tool *name*, or raise UnknownTool or a CallError.
 
-        async def answer(snapshot: Snapshot, view: View) -> Answer:
+        Here and below *seen* is what the caller's role sees, where that has been looked up.
+        """
+
+        async def answer(view: View) -> Answer:
             call = _tool(view, name).bind(arguments)
-            found = await self._found(call.statement, snapshot, view, caller)
-            stored = await self._inquire(call.inquire(found), snapshot, view, caller)
+            found = await self._found(call.statement, view, caller)
+            stored = await self._inquire(call.inquire(found), view, caller)
             return await _rendered(found, lambda: call.render(found, stored))
 
-        return await self._answered(caller, answer)
+        return await self._answered(caller, answer, seen)
 
-    async def _answered(self, caller: Caller, answer: Callable[[Snapshot, View], Awaitable[T]]) -> T:
-        """Return what *answer* makes of the snapshot, and of the next where the schema has changed meanwhile.
+    async def _answered(self, caller: Caller, answer: Callable[[View], Awaitable[T]], seen: View | None) -> T:
+        """Return what *answer* makes of what is *seen*, and of what is later where the schema has changed.
 
         Whatever goes wrong may be so because of that: a tool or a column that is new, or gone.
         """
-        snapshot = await self.snapshot()
+        view = seen or await self.view(caller.role)
         began, pause = time.monotonic(), 0.0
         while True:
-            view = snapshot.view(caller.role)
             try:
-                return await answer(snapshot, view)
+                return await answer(view)
             except FINAL:
                 raise
             except errors.DbtoolsError:
@@ -146,61 +144,50 @@ class Toolbox:
                 with anyio.move_on_after(left):
                     # Who changes the schema all the time keeps nobody busy all the time.
                     await anyio.sleep(pause)
-                    later = await self._later(snapshot)
+                    later = await self._later(view)
                 if later is None:
                     raise
-                snapshot, pause = later, min(pause + PAUSE, 1)
+            view, pause = later.view(caller.role), min(pause + PAUSE, 1)
 
-    async def _later(self, seen: Snapshot) -> Snapshot | None:
+    async def _later(self, seen: View) -> Snapshot | None:
         """Return the snapshot of a schema that has changed since *seen*, None where it has not."""
-        if self._snapshot is seen and await self._execution.is_current(seen.catalog.stamp):
+        if self._shows(seen) and await self._execution.is_current(seen.stamp):
             return None
-        if self._snapshot is seen and self._ask is not None:
+        if self._shows(seen) and self._ask is not None:
             # A call that waits no longer ends no refresh for the others.
             self._ask()
             await self._ended.wait()
-            return self._snapshot if self._snapshot is not seen else None
+            return None if self._shows(seen) else self.current
         try:
             async with self._refreshing:
-                return await self._refresh() if self._snapshot is seen else self._snapshot
+                return await self._refresh() if self._shows(seen) else self.current
         except errors.DbtoolsError:
             # Whoever watches tells why.
             return None
 
-    async def _found(
-        self, statement: Statement | None, snapshot: Snapshot, view: View, caller: Caller
-    ) -> ResultSet:
+    def _shows(self, view: View) -> bool:
+        """Return whether the current snapshot has *view*, and not a later one."""
+        return self.current is not None and self.current.views.get(view.role.name) is view
+
+    async def _found(self, statement: Statement | None, view: View, caller: Caller) -> ResultSet:
         """Return the rows of *statement*; where the catalog has the answer, none, once it is up to date."""
         if statement is not None:
-            return await self._execute(statement, snapshot, view, caller)
-        await self._execution.confirm(snapshot.catalog.stamp)
+            return await self._execute(statement, view, caller)
+        await self._execution.confirm(view.stamp)
         return NOTHING
 
     async def _execute(
-        self,
-        statement: Statement,
-        snapshot: Snapshot,
-        view: View,
-        caller: Caller,
-        *,
-        timeout: float | None = None,
+        self, statement: Statement, view: View, caller: Caller, *, timeout: float | None = None
     ) -> ResultSet:
         """Run *statement* under the limits of the caller's role, of which *timeout* may be lower."""
         limits = view.role.limits
-        statement = replace(
-            statement,
-            claims=caller.claims,
-            session=view.role.session,
-            stamp=snapshot.catalog.stamp,
-            hash_key=snapshot.hash_key,
-        )
         lowest = min(each for each in (timeout, statement.timeout, limits.timeout) if each is not None)
         if lowest != limits.timeout:
             limits = replace(limits, timeout=lowest)
-        return await self._execution.execute(statement, limits)
+        return await self._execution.execute(view.asked_by(caller, statement), limits)
 
     async def _inquire(
-        self, inquiries: Sequence[Statement], snapshot: Snapshot, view: View, caller: Caller
+        self, inquiries: Sequence[Statement], view: View, caller: Caller
     ) -> Sequence[ResultSet]:
         """Return the results of *inquiries*, as many as are there soon: the call has its answer already."""
         found: list[ResultSet] = []
@@ -208,38 +195,43 @@ class Toolbox:
         for statement in inquiries:
             left = max(ends - time.monotonic(), 0.01)
             try:
-                found.append(await self._execute(statement, snapshot, view, caller, timeout=left))
+                found.append(await self._execute(statement, view, caller, timeout=left))
             except errors.CallError:
                 break
         return found
 
-    async def read(self, caller: Caller, uri: str) -> Media:
+    async def read(self, caller: Caller, uri: str, seen: View | None = None) -> Media:
         """Return the row or the cell that *uri* names, or raise UnknownResource or a CallError."""
 
-        async def answer(snapshot: Snapshot, view: View) -> Media:
+        async def answer(view: View) -> Media:
             call = bind_resource(view.setting, uri)
-            found = await self._found(call.statement, snapshot, view, caller)
+            found = await self._found(call.statement, view, caller)
             return await _rendered(found, lambda: call.render(found))
 
-        return await self._answered(caller, answer)
+        return await self._answered(caller, answer, seen)
 
     async def complete(
-        self, caller: Caller, template: str, name: str, value: str, given: Mapping[str, str]
+        self,
+        caller: Caller,
+        template: str,
+        name: str,
+        value: str,
+        given: Mapping[str, str],
+        seen: View | None = None,
     ) -> Completed:
         """Return values that begin with *value* for the variable *name* of the addresses of *template*.
 
         *given* are the variables before it; where the database does not answer soon there are none.
         """
 
-        async def answer(snapshot: Snapshot, view: View) -> Completed:
+        async def answer(view: View) -> Completed:
             call = bind_completion(view.setting, template, name, value, given)
             if call.statement is None:
                 return call.render(NOTHING)
-            found = await self._execute(call.statement, snapshot, view, caller, timeout=COMPLETION)
-            return call.render(found)
+            return call.render(await self._execute(call.statement, view, caller, timeout=COMPLETION))
 
         try:
-            return await self._answered(caller, answer)
+            return await self._answered(caller, answer, seen)
         except errors.UnknownArgument:
             raise
         except errors.CallError:
@@ -254,8 +246,5 @@ async def _rendered(found: ResultSet, render: Callable[[], T]) -> T:
 def _tool(view: View, name: str) -> Tool:
     tool = view.tools.get(name)
     if tool is None:
-        raise errors.UnknownTool(
-            f"There is no tool {quoted(name)}.",
-            hint=f"{nearest(name, view.tools)}The tools may have changed: list them again.",
-        )
+        raise unknown_tool(name, view.tools, [each.name for each in view.definitions])
     return tool

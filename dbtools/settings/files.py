@@ -164,14 +164,23 @@ def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationE
     place = [part for part in _key_of(first["loc"]) if not str(part).startswith("function-")]
     if first["type"] == "extra_forbidden":
         known = _known(place[:-1])
-        hint = f"{nearest(str(first['loc'][-1]), known)}Keys here: {listing(known)}."
-        return written.error(place, "there is no such key.", hint=hint)
+        near = nearest(str(place[-1]), known) or _unquoted(place, first["input"])
+        return written.error(place, "there is no such key.", hint=f"{near}Keys here: {listing(known)}.")
     words = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     message = _wanted(place, first["type"]) or words
     # Not of texts: one may hold a secret of the environment.
     given = first["input"]
     is_short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= LONGEST)
     return written.error(place, f"{message}{f', not {given}' if is_short else ''}.")
+
+
+def _unquoted(place: Key, given: object) -> str:
+    """Return how the name of a table with its schema is written, if *given* at *place* is that of one."""
+    *sections, schema, table = place
+    is_table = sections == ["tables"] or (sections[:1] == ["roles"] and sections[2:] == ["tables"])
+    if not is_table or not isinstance(given, dict | bool):
+        return ""
+    return f'A name with its schema stands in quotes: tables."{schema}.{table}". '
 
 
 def _telling(found: Sequence[ErrorDetails]) -> ErrorDetails:

@@ -44,23 +44,29 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
 
 
 def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
-    wanted = settings.roles[name].limits.model_dump(exclude_none=True)
-    # A role may set lower limits, never higher ones.
-    lowered = {key: _least(value, getattr(limits, key)) for key, value in wanted.items()}
-    own = (key for key, value in wanted.items() if value == lowered[key])
+    lowered: dict[str, Any] = {}
+    problems: list[Finding] = []
+    bounds = _bounds(settings)
+    for key, wanted in settings.roles[name].limits.model_dump(exclude_none=True).items():
+        most, source = getattr(limits, key), settings.source("roles", name, "limits", key)
+        # A role may set lower limits, never higher ones.
+        if most is None or wanted <= most:
+            lowered[key], bounds[key] = wanted, source
+        else:
+            message = f"role {name}, limits.{key}: [limits] allows {most:g} at the most."
+            problems.append(Finding(code="higher_limit", message=message, level="warning", source=source))
     role = Role(
         name=name,
         limits=replace(limits, **lowered),
         rules=(),
         queries=(),
-        bounds=_bounds(settings) | {key: settings.source("roles", name, "limits", key) for key in own},
+        bounds=bounds,
         source=settings.source("roles", name),
     )
-    problems = list(_higher_limits(settings, name, wanted, lowered))
     try:
         lineage = tuple(reversed(_traced(settings, name, (), ())))
         session = {one.name: one for each in reversed(lineage) for one in _session(settings, each)}
-    except _Refused as exc:
+    except Unusable as exc:
         # What it does not inherit may be a denial: then it sees nothing.
         return replace(role, problems=(*problems, exc.finding))
     rules: list[Rule] = []
@@ -90,22 +96,8 @@ def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:
         yield QueryGrant(pattern=section.name, accept_reads=section.accept_reads, source=source)
 
 
-def _higher_limits(
-    settings: Settings, role: str, wanted: Mapping[str, float], lowered: Mapping[str, float]
-) -> Iterator[Finding]:
-    for key, value in wanted.items():
-        if value != lowered[key]:
-            message = f"role {role}, limits.{key}: [limits] allows {lowered[key]:g} at the most."
-            source = settings.source("roles", role, "limits", key)
-            yield Finding(code="higher_limit", message=message, level="warning", source=source)
-
-
-def _least(wanted: Any, limit: Any) -> Any:
-    return wanted if limit is None else min(wanted, limit)
-
-
-class _Refused(Exception):
-    """Something that is written cannot be meant."""
+class Unusable(Exception):
+    """Something that an operator wrote cannot be meant, and its finding says why."""
 
     def __init__(self, code: str, message: str, source: Source) -> None:
         super().__init__(message)
@@ -114,18 +106,17 @@ class _Refused(Exception):
 
 def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[str, ...]) -> tuple[str, ...]:
     """Return the roles *found* and the role *name*, behind those that it inherits from; each once."""
-    if name in above or name not in settings.roles or len(above) > DEEPEST:
-        child = above[-1]
-        problem = (
-            f"{quoted(name)} inherits from itself."
-            if name in above
-            else f"there are more than {DEEPEST} roles, one above the other."
-            if name in settings.roles
-            else f"there is no role {quoted(name)}. "
-            f"{nearest(name, settings.roles)}Roles: {listing(settings.roles)}."
-        )
-        source = settings.source("roles", child, "inherits")
-        raise _Refused("unknown_role", f"role {child}, inherits: {problem}", source)
+    problem = ""
+    if name in above:
+        problem = f"{quoted(name)} inherits from itself."
+    elif name not in settings.roles:
+        known = f"{nearest(name, settings.roles)}Roles: {listing(settings.roles)}."
+        problem = f"there is no role {quoted(name)}. {known}"
+    elif len(above) > DEEPEST:
+        problem = f"there are more than {DEEPEST} roles, one above the other."
+    if problem:
+        source = settings.source("roles", above[-1], "inherits")
+        raise Unusable("unknown_role", f"role {above[-1]}, inherits: {problem}", source)
     # The last first: turned round, whom several inherit from comes behind all of them.
     for parent in reversed(settings.roles[name].inherits):
         if parent not in found:
@@ -142,13 +133,13 @@ def _rule(settings: Settings, role: str, pattern: str, lexis: Lexis) -> tuple[Ru
     where = f"role {role}, tables.{pattern}"
     try:
         return replace(rule, grant=_grant(settings, wanted, where, source, lexis)), ()
-    except _Refused as exc:
+    except Unusable as exc:
         return rule, (exc.finding,)
 
 
 def _grant(settings: Settings, wanted: GrantSection, where: str, source: Source, lexis: Lexis) -> Grant:
     if Mask.HASH in wanted.mask.values() and not settings.policy.hash_key:
-        raise _Refused("no_hash_key", f"{where}.mask: hash needs [policy] hash_key.", source)
+        raise Unusable("no_hash_key", f"{where}.mask: hash needs [policy] hash_key.", source)
     return Grant(
         columns=wanted.columns,
         exclude=wanted.exclude,
@@ -163,13 +154,13 @@ def _filter(where: str, place: str, source: Source, lexis: Lexis) -> RowFilter:
     try:
         condition = scan(where, lexis)
     except SqlError as exc:
-        raise _Refused("bad_filter", f"{place}: {exc}.", source) from exc
-    others = [parameter for parameter in condition.parameters if parameter.claim is None]
-    if others or condition.empty or condition.ending:
-        problem = (
-            f"{others[0]} is no claim: write :claims.{others[0].name}" if others else "wants a condition"
-        )
-        raise _Refused("bad_filter", f"{place}: {problem}.", source)
+        raise Unusable("bad_filter", f"{place}: {exc}.", source) from exc
+    for other in condition.parameters:
+        if other.claim is None:
+            problem = f"{other} is no claim: write :claims.{other.name}"
+            raise Unusable("bad_filter", f"{place}: {problem}.", source)
+    if condition.empty or condition.ending:
+        raise Unusable("bad_filter", f"{place}: wants a condition.", source)
     return RowFilter(condition=condition)
 
 
@@ -186,11 +177,9 @@ def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
         elif claim is not None and "." not in name:
             problem = "only a setting with a dot in its name, such as app.user, may have a claim"
         if problem:
-            raise _Refused("bad_session", f"role {role}, settings.{name}: {problem}.", source)
-        if claim:
-            yield SessionSetting(name=name, value="", claim=claim[1], source=source)
-        else:
-            yield SessionSetting(name=name, value=value, source=source)
+            raise Unusable("bad_session", f"role {role}, settings.{name}: {problem}.", source)
+        fixed, claim_name = ("", claim[1]) if claim else (value, None)
+        yield SessionSetting(name=name, value=fixed, claim=claim_name, source=source)
     if section.set_role is not None:
         source = settings.source("roles", role, "set_role")
         yield SessionSetting(name=SET_ROLE, value=section.set_role, source=source)
@@ -228,11 +217,10 @@ def _typed(value: object, type: ColumnType | None) -> object:
     return read if type.family is Family.BOOLEAN else value
 
 
-def declared_casts(settings: Settings, condition: Fragment, casts: Mapping[str, str]) -> tuple[str, ...]:
-    """Return which of *casts* the claims of *condition* have, in their places, by their declared types."""
-    declared = settings.policy.claims
-    claims = [str(piece.claim) for piece in condition.pieces if not isinstance(piece, str)]
-    return tuple(casts.get(declared[claim], "text") if claim in declared else "" for claim in claims)
+def declared_cast(settings: Settings, claim: str, casts: Mapping[str, str]) -> str:
+    """Return which of *casts* the *claim* has by its declared type, nothing where it has none."""
+    declared = settings.policy.claims.get(claim)
+    return casts.get(declared, "text") if declared else ""
 
 
 def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Iterator[str]:

@@ -1,9 +1,12 @@
 """The tools that a catalog makes, one file a kind, and KINDS; and which of them are listed."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from dbtools import errors
 from dbtools.catalog import Catalog, Table
+from dbtools.errors import nearest
 from dbtools.results import Listing, Surface
 from dbtools.tools import get_row, list_rows, permitted_queries
 from dbtools.tools.aggregate_rows import AggregateRows
@@ -12,6 +15,7 @@ from dbtools.tools.describe_tables import DescribeTables
 from dbtools.tools.get_row import GetRowOfAny
 from dbtools.tools.list_rows import ListRowsOfAny
 from dbtools.tools.list_tables import ListTables
+from dbtools.types import quoted
 
 #: In the order in which they are listed.
 KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
@@ -26,6 +30,11 @@ KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (
 )
 #: Which tools for any table are listed where each table has its own.
 BESIDE_TYPED = {"describe_tables", "aggregate_rows"}
+
+#: Of which one is in the name of a tool that would run SQL.
+SQL_WORDS = {"sql", "query", "queries", "select", "exec", "execute"}
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+FEW = 3  #: tools that are named as examples
 
 
 def define(setting: Setting) -> Toolset:
@@ -73,6 +82,32 @@ def listed(chosen: Chosen, tools: Toolset, pinned: frozenset[Table]) -> Iterator
             shown = tool.table is None or tool.table in pinned
         if shown:
             yield tool
+
+
+def unknown_tool(name: str, tools: Toolset, shown: Collection[str]) -> errors.UnknownTool:
+    """Return the complaint that no tool of *tools*, of which some are *shown*, has this *name*."""
+    wants_sql = any(word.lower() in SQL_WORDS for word in WORD.findall(name))
+    instead = f"No tool runs SQL: use {'; '.join(_instead(tools, shown))}. " if wants_sql and tools else ""
+    return errors.UnknownTool(
+        f"There is no tool {quoted(name)}.",
+        hint=f"{nearest(name, tools)}{instead}The tools may have changed: list them again.",
+    )
+
+
+def _instead(tools: Toolset, shown: Collection[str]) -> Iterator[str]:
+    """Yield what *tools* do in place of SQL, by the names that are *shown*."""
+    rows = [name for name in shown if name.startswith("list_") and tools[name].table is not None]
+    queries = [name for name in shown if _is_query(tools[name])]
+    if rows or "list_rows" in tools:
+        yield f"{_few(rows) or 'list_rows'} for rows"
+    if "aggregate_rows" in tools:
+        yield "aggregate_rows for counts, sums and groups"
+    if queries or "find_queries" in tools:
+        yield f"{_few(queries) or 'find_queries'} for permitted queries"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join([*names[:FEW], *(["…"] if len(names) > FEW else [])])
 
 
 def _is_query(tool: Tool) -> bool:

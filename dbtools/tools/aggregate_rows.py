@@ -10,24 +10,15 @@ from dbtools.aggregates import Computed, Function, Group, Having, Measure, find_
 from dbtools.errors import BadArgument, Denied
 from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
-from dbtools.statement import (
-    MOST_CONDITIONS,
-    Match,
-    Order,
-    Output,
-    Select,
-    Statement,
-    bind_conditions,
-    bind_order,
-)
+from dbtools.statement import Match, Order, Output, Select, Statement, bind_conditions, bind_order
 from dbtools.tools.arguments import (
     DEFAULT_LIMIT,
-    MOST_STEPS,
     Arguments,
     Array,
+    Conditions,
     Count,
     Meant,
-    Where,
+    Steps,
     comparisons,
     read,
 )
@@ -56,14 +47,10 @@ class AggregateArguments(Arguments):
     table: str
     group_by: Annotated[tuple[str, ...], Field(max_length=MOST_GROUPS), Array] = ()
     measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array]
-    where: Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array] = ()
+    where: Conditions = ()
     match: Match = Match.ALL
-    having: Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array] = Field(
-        default=(), description="like where, on names of measures"
-    )
-    order_by: Annotated[tuple[str, ...], Field(max_length=MOST_STEPS), Array] = Field(
-        default=(), description='names of groups and measures: "revenue desc"'
-    )
+    having: Conditions = Field(default=(), description="like where, on names of measures")
+    order_by: Steps = Field(default=(), description='names of groups and measures: "revenue desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
 
 
@@ -168,7 +155,7 @@ class AggregateCall:
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the groups that *found* holds, as many as fit."""
-        budget = self.setting.budget(Reserve.ROWS)
+        budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, self.columns)
         counted = any(output.term == Measure(function=Function.COUNT) for output in found.outputs)
         note = self.doubts.note(further, instead=self._note(page), proved=counted or not found.rows)

@@ -31,25 +31,25 @@ def check(arguments: object) -> None:
 def _check(value: object, place: str, depth: int, left: list[int]) -> None:
     left[1] -= 1
     if depth > DEEPEST:
-        raise errors.BadArgument(f"{_shown(place)}: nested deeper than {DEEPEST} levels.")
+        raise _refusal(place, f"nested deeper than {DEEPEST} levels")
     if left[1] < 0:
-        raise errors.BadArgument(f"{_shown(place)}: more than {MOST_PARTS:,} values in one call.")
+        raise _refusal(place, f"more than {MOST_PARTS:,} values in one call")
     match value:
         case str():
             _check_text(value, place, left)
         case Mapping():
             for name, each in value.items():
                 _check_text(str(name), place, left, is_name=True)
-                _check(each, _short(f"{place}.{name}" if depth else str(name)), depth + 1, left)
+                inner = f"{place}.{name}" if depth else str(name)
+                inner = inner if len(inner) <= LONGEST_PLACE else inner[:LONGEST_PLACE] + "…"
+                _check(each, inner, depth + 1, left)
         case list() | tuple():
             for index, each in enumerate(value):
                 _check(each, f"{place}[{index}]", depth + 1, left)
         case float() if value != value or value in (float("inf"), float("-inf")):
-            raise errors.BadArgument(
-                f"{_shown(place)}: not a number in JSON. Write NaN and Infinity as strings."
-            )
+            raise _refusal(place, "not a number in JSON. Write NaN and Infinity as strings")
         case int() if abs(value) > LARGEST_INTEGER:
-            raise errors.BadArgument(f"{_shown(place)}: an integer of more than 400 digits.")
+            raise _refusal(place, "an integer of more than 400 digits")
 
 
 def _check_text(text: str, place: str, left: list[int], *, is_name: bool = False) -> None:
@@ -59,17 +59,13 @@ def _check_text(text: str, place: str, left: list[int], *, is_name: bool = False
         return
     place = f"{place}: the name {quoted(text)}" if is_name else place
     if left[0] < 0:
-        raise errors.BadArgument(f"{_shown(place)}: more than {MOST_CHARACTERS:,} characters in one call.")
+        raise _refusal(place, f"more than {MOST_CHARACTERS:,} characters in one call")
     what = "a NUL character" if found and found[0] == "\0" else "half of a surrogate pair"
-    raise errors.BadArgument(f"{_shown(place)}: contains {what}. Text must be valid Unicode without NUL.")
+    raise _refusal(place, f"contains {what}. Text must be valid Unicode without NUL")
 
 
-def _short(place: str) -> str:
-    return place if len(place) <= LONGEST_PLACE else place[:LONGEST_PLACE] + "…"
-
-
-def _shown(place: str) -> str:
-    return quoted(place, LONGEST_PLACE)[1:-1]
+def _refusal(place: str, problem: str) -> errors.BadArgument:
+    return errors.BadArgument(f"{quoted(place, LONGEST_PLACE)[1:-1]}: {problem}.")
 
 
 def as_text(value: object) -> object:
@@ -150,15 +146,18 @@ class Where(Arguments):
     values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
 
 
+Conditions = Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array]
+Columns = Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array]
+Steps = Annotated[tuple[str, ...], Field(max_length=MOST_STEPS), Array]
+
+
 class ListArguments(Arguments):
     """Arguments of `list_T`."""
 
-    where: Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array] = ()
+    where: Conditions = ()
     match: Match = Match.ALL
-    columns: Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array] = ()
-    order_by: Annotated[tuple[str, ...], Field(max_length=MOST_STEPS), Array] = Field(
-        default=(), description='"column" or "column desc"'
-    )
+    columns: Columns = ()
+    order_by: Steps = Field(default=(), description='"column" or "column desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
     cursor: str = Field(default="", description="next_cursor of the page before")
 
@@ -178,7 +177,6 @@ def comparisons(conditions: Sequence[Where], argument: str) -> tuple[Comparison,
             value=each.value,
             values=each.values,
             argument=f"{argument}[{index}]",
-            value_argument=f"{argument}[{index}].value",
         )
         for index, each in enumerate(conditions)
     )
@@ -210,12 +208,17 @@ def read(
 def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:
     """Return the complaint that there is no argument *name*."""
     within = f"{place}: there" if place else "There"
+    joins = name.lower().rpartition(".")[2].lstrip("$") in JOINING
+    joins = joins and (place.startswith(("where", "having")) or "match" in known)
     return errors.UnknownArgument(
         f"{within} is no argument {quoted(name)}.",
-        hint=f"{nearest(name, known)}Arguments: {listing(known) or 'none'}.",
+        hint=f"{MATCH if joins else nearest(name, known)}Arguments: {listing(known) or 'none'}.",
     )
 
 
+#: What callers write who want conditions joined, and what they should write.
+JOINING = ("or", "and", "any", "all")
+MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
 #: What callers write who think of SQL.
 MEANT: Mapping[str, str] = {
     "equals": "eq",
@@ -236,6 +239,10 @@ MEANT: Mapping[str, str] = {
     "distinct": "count_distinct",
 }
 WANTED: Mapping[str, str] = {
+    "enum": "there is no {got}",
+    "greater_than_equal": "at least {ge}, not {given}",
+    "string_too_long": "at most {max_length} characters",
+    "too_long": "at most {max_length:,} items, not {actual_length}",
     "string_type": "wants a string, not {got}",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "value_error"), "wants an integer"),
     "tuple_type": "wants a JSON array, not {got}",
@@ -248,28 +255,21 @@ WANTED: Mapping[str, str] = {
 def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError:
     found = exc.errors(include_url=False)
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
-    if first["type"] == "extra_forbidden":
+    kind, given, context = first["type"], first["input"], first.get("ctx", {})
+    if kind == "extra_forbidden":
         *within, name = first["loc"]
         return unknown_argument(str(name), list(_model_at(model, within).model_fields), _place(within))
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
-    context = first.get("ctx", {})
-    match first["type"]:
-        case "enum":
-            return _unknown_choice(place, first["input"], str(context["expected"]))
-        case "greater_than_equal":
-            return errors.BadArgument(f"{place}: at least {context['ge']}, not {first['input']}.")
-        case "string_too_long":
-            return errors.BadArgument(f"{place}: at most {context['max_length']} characters.")
-        case "too_long":
-            most = context["max_length"]
-            return errors.BadArgument(f"{place}: at most {most:,} items, not {context['actual_length']}.")
-        case kind:
-            example = _model_at(model, first["loc"]).example
-            wanted = WANTED.get(kind, "cannot be read").format(got=_named(first["input"]), example=example)
-            hint = ORDER_FORM if place.startswith("order_by[") else ""
-            if place.endswith("].value") and isinstance(first["input"], list | tuple):
-                hint = "Several values stand in values."
-            return errors.BadArgument(f"{place}: {wanted}.", hint=hint)
+    told = {"given": given, "got": named(given), "example": _model_at(model, first["loc"]).example}
+    hint = ORDER_FORM if place.startswith("order_by[") else ""
+    if kind == "enum":
+        meant = MEANT.get(str(given).strip().lower(), "")
+        hint = f"{f'Use {meant}. ' if meant else ''}It is one of {context['expected']}."
+    elif place.endswith("].value") and isinstance(given, list | tuple):
+        hint = "Several values stand in values."
+    return errors.BadArgument(
+        f"{place}: {WANTED.get(kind, 'cannot be read').format(**told, **context)}.", hint=hint
+    )
 
 
 def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:
@@ -278,15 +278,7 @@ def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Argum
     return next((item for item in items if isinstance(item, type) and issubclass(item, Arguments)), model)
 
 
-def _unknown_choice(place: str, given: object, expected: str) -> errors.BadArgument:
-    meant = MEANT.get(str(given).strip().lower(), "")
-    return errors.BadArgument(
-        f"{place}: there is no {_named(given)}.",
-        hint=f"{f'Use {meant}. ' if meant else ''}It is one of {expected}.",
-    )
-
-
-def _named(value: object) -> str:
+def named(value: object) -> str:
     """Return *value* briefly, in words where it is long."""
     match value:
         case None:

@@ -22,6 +22,11 @@ from dbtools.tools.wording import table_names
 from dbtools.types import Family, quoted
 
 BYTES_PER_TOKEN = 4  #: of definitions
+#: The MIME type that the whole of a cell has, before its bytes are known; of other families it is text.
+LINKED: Mapping[Family, str] = {
+    Family.BYTES: "application/octet-stream",
+    **dict.fromkeys((Family.JSON, Family.ARRAY, Family.OBJECT), "application/json"),
+}
 MOST_NAMES = 100  #: tables that a schema names
 
 
@@ -95,14 +100,6 @@ class Setting:
     style: Style = field(default_factory=Style)
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
 
-    def budget(self, reserve: Reserve) -> Budget:
-        """Return the budget of an answer that reserves *reserve* bytes."""
-        return self._budgets[reserve]
-
-    def name(self, table: Table) -> str:
-        """Return the part T of the names of *table*'s tools."""
-        return self._names[table.location]
-
     def names(self, table: Table, *, near: bool = False) -> Names:
         """Return what may be named of *table*; *near* is for tools that take only what they list."""
         return Names(table=table, paths=self.paths, near=near)
@@ -141,17 +138,17 @@ class Setting:
         at = {output.term: at for at, output in enumerate(outputs)}
         key = [row[at[each]] for each in table.key_columns()]
         uri = cell_uri(self.catalog.label(table), key, column.name)
-        return None if uri is None else Link(uri=uri, name=column.name, type=_link_type(column))
+        type = LINKED.get(column.type.family, "text/plain")
+        return None if uri is None else Link(uri=uri, name=column.name, type=type)
 
     def schema(self, model: type[Arguments]) -> Mapping[str, object]:
         """Return the JSON Schema of *model*, with `table`, `tables` and `limit` narrowed to this setting."""
-        schema = schema_of(model)
-        if "table" in model.model_fields:
+        schema, fields, most = schema_of(model), model.model_fields, self.limits.max_rows
+        if "table" in fields:
             schema = narrowed_schema(schema, ("properties", "table"), self.table_schema)
-        if "tables" in model.model_fields:
+        if "tables" in fields:
             schema = narrowed_schema(schema, ("properties", "tables", "items"), self.table_schema)
-        if "limit" in model.model_fields:
-            most = self.limits.max_rows
+        if "limit" in fields:
             limit = {"type": "integer", "minimum": 1, "maximum": most, "default": min(DEFAULT_LIMIT, most)}
             schema = narrowed_schema(schema, ("properties", "limit"), limit)
         return schema
@@ -181,23 +178,14 @@ class Setting:
         return Paths(self.catalog)
 
     @cached_property
-    def _budgets(self) -> Mapping[Reserve, Budget]:
+    def budgets(self) -> Mapping[Reserve, Budget]:
+        """The budgets of answers, by what each reserves."""
         return {each: Budget(limits=self.limits, style=self.style, reserved=each) for each in Reserve}
 
     @cached_property
-    def _names(self) -> Mapping[Location, str]:
+    def tool_names(self) -> Mapping[Location, str]:
+        """The part T of the names of each table's tools."""
         return table_names(self.catalog)
-
-
-def _link_type(column: Column) -> str:
-    """Return the MIME type that the whole of a cell of *column* has, before its bytes are known."""
-    match column.type.family:
-        case Family.BYTES:
-            return "application/octet-stream"
-        case Family.JSON | Family.ARRAY | Family.OBJECT:
-            return "application/json"
-        case _:
-            return "text/plain"
 
 
 def _told(table: Table) -> object:
@@ -225,24 +213,20 @@ class Call(Protocol):
         """Return the answer that the rows *found* make; *further* is what the inquiries brought."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Settled:
-    """A call that is answered by its one statement."""
+    """A call that its one statement answers or, without one, the catalog."""
+
+    statement: Statement | None = None
+    answer: Callable[[ResultSet], Answer]
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return nothing."""
         return ()
 
-
-@dataclass(frozen=True, kw_only=True)
-class CatalogCall(Settled):
-    """A call that the catalog answers."""
-
-    answer: Callable[[], Answer]
-    statement: None = None
-
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the answer."""
-        return self.answer()
+        return self.answer(found)
 
 
 class Tool(Protocol):
@@ -298,6 +282,25 @@ class GeneralTool:
     def define(cls, setting: Setting) -> Iterator[Self]:
         """Yield the one tool of its kind."""
         yield cls(setting=setting)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableTool:
+    """A tool for one table. Each kind says how it is listed, and binds its calls."""
+
+    prefix: ClassVar[str]
+    setting: Setting
+    names: Names
+
+    @property
+    def table(self) -> Table:
+        """The table that it is for."""
+        return self.names.table
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return f"{self.prefix}_{self.setting.tool_names[self.table.location]}"
 
 
 def content_schema(required: Mapping[str, object], **optional: object) -> Mapping[str, object]:

@@ -16,9 +16,9 @@ from dbtools.tools.definition import (
     MOST_NAMES,
     STRING,
     TABLES,
-    CatalogCall,
     GeneralTool,
     Setting,
+    Settled,
     content_schema,
 )
 from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, told
@@ -64,20 +64,20 @@ class DescribeTables(GeneralTool):
             f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> CatalogCall:
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
         every = self.setting.catalog.tables
         tables = [self.setting.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
         # Of very many tables names are enough, unless somebody asks for all of their columns.
         if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
-            return CatalogCall(answer=lambda: self._answer(every[:MOST_NAMES], Detail.NAMES, of=len(every)))
+            return Settled(answer=lambda _: self._answer(every[:MOST_NAMES], Detail.NAMES, of=len(every)))
         named = tuple(dict.fromkeys(tables)) or every
-        return CatalogCall(answer=lambda: self._answer(named, asked.detail, of=len(named)))
+        return Settled(answer=lambda _: self._answer(named, asked.detail, of=len(named)))
 
     def _answer(self, tables: Sequence[Table], detail: Detail, *, of: int) -> Answer:
         """Return the descriptions of *tables*, as many as fit; there are as many as *of*."""
-        budget = self.setting.budget(Reserve.NOTE)
+        budget = self.setting.budgets[Reserve.NOTE]
         described = budget.entries(
             (_described(self.setting, table, detail) for table in tables),
             lambda description: _shortened(description, budget.room),
@@ -95,7 +95,9 @@ def _shortened(description: dict[str, object], room: int) -> dict[str, object]:
     columns = description.get("columns")
     if not isinstance(columns, list):
         return description
-    head = {name: description[name] for name in ("name", "kind")}
+    head: dict[str, object] = {
+        name: description[name] for name in ("name", "schema", "kind") if name in description
+    }
     sizes = range(len(columns))
     most = bisect_right(sizes, room, key=lambda count: size({**head, "columns": columns[:count]}))
     return {**head, "columns": columns[: max(most - 1, 0)], "column_count": len(columns)}
@@ -103,10 +105,10 @@ def _shortened(description: dict[str, object], room: int) -> dict[str, object]:
 
 def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, object]:
     catalog = setting.catalog
-    label = catalog.label(table)
+    head = {"name": catalog.label(table)} | told(schema=catalog.spans_schemas and table.schema)
     if detail is Detail.NAMES:
-        return {"name": label}
-    head = {"name": label, "kind": str(table.kind)} | told(
+        return head
+    head |= {"kind": str(table.kind)} | told(
         comment=cleaned(table.comment, LONGEST_COMMENT), row_estimate=table.row_estimate
     )
     relations = {

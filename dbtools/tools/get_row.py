@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated
 
 from pydantic import Field
@@ -12,13 +12,12 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, encoder, is_media, media_type, shown_cut
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE
-from dbtools.paths import Names, Place, folded
+from dbtools.paths import Place, folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
-from dbtools.statement import Comparison, Condition, Output, Select, Statement, bind_conditions, decode
+from dbtools.statement import Condition, Output, Select, Statement, decode, either
 from dbtools.tools.arguments import (
-    MOST_COLUMNS,
     Arguments,
-    Array,
+    Columns,
     Object,
     Written,
     as_text,
@@ -26,7 +25,7 @@ from dbtools.tools.arguments import (
     read,
     unknown_argument,
 )
-from dbtools.tools.definition import ROW_SCHEMA, GeneralTool, Setting, Settled, ToolDefinition
+from dbtools.tools.definition import ROW_SCHEMA, GeneralTool, Setting, Settled, TableTool, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
 from dbtools.tools.wording import LONGEST_LABEL, argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
@@ -40,29 +39,16 @@ class RowArguments(Arguments):
 
     table: str
     key: Annotated[dict[str, Written], Object] = Field(description='such as {"id": "17"}')
-    columns: Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS), Array] = Field(
-        default=(), description="default all; also paths"
-    )
+    columns: Columns = Field(default=(), description="default all; also paths")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GetRow:
+class GetRow(TableTool):
     """`get_T` for one table that has a key."""
 
-    setting: Setting
-    names: Names
+    prefix = "get"
     keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
     columns: Sequence[str] = ()  #: what is shown, as it was named; nothing: all columns
-
-    @property
-    def table(self) -> Table:
-        """The table that it is for."""
-        return self.names.table
-
-    @property
-    def name(self) -> str:
-        """The name of the tool."""
-        return f"get_{self.setting.name(self.table)}"
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -84,7 +70,7 @@ class GetRow:
             output_schema=ROW_SCHEMA,
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> "GetCall":
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that gets the row whose key *arguments* are."""
         check(arguments)
         for name in arguments:
@@ -92,21 +78,18 @@ class GetRow:
                 raise unknown_argument(name, list(self.keys))
         return self.bind_key(_key_texts(self.keys, arguments))
 
-    def bind_key(self, texts: Sequence[str]) -> "GetCall":
+    def bind_key(self, texts: Sequence[str]) -> Settled:
         """Return the call that gets the row whose key is written as *texts*."""
-        keys = zip(self.keys.items(), texts, strict=True)
-        shape = self._shape
-        if shape is not None:
-            decoded = [decode(column, Operator.EQ, text, name) for (name, column), text in keys]
-            values = {f"c{at}_0": value for at, value in enumerate(decoded)}
-        else:
-            comparisons = [
-                Comparison(column=column.name, value=text, argument=name, value_argument=name)
-                for (name, column), text in keys
-            ]
-            conditions, values = bind_conditions(self.names, comparisons)
-            shape = Select(table=self.table, outputs=self._outputs, conditions=conditions)
-        return GetCall(tool=self, texts=texts, statement=Statement(shape=shape, values=values, limit=1))
+        return Settled(statement=self.statement(texts), answer=partial(self._answer, texts))
+
+    def statement(self, texts: Sequence[str]) -> Statement:
+        """Return what reads the row whose key is written as *texts*."""
+        values: dict[str, object] = {}
+        for condition, name, text in zip(self._shape.conditions, self.keys, texts, strict=True):
+            value = decode(condition.term, Operator.EQ, text, name)
+            (parameter,) = condition.parameters
+            values[parameter] = either([value], [text]) if condition.operator is Operator.IN else value
+        return Statement(shape=self._shape, values=values, limit=1)
 
     @cached_property
     def places(self) -> Mapping[str, Place]:
@@ -119,23 +102,60 @@ class GetRow:
         return tuple(encoder(place.type) for place in self.places.values())
 
     @cached_property
-    def _outputs(self) -> tuple[Output, ...]:
-        """What is shown first, then what else there is of the key."""
+    def _shape(self) -> Select:
+        """What is asked of the database: what is shown first, then what else there is of the key."""
         most, places = self.setting.limits.max_bytes, self.places.values()
         blobs = {each for each in places if isinstance(each, Column) and each.type.family is Family.BYTES}
         shown = (Output(term=place, cut=LARGEST_MEDIA if place in blobs else most) for place in places)
-        return (*shown, *(Output(term=column) for column in self.keys.values() if column not in places))
-
-    @cached_property
-    def _shape(self) -> Select | None:
-        """What is asked of the database in each call; None where that depends on what kind a value is of."""
-        if any(column.type.family is Family.ANY for column in self.keys.values()):
-            return None
+        others = (Output(term=column) for column in self.keys.values() if column not in places)
         conditions = tuple(
-            Condition(term=column, operator=Operator.EQ, parameters=(f"c{at}_0",))
+            Condition(
+                term=column,
+                operator=Operator.IN if column.type.family is Family.ANY else Operator.EQ,
+                parameters=(f"c{at}_0",),
+            )
             for at, column in enumerate(self.keys.values())
         )
-        return Select(table=self.table, outputs=self._outputs, conditions=conditions)
+        return Select(table=self.table, outputs=(*shown, *others), conditions=conditions)
+
+    def _answer(self, texts: Sequence[str], found: ResultSet) -> Answer:
+        """Return the row, or raise NoRow, which names the key as it was given."""
+        if not found.rows:
+            key = ", ".join(f"{name} {quoted(text)}" for name, text in zip(self.keys, texts, strict=True))
+            raise errors.NoRow(f"{self.table.name} has no row with {key}.")
+        cells = dict(zip(self.places, found.rows[0], strict=False))
+        budget = self.setting.budgets[Reserve.NOTE]
+        if not any(isinstance(cell, Cut | bytes) for cell in cells.values()):
+            encoded = zip(cells.items(), self.encoders, strict=True)
+            row = {name: encode(cell) for (name, cell), encode in encoded}
+            answer = budget.answer({"row": row}, rows=1)
+            if len(answer.text) <= budget.room // LONGEST_CHARACTER:
+                return answer
+        return self._large(budget, found, cells)
+
+    def _large(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
+        """Return a row in which something may have to be cut, or is shown as what it is."""
+        links = {
+            name: self._link(found, name) for name, cell in cells.items() if isinstance(cell, Cut | bytes)
+        }
+        row = {
+            name: _shown(cell, links[name], encode) if name in links else encode(cell)
+            for (name, cell), encode in zip(cells.items(), self.encoders, strict=True)
+        }
+        shown, cut = budget.cut_longest(row, cells)
+        media, left = budget.attached(shown, cells, links)
+        cut += left
+        more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
+        note = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole." if cut else ""
+        whole = tuple(filter(None, (self._link(found, name) for name in cut[:MOST_LINKS])))
+        return budget.answer({"row": shown}, rows=1, media=media, links=whole, note=note)
+
+    def _link(self, found: ResultSet, name: str) -> Link | None:
+        """Return the link to the whole cell shown as *name*; None for a cell at the end of a path."""
+        place = self.places[name]
+        if not isinstance(place, Column):
+            return None
+        return self.setting.link(self.table, found.outputs, found.rows[0], place)
 
 
 def _argument(name: str, column: Column) -> dict[str, object]:
@@ -159,7 +179,7 @@ class GetRowOfAny(GeneralTool):
         "pictures and sound come as such. Columns may be paths along foreign keys."
     )
 
-    def bind(self, arguments: Mapping[str, object]) -> "GetCall":
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that gets the row that *arguments* name."""
         asked = read(RowArguments, arguments)
         table = self.setting.table(asked.table)
@@ -199,55 +219,6 @@ def _key_texts(
             raise errors.BadArgument(f"{prefix}{name}: wants {column.type.wants}, not an array or an object.")
         texts.append(text)
     return tuple(texts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GetCall(Settled):
-    """A call of `get_T` whose key has been read."""
-
-    tool: GetRow
-    texts: Sequence[str]  #: the values of the key, as they were given
-    statement: Statement
-
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the row, or raise NoRow."""
-        if not found.rows:
-            pairs = zip(self.tool.keys, self.texts, strict=True)
-            key = ", ".join(f"{name} {quoted(text)}" for name, text in pairs)
-            raise errors.NoRow(f"{self.tool.table.name} has no row with {key}.")
-        cells = dict(zip(self.tool.places, found.rows[0], strict=False))
-        budget = self.tool.setting.budget(Reserve.NOTE)
-        if not any(isinstance(cell, Cut | bytes) for cell in cells.values()):
-            encoded = zip(cells.items(), self.tool.encoders, strict=True)
-            row = {name: encode(cell) for (name, cell), encode in encoded}
-            answer = budget.answer({"row": row}, rows=1)
-            if len(answer.text) <= budget.room // LONGEST_CHARACTER:
-                return answer
-        return self._large(budget, found, cells)
-
-    def _large(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
-        """Return a row in which something may have to be cut, or is shown as what it is."""
-        links = {
-            name: self._link(found, name) for name, cell in cells.items() if isinstance(cell, Cut | bytes)
-        }
-        row = {
-            name: _shown(cell, links[name], encode) if name in links else encode(cell)
-            for (name, cell), encode in zip(cells.items(), self.tool.encoders, strict=True)
-        }
-        shown, cut = budget.cut_longest(row, cells)
-        media, left = budget.attached(shown, cells, links)
-        cut += left
-        more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
-        note = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole." if cut else ""
-        whole = tuple(filter(None, (self._link(found, name) for name in cut[:MOST_LINKS])))
-        return budget.answer({"row": shown}, rows=1, media=media, links=whole, note=note)
-
-    def _link(self, found: ResultSet, name: str) -> Link | None:
-        """Return the link to the whole cell shown as *name*; None for a cell at the end of a path."""
-        place = self.tool.places[name]
-        if not isinstance(place, Column):
-            return None
-        return self.tool.setting.link(self.tool.table, found.outputs, found.rows[0], place)
 
 
 def _shown(cell: object, link: Link | None, encode: Encode) -> object:

@@ -23,7 +23,7 @@ from dbtools.paths import Names, Place
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
 from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema, read
-from dbtools.tools.definition import ROWS_SCHEMA, GeneralTool, Setting, ToolDefinition
+from dbtools.tools.definition import ROWS_SCHEMA, GeneralTool, Setting, TableTool, ToolDefinition
 from dbtools.tools.nearest_values import Doubts, doubts
 from dbtools.tools.wording import (
     LONGEST_LABEL,
@@ -40,21 +40,10 @@ MOST_LINKS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListRows:
+class ListRows(TableTool):
     """`list_T` for one table."""
 
-    setting: Setting
-    names: Names
-
-    @property
-    def table(self) -> Table:
-        """The table that it is for."""
-        return self.names.table
-
-    @property
-    def name(self) -> str:
-        """The name of the tool."""
-        return f"list_{self.setting.name(self.table)}"
+    prefix = "list"
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -139,11 +128,10 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         after=steps,
         skip=position.skip > 0,
     )
-    skip = {"skip": position.skip} if position.skip else {}
     return ListCall(
         setting=setting,
         table=names.table,
-        statement=Statement(shape=shape, values={**values, **keys, **skip}, limit=asked.limit),
+        statement=Statement(shape=shape, values={**values, **keys}, limit=asked.limit),
         columns=columns,
         total=total,
         position=position,
@@ -201,9 +189,16 @@ class ListCall:
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""
-        budget = self.setting.budget(Reserve.ROWS)
+        budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, tuple(self.columns), after=lambda count: size(self._cursor(found, count)))
-        cuts = list(self._cuts(page))
+        # The row at the end of a path has an address that these columns may not tell.
+        cuts = [
+            (row, place)
+            for row in page.found.rows
+            if Cut in set(map(class_of, row))
+            for place, cell in zip(self.columns.values(), row, strict=False)
+            if isinstance(cell, Cut) and isinstance(place, Column)
+        ]
         links = (
             self.setting.link(self.table, found.outputs, row, column) for row, column in cuts[:MOST_LINKS]
         )
@@ -222,24 +217,14 @@ class ListCall:
         return write_cursor(next_position(self.total, self.position, count, values), self.mark)
 
     def _note(self, page: Page, *, cuts: bool) -> str:
-        notes: list[str] = []
+        more = cut = ""
         if page.capped:
-            notes.append("Cut at max_tokens: pass next_cursor as cursor, or name fewer columns.")
+            more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
-            notes.append("More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows.")
+            more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
         if cuts and self.table.keys:
-            notes.append(f"Long cells are cut: get the row, or read {CELL_TEMPLATE}.")
-        return " ".join(notes)
-
-    def _cuts(self, page: Page) -> Iterator[tuple[tuple[object, ...], Column]]:
-        """Yield the cells that are cut: the row, and the column of the table itself."""
-        for row in page.found.rows:
-            if Cut not in set(map(class_of, row)):
-                continue
-            for place, cell in zip(self.columns.values(), row, strict=False):
-                # The row at the end of a path has an address that these columns may not tell.
-                if isinstance(cell, Cut) and isinstance(place, Column):
-                    yield row, place
+            cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
+        return " ".join(filter(None, [more, cut]))
 
 
 def define(setting: Setting) -> Iterator[ListRows]:

@@ -13,7 +13,7 @@ from dbtools.errors import listing
 from dbtools.paging import Position, Total, digest, read_cursor, write_cursor
 from dbtools.results import Answer, Reserve
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count, read
-from dbtools.tools.definition import STRING, TABLES, CatalogCall, GeneralTool, Setting, content_schema
+from dbtools.tools.definition import STRING, TABLES, GeneralTool, Setting, Settled, content_schema
 from dbtools.tools.search import MOST_WORDS, fit, found_by, words_of
 from dbtools.tools.wording import cleaned, told
 
@@ -51,20 +51,20 @@ class ListTables(GeneralTool):
             "rows, those that match search first. Then describe_tables for columns and paths."
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> CatalogCall:
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that lists the tables that *arguments* search for."""
         asked = read(TablesArguments, arguments, max_rows=self.setting.limits.max_rows)
         search = asked.search.strip()
         mark = digest("list_tables", search, self.setting.labels)
         start = read_cursor(asked.cursor, mark, Total(order=(), keyset=False)) if asked.cursor else Position()
-        return CatalogCall(answer=lambda: self._answer(search, start.skip, asked.limit, mark))
+        return Settled(answer=lambda _: self._answer(search, start.skip, asked.limit, mark))
 
     def _answer(self, search: str, start: int, limit: int, mark: str) -> Answer:
         """Return the page of tables, as many as fit."""
         catalog = self.setting.catalog
         matching = found_tables(self.setting, search) if search else catalog.tables
-        budget = self.setting.budget(Reserve.TABLES)
-        shown = budget.entries(_entry(catalog.label(each), each) for each in matching[start : start + limit])
+        budget = self.setting.budgets[Reserve.TABLES]
+        shown = budget.entries(_entry(catalog, each) for each in matching[start : start + limit])
         end = start + len(shown)
         truncated = end < len(matching)
         return budget.answer(
@@ -85,8 +85,9 @@ class ListTables(GeneralTool):
         return "No table matches" + (f"; the nearest names: {names}." if near else ".")
 
 
-def _entry(label: str, table: Table) -> dict[str, object]:
-    return {"name": label} | told(
+def _entry(catalog: Catalog, table: Table) -> dict[str, object]:
+    return {"name": catalog.label(table)} | told(
+        schema=catalog.spans_schemas and table.schema,
         kind="" if table.kind is TableKind.TABLE else str(table.kind),
         comment=cleaned(table.comment, LONGEST_COMMENT),
         row_estimate=table.row_estimate,

@@ -1,12 +1,13 @@
 """Why nothing was found: the stored values that are nearest to those that a condition asked for."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from itertools import islice, pairwise
+from operator import itemgetter
 
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
@@ -33,7 +34,7 @@ PARTS: Mapping[Operator, Callable[[str, str], bool]] = {
 }
 SEARCHING = {Operator.EQ, Operator.IN, *PARTS}
 STORED = ""  #: what is said of values that are all stored
-TEXTS = {Family.TEXT, Family.ENUM, Family.ANY}
+DOUBTED = {Family.TEXT, Family.ENUM, Family.ANY, *NUMERIC, *TEMPORAL}
 #: What of a day a comparison leaves out, or takes in, that its writer may not have meant.
 MISTAKABLE = (Operator.EQ, Operator.LTE, Operator.GT, Operator.BETWEEN)
 
@@ -66,15 +67,12 @@ class Doubts:
 
         *proved* is whether the answer is certainly empty.
         """
-        said = instead or self._explained(stored, proved=proved)
-        return " ".join(filter(None, [said, self.days]))
-
-    def _explained(self, stored: Sequence[ResultSet], *, proved: bool) -> str:
-        findings = [_find(doubt, found) for doubt, found in zip(self.each, stored, strict=False)]
+        findings = [] if instead else list(map(_find, self.each, stored))
+        said = instead or " ".join(dict.fromkeys(filter(None, findings)))
         complete = proved and self.complete and len(findings) == len(self.each) > 1
         if complete and set(findings) == {STORED}:
-            return "Each of these values is stored, but no row has all of them."
-        return " ".join(dict.fromkeys(filter(None, findings)))
+            said = "Each of these values is stored, but no row has all of them."
+        return " ".join(filter(None, [said, self.days]))
 
 
 def doubts(
@@ -96,18 +94,14 @@ def _doubt(of: Table, comparison: Comparison, condition: Condition) -> Doubt | N
     if not isinstance(place, Column | Distant) or comparison.operator not in SEARCHING:
         return None
     column, table = (place, of) if isinstance(place, Column) else (place.column, place.path[-1].target)
-    if column.type.family not in TEXTS.union(NUMERIC, TEMPORAL) or not column.type.equatable:
-        return None
-    is_key = any(key.columns == (column.name,) for key in table.keys)
-    if (is_key and column.type.family in NUMERIC) or (table.row_estimate or 0) >= MOST_ROWS:
-        return None
-    wanted = comparison.texts
-    if not wanted:
+    is_key = column.type.family in NUMERIC and any(key.columns == (column.name,) for key in table.keys)
+    is_told = column.type.family in DOUBTED and column.type.equatable and not is_key
+    if not is_told or (table.row_estimate or 0) >= MOST_ROWS or not comparison.texts:
         return None
     output, order = Output(term=column, cut=LONGEST), Order(term=column)
     shape = Select(table=table, outputs=(output,), groups=(column,), order=(order,))
     statement = Statement(shape=shape, limit=MOST_VALUES)
-    return Doubt(place=place, operator=comparison.operator, wanted=wanted, statement=statement)
+    return Doubt(place=place, operator=comparison.operator, wanted=comparison.texts, statement=statement)
 
 
 def _note_of_days(comparisons: Sequence[Comparison], conditions: Sequence[Condition]) -> str:
@@ -125,7 +119,9 @@ def _note_of_days(comparisons: Sequence[Comparison], conditions: Sequence[Condit
 def _find(doubt: Doubt, found: ResultSet) -> str | None:
     """Return what the values *found* say of *doubt*: None where that is not known."""
     name = doubt.place.name
-    texts = list(_texts(doubt.place, found))
+    encode = encoder(doubt.place.type)
+    values = (encode(cell.start if isinstance(cell, Cut) else cell) for (cell,) in found.rows)
+    texts = [str(value) for value in values if value is not None]
     missing = _missing(doubt, texts)
     if not missing:
         return STORED
@@ -157,27 +153,20 @@ def _missing(doubt: Doubt, texts: Sequence[str]) -> Sequence[str]:
     return list(islice(missing, MOST_MISSING))
 
 
-def _texts(place: Place, found: ResultSet) -> Iterator[str]:
-    encode = encoder(place.type)
-    for (cell,) in found.rows:
-        value = encode(cell.start if isinstance(cell, Cut) else cell)
-        if value is not None:
-            yield value if isinstance(value, str) else str(value)
-
-
 def _value(text: str, family: Family) -> object:
     """Return what *text* means, so that two spellings of one value are equal."""
     if family in TEMPORAL:
         return shortest(text)
-    return _number(text) if family in NUMERIC else text
+    number = _number(text) if family in NUMERIC else None
+    return text if number is None else number
 
 
-def _number(text: str) -> Decimal | str:
+def _number(text: str) -> Decimal | None:
     try:
         number = Decimal(text.strip())
     except InvalidOperation:
-        return text
-    return text if number.is_nan() else number
+        return None
+    return None if number.is_nan() else number
 
 
 def nearest_values(doubt: Doubt, wanted: str, texts: Sequence[str]) -> Sequence[str]:
@@ -193,11 +182,10 @@ def nearest_values(doubt: Doubt, wanted: str, texts: Sequence[str]) -> Sequence[
 
 def _nearest_numbers(wanted: str, texts: Sequence[str]) -> Sequence[str]:
     number = _number(wanted)
-    known = [(value, text) for text in texts if isinstance(value := _number(text), Decimal)]
-    if not isinstance(number, Decimal) or not number.is_finite():
+    if number is None or not number.is_finite():
         return ()
-    near = sorted(known, key=lambda each: abs(each[0] - number))
-    return [text for _, text in near[:2]]
+    away = [(abs(value - number), text) for text in texts if (value := _number(text)) is not None]
+    return [text for _, text in nsmallest(2, away, key=itemgetter(0))]
 
 
 def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:
@@ -205,16 +193,13 @@ def _nearest_texts(wanted: str, texts: Sequence[str]) -> Sequence[str]:
     folded: Mapping[str, str] = {text.strip().lower()[:COMPARED]: text for text in texts}
     inside = [text for each, text in folded.items() if len(low) > 2 and low in each]
     around = [text for each, text in folded.items() if len(each) > 2 and each in low]
-    close = [folded[each] for each in get_close_matches(low, _likely(low, folded), n=NEAR, cutoff=0.7)]
+    # Those that share the most pairs of letters are quickly known, if roughly.
+    pairs = set(pairwise(low))
+    likely = nlargest(LIKELY, folded, key=lambda text: len(pairs & set(pairwise(text))))
+    close = [folded[each] for each in get_close_matches(low, likely, n=NEAR, cutoff=0.7)]
     same = [folded[low]] if low in folded else []
     return list(dict.fromkeys([*same, *close[:2], *inside, *around, *close]))[:NEAR]
 
 
-def _likely(low: str, texts: Iterable[str]) -> Sequence[str]:
-    """Return those of *texts* that share the most pairs of letters with *low*: quickly known, if roughly."""
-    pairs = set(pairwise(low))
-    return nlargest(LIKELY, texts, key=lambda text: len(pairs & set(pairwise(text))))
-
-
 def _listed(values: Sequence[str]) -> str:
-    return ", ".join(quoted(value) for value in values)
+    return ", ".join(map(quoted, values))

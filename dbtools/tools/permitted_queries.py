@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated
 
 from pydantic import Field
@@ -22,7 +22,6 @@ from dbtools.tools.definition import (
     ROW_SCHEMA,
     ROWS,
     STRING,
-    CatalogCall,
     GeneralTool,
     Setting,
     Settled,
@@ -33,7 +32,7 @@ from dbtools.tools.definition import (
 from dbtools.tools.query_arguments import arguments_schema, properties_of, read_arguments, required_of
 from dbtools.tools.search import fit, found_by, words_of
 from dbtools.tools.wording import cleaned, told
-from dbtools.types import SAFE_INTEGER, ColumnType, Family, quoted
+from dbtools.types import SAFE_INTEGER, Family, quoted
 
 NAMES = ("find_queries", "run_query")  #: of the tools for any query
 #: Characters that are read of a cell for each byte that its row may take: the blanks in JSON are not shown.
@@ -82,19 +81,18 @@ class QueryTool:
             else _rows_schema(columns, self.setting.style.rows),
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> "QueryCall":
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that runs the query with *arguments*."""
         query, limits = self.permitted.query, self.setting.limits
         given = read_arguments(self.permitted, arguments)
-        absent = [each.name for each in self.permitted.parameters if each.name not in given]
         most = 1 if query.returns is Returns.ONE else query.max_rows or limits.max_rows
         statement = Statement(
             shape=self._shape(frozenset(given)),
-            values={argument(name): value for name, value in (given | dict.fromkeys(absent)).items()},
+            values={argument(each.name): given.get(each.name) for each in self.permitted.parameters},
             limit=min(most, limits.max_rows),
             timeout=query.timeout,
         )
-        return QueryCall(setting=self.setting, permitted=self.permitted, statement=statement)
+        return Settled(statement=statement, answer=partial(self._answer, statement.limit))
 
     def _shape(self, present: frozenset[str]) -> QueryShape:
         permitted, limits = self.permitted, self.setting.limits
@@ -115,24 +113,15 @@ class QueryTool:
             )
         return self.shapes[wanted]
 
-
-@dataclass(frozen=True, kw_only=True)
-class QueryCall(Settled):
-    """A call of a permitted query whose arguments have been read."""
-
-    setting: Setting
-    permitted: Permitted
-    statement: Statement
-
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the rows that *found* holds, as many as fit."""
+    def _answer(self, limit: int, found: ResultSet) -> Answer:
+        """Return the rows that *found* holds, as many as fit, of at most *limit*."""
         one = self.permitted.query.returns is Returns.ONE
         if one and not found.rows:
-            raise errors.NoRow(f"{self.permitted.name} found no row.")
-        budget = self.setting.budget(Reserve.QUERY)
+            raise errors.NoRow(f"{self.name} found no row.")
+        budget = self.setting.budgets[Reserve.QUERY]
         page = budget.page(found, [column.name for column in self.permitted.columns])
         if not one:
-            cap = "max_tokens" if page.capped else f"{self.statement.limit} rows"
+            cap = "max_tokens" if page.capped else f"{limit} rows"
             note = f"Cut at {cap}: other arguments may find fewer." if page.truncated else ""
             return budget.rows_answer(page, note=note)
         note = "There is more than one row: this is the first." if found.more else ""
@@ -157,16 +146,12 @@ def _cell_schema(column: Column) -> dict[str, object]:
     """Return the schema of the cells of *column*: exact where its database keeps its types."""
     if column.type.lenient or column.type.family in (Family.ANY, Family.JSON):
         return {}
-    types = [*_shown_types(column.type), *(["null"] if column.nullable else [])]
-    return {"type": types[0] if len(types) == 1 else types}
-
-
-def _shown_types(type: ColumnType) -> tuple[str, ...]:
-    # Not all readers of JSON read greater integers.
-    safe = type.maximum is not None and type.maximum <= SAFE_INTEGER
-    if type.family is Family.INTEGER and not safe:
-        return ("integer", "string")
-    return SHOWN.get(type.family, ("string",))
+    types = SHOWN.get(column.type.family, ("string",))
+    most = column.type.maximum
+    if column.type.family is Family.INTEGER and (most is None or most > SAFE_INTEGER):
+        types = ("integer", "string")  # not all readers of JSON read greater integers
+    types = (*types, "null") if column.nullable else types
+    return {"type": types[0] if len(types) == 1 else list(types)}
 
 
 class FindArguments(Arguments):
@@ -202,14 +187,14 @@ class FindQueries(GeneralTool):
             "run_query runs one: prefer it where one answers the question."
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> CatalogCall:
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that finds what *arguments* search for."""
         asked = read(FindArguments, arguments)
-        return CatalogCall(answer=lambda: self._answer(asked.search.strip()))
+        return Settled(answer=lambda _: self._answer(asked.search.strip()))
 
     def _answer(self, search: str) -> Answer:
         """Return the queries that match, as many as fit."""
-        budget = self.setting.budget(Reserve.QUERY)
+        budget = self.setting.budgets[Reserve.QUERY]
         words = words_of(search)
         matching = found_by(words, self.setting.queries, _fit) if words else self.setting.queries
         shown = budget.entries(map(_entry, matching))
@@ -250,7 +235,7 @@ class RunQuery(GeneralTool):
     description = "Run a prepared query by its name; find_queries tells names and arguments."
     tools: Mapping[str, QueryTool]
 
-    def bind(self, arguments: Mapping[str, object]) -> QueryCall:
+    def bind(self, arguments: Mapping[str, object]) -> Settled:
         """Return the call that runs the query that *arguments* name."""
         asked = read(RunArguments, arguments)
         tool = self.tools.get(asked.query)

@@ -8,7 +8,7 @@ from dbtools import errors
 from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, QueryParameter
 from dbtools.queries.declarations import check_value, defaults_of
-from dbtools.tools.arguments import as_text, check
+from dbtools.tools.arguments import as_text, check, named
 from dbtools.types import ColumnType, Family, quoted
 
 NUMBERS = (Family.INTEGER, Family.NUMBER)  #: that are numbers in JSON
@@ -23,13 +23,13 @@ TOLD: Mapping[Family, str] = {
 
 def arguments_schema(permitted: Permitted) -> dict[str, object]:
     """Return the JSON Schema of the arguments of *permitted*."""
-    schema: dict[str, object] = {
+    required = required_of(permitted)
+    return {
         "type": "object",
         "properties": properties_of(permitted),
         "additionalProperties": False,
+        **({"required": required} if required else {}),
     }
-    required = required_of(permitted)
-    return schema | ({"required": required} if required else {})
 
 
 def properties_of(permitted: Permitted) -> dict[str, dict[str, object]]:
@@ -116,17 +116,10 @@ def _values(permitted: Permitted, arguments: Mapping[str, object]) -> Iterator[t
 
 def _wants(parameter: QueryParameter) -> str:
     """Return what *parameter* is, and what its values may be."""
-    bounds = [
-        f"{words} {bound}"
-        for words, bound in (
-            ("at least", parameter.minimum),
-            ("at most", parameter.maximum),
-            ("matching", parameter.pattern),
-            ("one of", listing(parameter.choices)),
-        )
-        if bound
-    ]
-    told = ", ".join([f"It is {parameter.type.name}{'[]' if parameter.array else ''}", *bounds])
+    bounds = {"at least": parameter.minimum, "at most": parameter.maximum, "matching": parameter.pattern}
+    bounds["one of"] = listing(parameter.choices)
+    type = f"It is {parameter.type.name}{'[]' if parameter.array else ''}"
+    told = ", ".join([type, *(f"{words} {bound}" for words, bound in bounds.items() if bound)])
     return f"{told}: {parameter.description}".rstrip(": .") + "."
 
 
@@ -165,8 +158,7 @@ def _text(given: object, type: ColumnType, place: str) -> str:
         return str(int(given))
     text = as_text(given)
     if not isinstance(text, str):
-        got = "null" if text is None else "an object" if isinstance(text, Mapping) else "an array"
-        raise errors.BadArgument(f"{place}: wants one {type.name}, not {got}.")
+        raise errors.BadArgument(f"{place}: wants one {type.name}, not {named(text)}.")
     if not type.trims:
         return text
     return text.strip().lower() if type.family is Family.BOOLEAN else text.strip().removeprefix("+")

@@ -4,22 +4,15 @@ The schema is there for hosts that let people attach what a model should know: o
 They say what `describe_tables` does, of what the role sees, and are read under the same lens.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, dump, encoder, is_json, media_type, size, valid, visible
 from dbtools.errors import listing
-from dbtools.links import (
-    CELL_TEMPLATE,
-    ROW_TEMPLATE,
-    SCHEMA,
-    address_of,
-    key_text,
-    schema_of_uri,
-    schema_uri,
-)
+from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, address_of, key_text, schema_of_uri, schema_uri
 from dbtools.policy import Limits
 from dbtools.results import Budget, Media, ResultSet
 from dbtools.statement import Comparison, Condition, Order, Output, Select, Statement, bind_conditions
@@ -95,50 +88,11 @@ def _told(setting: Setting) -> Mapping[str, object]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnsweredCall:
-    """A row, or the schema, by its address."""
+class Reading:
+    """A row, a cell, or the schema, by its address."""
 
-    uri: str
-    call: Call
-
-    @property
-    def statement(self) -> Statement | None:
-        """The statement of its tool's call."""
-        return self.call.statement
-
-    def render(self, found: ResultSet) -> Media:
-        """Return the answer of its tool as JSON."""
-        return Media(uri=self.uri, type=JSON, content=self.call.render(found).text.encode())
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellCall:
-    """A cell by its address."""
-
-    uri: str
-    column: Column
-    statement: Statement
-
-    def render(self, found: ResultSet) -> Media:
-        """Return the whole cell: bytes as what they are, JSON as JSON, anything else as text."""
-        if not found.rows:
-            raise unknown(self.uri)
-        cell = found.rows[0][0]
-        if isinstance(cell, Cut):
-            raise errors.UnknownResource(
-                f"{quoted(self.uri, 200)} has more than {LARGEST_CELL:,} characters or bytes: too large."
-            )
-        if isinstance(cell, bytes):
-            return Media(uri=self.uri, type=media_type(cell), content=cell)
-        declared = self.column.type.family is Family.JSON
-        sure = not self.column.type.lenient  # The database itself has checked that it is JSON.
-        if declared and isinstance(cell, str) and len(cell) > LARGE_JSON and (sure or is_json(cell)):
-            return Media(uri=self.uri, type=JSON, content=visible(valid(cell)).encode())
-        value = encoder(self.column.type)(cell)
-        if isinstance(value, str) and not declared:
-            # Not JSON's escapes here: a text resource is the text itself.
-            return Media(uri=self.uri, type="text/plain", content=valid(value).encode())
-        return Media(uri=self.uri, type=JSON, content=dump(value)[1].encode())
+    statement: Statement | None  #: None where the catalog has the answer
+    render: Callable[[ResultSet], Media]
 
 
 def unknown(uri: str) -> errors.UnknownResource:
@@ -146,19 +100,19 @@ def unknown(uri: str) -> errors.UnknownResource:
     return errors.UnknownResource(f"There is no resource {quoted(uri, 200)}.")
 
 
-def bind_resource(setting: Setting, uri: str) -> AnsweredCall | CellCall:
+def bind_resource(setting: Setting, uri: str) -> Reading:
     """Return the call that reads *uri*, or raise UnknownResource."""
     schema = schema_of_uri(uri)
     try:
         if schema is None or not setting.catalog.tables:
             return _bind_row(setting, uri)
         one = {} if schema == (None,) else {"tables": schema, "detail": Detail.FULL}
-        return AnsweredCall(uri=uri, call=DescribeTables(setting=setting).bind(one))
+        return _answered(uri, DescribeTables(setting=setting).bind(one))
     except errors.CallError as exc:
         raise unknown(uri) from exc
 
 
-def _bind_row(setting: Setting, uri: str) -> AnsweredCall | CellCall:
+def _bind_row(setting: Setting, uri: str) -> Reading:
     address = address_of(uri)
     tables = setting.catalog.named(address.table) if address else ()
     if address is None or len(tables) != 1:
@@ -168,14 +122,45 @@ def _bind_row(setting: Setting, uri: str) -> AnsweredCall | CellCall:
     key = tuple(address.key[0].split(",")) if len(address.key) == 1 < len(keys) else address.key
     if not keys or len(key) != len(keys):
         raise unknown(uri)
-    call = GetRow(setting=setting, names=setting.names(tables[0]), keys=keys).bind_key(key)
+    tool = GetRow(setting=setting, names=setting.names(tables[0]), keys=keys)
     if address.column is None:
-        return AnsweredCall(uri=uri, call=call)
+        return _answered(uri, tool.bind_key(key))
     column = tables[0].column_by_name.get(address.column)
     if column is None:
         raise unknown(uri)
-    shape = replace(call.statement.shape, outputs=(Output(term=column, cut=LARGEST_CELL),))
-    return CellCall(uri=uri, column=column, statement=replace(call.statement, shape=shape))
+    statement = tool.statement(key)
+    shape = replace(statement.shape, outputs=(Output(term=column, cut=LARGEST_CELL),))
+    return Reading(statement=replace(statement, shape=shape), render=partial(_whole, uri, column))
+
+
+def _answered(uri: str, call: Call) -> Reading:
+    """Return what reads the answer of the *call* of a tool, as JSON."""
+    return Reading(
+        statement=call.statement,
+        render=lambda found: Media(uri=uri, type=JSON, content=call.render(found).text.encode()),
+    )
+
+
+def _whole(uri: str, column: Column, found: ResultSet) -> Media:
+    """Return the whole cell of *column*: bytes as what they are, JSON as JSON, anything else as text."""
+    if not found.rows:
+        raise unknown(uri)
+    cell = found.rows[0][0]
+    if isinstance(cell, Cut):
+        raise errors.UnknownResource(
+            f"{quoted(uri, 200)} has more than {LARGEST_CELL:,} characters or bytes: too large."
+        )
+    if isinstance(cell, bytes):
+        return Media(uri=uri, type=media_type(cell), content=cell)
+    declared = column.type.family is Family.JSON
+    sure = not column.type.lenient  # The database itself has checked that it is JSON.
+    if declared and isinstance(cell, str) and len(cell) > LARGE_JSON and (sure or is_json(cell)):
+        return Media(uri=uri, type=JSON, content=visible(valid(cell)).encode())
+    value = encoder(column.type)(cell)
+    if isinstance(value, str) and not declared:
+        # Not JSON's escapes here: a text resource is the text itself.
+        return Media(uri=uri, type="text/plain", content=valid(value).encode())
+    return Media(uri=uri, type=JSON, content=dump(value)[1].encode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,19 +209,17 @@ def bind_completion(
         raise errors.UnknownArgument(
             f"{template} has no variable {quoted(name)}.", hint=f"Variables: {listing(variables) or 'none'}."
         )
-    catalog = setting.catalog
-    tables = catalog.tables if name == "table" else catalog.named(given.get("table", ""))
-    keyed = [table for table in tables if key_arguments(table)]
-    known: tuple[str, ...] = ()
-    statement = None
+    catalog, limits = setting.catalog, setting.limits
     if name == "table":
-        known = _beginning(map(catalog.label, keyed), value)
-    elif len(tables) == len(keyed) == 1 and name == "column":
-        known = _beginning(keyed[0].column_by_name, value)
-    elif len(tables) == len(keyed) == 1:
-        composite = len(keyed[0].key_columns()) > 1
-        statement = _keys(setting, keyed[0], value.split(",") if composite else [value])
-    return Completion(known=known, statement=statement, limits=setting.limits)
+        keyed = filter(key_arguments, catalog.tables)
+        return Completion(known=_beginning(map(catalog.label, keyed), value), limits=limits)
+    tables = catalog.named(given.get("table", ""))
+    if len(tables) != 1 or not key_arguments(tables[0]):
+        return Completion(limits=limits)
+    if name == "column":
+        return Completion(known=_beginning(tables[0].column_by_name, value), limits=limits)
+    parts = value.split(",") if len(tables[0].key_columns()) > 1 else [value]
+    return Completion(statement=_keys(setting, tables[0], parts), limits=limits)
 
 
 def _beginning(names: Iterable[str], value: str) -> tuple[str, ...]:

@@ -130,7 +130,15 @@ def _is_common(sql: str) -> bool:
 def column_parts(catalog: Catalog, table: Table) -> list[str]:
     """Return each column of *table* with type, key, relation and comment."""
     relations = relation_targets(catalog, table)
-    return [_column(table, column, relations.get(column.name)) for column in table.columns]
+    keys = table.primary_key.columns if table.primary_key else ()
+    parts: list[str] = []
+    for column in table.columns:
+        key = "key" if column.name in keys else ""
+        target = f"→ {relations[column.name]}" if column.name in relations else ""
+        comment = quotation(column.comment, LONGEST_COLUMN_COMMENT)
+        told = (cleaned(column.name, 63), type_name(column), key, target, comment)
+        parts.append(" ".join(filter(None, told)))
+    return parts
 
 
 def columns_line(catalog: Catalog, table: Table) -> str:
@@ -140,16 +148,6 @@ def columns_line(catalog: Catalog, table: Table) -> str:
     count = bisect_right(ends, LONGEST_COLUMNS)
     left = f"and {len(parts) - count} more, see describe_tables" if count < len(parts) else ""
     return "; ".join(filter(None, [*parts[:count], left]))
-
-
-def _column(table: Table, column: Column, target: str | None) -> str:
-    key = table.primary_key
-    parts = [cleaned(column.name, 63), type_name(column)]
-    if key and column.name in key.columns:
-        parts.append("key")
-    if target:
-        parts.append(f"→ {target}")
-    return " ".join(filter(None, [*parts, quotation(column.comment, LONGEST_COLUMN_COMMENT)]))
 
 
 def type_name(column: Column) -> str:

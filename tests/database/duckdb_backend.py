@@ -244,6 +244,10 @@ class Backend(port.Backend):
 
         yield look
 
+    async def probe(self) -> port.Probe:
+        """Return: the file is opened for reading only."""
+        return port.Probe(version=f"DuckDB {duckdb.__version__}", refuses_writes=True)
+
     async def registry(self) -> Registry | None:
         """Return None: there is no registry."""
         return None

@@ -184,6 +184,13 @@ def test_login_reads_what_the_role_reads_and_nothing_else(shop: Shop) -> None:
     assert shop.selectable() == SUPPORT
 
 
+def test_script_is_printed_as_json(shop: Shop) -> None:
+    words = ("--role", "support", "--login", shop.login, "--json")
+    printed = json.loads(run("grants", shop.configured(ROLES), *words).stdout)
+
+    assert printed == {"login": shop.login, "roles": ["support"], "sql": shop.script(ROLES)}
+
+
 def test_login_of_another_role_reads_what_that_one_reads(shop: Shop) -> None:
     shop.execute(shop.script(ROLES, "boss"))
     found = shop.selectable()

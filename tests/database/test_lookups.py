@@ -16,7 +16,6 @@ import pytest
 from dbtools.backends import url_of_file
 from dbtools.backends.plans import Plan
 from dbtools.backends.port import Label, Run
-from dbtools.backends.sqlite.jobs import Connection
 from dbtools.backends.sqlite.location import Location, location_of
 from dbtools.backends.sqlite.lookups import LARGEST_VALUE, PAUSE, RETRY, Lookups
 from dbtools.backends.sqlite.runner import SqliteRunner
@@ -252,7 +251,7 @@ class Held(Lookups):
         self.loop.call_soon_threadsafe(self.looked.set)
         self.release.wait(PATIENCE)
 
-    def _end(self, renewal: object) -> None:
+    def _end(self, renewal: asyncio.Future[None]) -> None:
         super()._end(renewal)
         self.ended_on = threading.get_ident()
         self.ended.set()
@@ -285,21 +284,15 @@ async def test_thread_that_nobody_waits_for_still_renews_lookups(
     sqlite_database: Callable[[str], Path],
 ) -> None:
     where = location_of(url_of_file(sqlite_database(DDL)))
-    connection = Connection(where)
-    await connection
     with closing(Held(where)) as lookups, anyio.fail_after(PATIENCE):
-        renewing = asyncio.create_task(lookups.renew(connection))
+        renewing = asyncio.create_task(lookups.renew())
         await lookups.looked.wait()
-        renewing.cancel()
-        await asyncio.sleep(0)  # one turn of the loop, in which the thread is waited for
         renewing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await renewing
         meanwhile = lookups.are_current, lookups.are_due
         lookups.release.set()
         await lookups.ended.wait()
-        assert connection.ended is not None
-        await connection.ended
 
         assert meanwhile == (False, False)
         assert lookups.are_current

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from hypothesis import HealthCheck, assume, example, given, settings, strategies as st
 
 from dbtools.backends import open_backend
 from dbtools.sql import Fragment, Lexis, SqlError, scan, tokenize
@@ -195,6 +195,7 @@ def test_condition_does_not_leave_its_parentheses(engine: Engine, items: list[st
 @pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
 @FUZZ
 @given(items=st.lists(ITEMS, max_size=3))
+@example(items=["a*/`b"])  # a quote right behind an operator
 def test_same_quotes_are_closed_for_sqlite(engine: Engine, items: list[str]) -> None:
     sql = ",".join(items)
     try:

@@ -1,5 +1,6 @@
 """What a PostgreSQL database tells of changes: by event triggers, by migrations of Alembic, or when asked."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -106,10 +107,15 @@ def test_watch_install_prints_a_script_and_runs_it(
     printed = run("watch", "install", url)
     applied = run("watch", "install", url, "--apply")
     lite = run("watch", "install", str(tmp_path / "shop.db"))
+    as_json = [run("watch", "install", url, *words, "--json") for words in ((), ("--apply",))]
 
     assert (printed.exit_code, printed.stdout) == (0, open_backend(url).facts.watch_script)
     assert (applied.exit_code, applied.stdout) == (0, "The database tells of changes from now on.\n")
     assert (lite.exit_code, lite.stdout) == (2, "")
+    assert [json.loads(each.stdout) for each in as_json] == [
+        {"applied": False, "sql": printed.stdout},
+        {"applied": True, "sql": printed.stdout},
+    ]
     postgresql_server.execute(printed.stdout, url=url)
 
 

@@ -1,19 +1,14 @@
 """`dbtools check` and `dbtools explain`: what is wrong with a configuration, and why a call is allowed."""
 
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO
 
-import anyio
 import pytest
 from click.testing import CliRunner
 
 from dbtools.cli import main
-from tests.protocol.client import ROOT
 from tests.protocol.test_command_line import run
 
 DDL = """
@@ -329,32 +324,6 @@ def test_what_is_right_is_served_beside_what_is_wrong(configured: Callable[[str]
     assert "list_region" in tools["a"]
     assert [role for role in "abd" if "customer" in tools[role]] == []
     assert [role for role in "bd" if "region" in tools[role]] == []
-
-
-async def test_check_shows_its_progress_on_a_terminal(configured: Callable[[str], Path]) -> None:
-    roles = "".join(f'[roles.role{number}]\ntables."*" = true\n' for number in range(30))
-    ours, theirs = os.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    command = [sys.executable, "-m", "dbtools", "check", str(configured(roles).absolute()), "--json"]
-    with os.fdopen(ours, "rb", buffering=0) as terminal:
-        process = await anyio.open_process(command, cwd=ROOT, stderr=theirs, env=environment)
-        os.close(theirs)
-        seen = await anyio.to_thread.run_sync(_all_of, terminal)
-        assert process.stdout is not None
-        told = b"".join([chunk async for chunk in process.stdout])
-        assert await process.wait() == 0
-
-    assert b"Checking" in seen
-    assert "findings" in json.loads(told)
-
-
-def _all_of(terminal: IO[bytes]) -> bytes:
-    """Read until nobody has the other end open, which the kernel tells as an error."""
-    seen = b""
-    with suppress(OSError):
-        while chunk := terminal.read(4096):
-            seen += chunk
-    return seen
 
 
 JOINED = """

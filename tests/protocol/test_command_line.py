@@ -3,16 +3,18 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from dbtools import __version__
 from dbtools.cli import main
+from dbtools.server.tokens import hash_of
 from tests.protocol.client import PATIENCE, ROOT
 
 NOWHERE = "postgresql://somebody:sekret@127.0.0.1:1/shop"
@@ -234,6 +236,66 @@ def test_call_prints_a_table(folder: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
+def test_list_tables_prints_a_table(folder: Path) -> None:
+    result = run("call", "shop.db", "list_tables", "search=person")
+
+    heading, _, person, count = result.stdout.splitlines()
+    assert (result.exit_code, heading.split()) == (0, ["name", "row_estimate", "comment"])
+    assert person.split() == ["person", "3", "Somebody."]
+    assert count == "1 table"
+
+
+def test_page_of_list_tables_says_of_how_many(folder: Path) -> None:
+    result = run("call", "shop.db", "list_tables", "limit=2")
+
+    _, _, _, _, count, cursor = result.stdout.splitlines()
+    assert count == "2 of 5 tables"
+    assert cursor.startswith("next_cursor: ")
+
+
+def test_describe_tables_prints_a_table_of_columns(folder: Path) -> None:
+    result = run("call", "shop.db", "describe_tables", 'tables=["person", "tag"]')
+
+    lines = [line for line in result.stdout.splitlines() if line.strip("─")]
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert lines == [
+        "person (table, about 3 rows): Somebody.",
+        "column",
+        "id integer key",
+        "name text 'What they are called'",
+        "salary decimal(10,2)",
+        "notes text",
+        "tag (table, about 1 row)",
+        "column",
+        "story text key",
+        "word text key",
+        "2 tables",
+    ]
+
+
+def test_describe_tables_in_full_prints_what_is_said_of_each_column(folder: Path) -> None:
+    result = run("call", "shop.db", "describe_tables", "tables=person", "detail=full")
+
+    title, heading, _, *columns, key, _, count = result.stdout.splitlines()
+    assert title == "person (table, about 3 rows): Somebody."
+    assert heading.split() == ["name", "type", "nullable", "comment"]
+    assert [line.split(maxsplit=3) for line in columns] == [
+        ["id", "integer", "no"],
+        ["name", "text", "no", "What they are called"],
+        ["salary", "decimal(10,2)", "yes"],
+        ["notes", "text", "yes"],
+    ]
+    assert (key, count) == ("key: id", "1 table")
+
+
+def test_names_of_tables_alone_are_printed_below_each_other(folder: Path) -> None:
+    result = run("call", "shop.db", "describe_tables", "detail=names")
+
+    heading, _, *names, count = result.stdout.splitlines()
+    assert (heading, names) == ("name", ["album", "person", "slow", "story", "tag"])
+    assert count == "5 tables"
+
+
 def test_configuration_in_the_current_folder_is_used(folder: Path) -> None:
     (folder / "dbtools.toml").write_text('[database]\nurl = "shop.db"\n')
     listed = run("tools", "--json")
@@ -306,13 +368,20 @@ def test_schema_describes_configurations(folder: Path) -> None:
         jsonschema.validate({"databse": {}}, schema)
 
 
-COMMANDS = (
-    *("serve", "connect", "init", "sample", "tools", "call", "explain", "check", "schema", "log", "grants"),
-    *("query", "registry", "token", "watch"),
-)
+def _commands(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield *command*, whose *names* are given, and all below it, each with its names."""
+    yield names, command
+    for name, each in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from _commands(each, *names, name)
 
 
-@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+COMMANDS = dict(_commands(main))
+GROUPS = [names for names, each in COMMANDS.items() if isinstance(each, click.Group)]
+#: Those that print something, and so can print JSON; a script and messages of the protocol are none.
+PRINTING = COMMANDS.keys() - {*GROUPS, ("serve",), ("completion",)}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_help_ends_with_an_example(command: tuple[str, ...], option: str) -> None:
     result = run(*command, option)
@@ -323,8 +392,33 @@ def test_help_ends_with_an_example(command: tuple[str, ...], option: str) -> Non
     assert example.strip().startswith(" ".join(("dbtools", *command)))
 
 
-def test_every_command_is_tested_for_its_help() -> None:
-    assert set(main.commands) == set(COMMANDS)
+@pytest.mark.parametrize("command", GROUPS)
+def test_help_has_one_full_line_for_each_command(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, [*command, "--help"], terminal_width=80)
+
+    _, _, told = result.stdout.partition("Commands:\n")
+    lines = told.partition("\n\n")[0].splitlines()
+    group = COMMANDS[command]
+    assert isinstance(group, click.Group)
+    assert sorted(line.split()[0] for line in lines) == sorted(group.commands)
+    assert [line for line in lines if not line.endswith(".") or line.endswith("..") or len(line) > 80] == []
+
+
+@pytest.mark.parametrize("command", sorted(PRINTING))
+def test_command_that_prints_something_can_print_json(command: tuple[str, ...]) -> None:
+    assert "--json" in {option for each in COMMANDS[command].params for option in each.opts}
+
+
+def test_schema_is_json_with_and_without_the_option() -> None:
+    assert run("schema", "--json").stdout == run("schema").stdout
+
+
+def test_token_is_printed_as_json() -> None:
+    result = run("token", "new", "--json")
+
+    printed = json.loads(result.stdout)
+    assert (result.exit_code, [*printed]) == (0, ["token", "sha256"])
+    assert hash_of(printed["token"]) == printed["sha256"]
 
 
 def test_version_is_printed() -> None:

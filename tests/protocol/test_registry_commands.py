@@ -5,10 +5,8 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
 
-from dbtools.cli import main
 from tests.protocol.test_command_line import assert_one_complaint, run
 
 DDL = """
@@ -88,6 +86,26 @@ def test_list_shows_name_version_state_and_description(registry: str) -> None:
     ]
 
 
+def test_each_command_prints_json(registry: str) -> None:
+    def printed(*words: str) -> object:
+        result = run(*words, "--json")
+        assert (result.exit_code, result.stderr, result.stdout.count("\n")) == (0, "", 1)
+        return json.loads(result.stdout)
+
+    assert printed("query", "add", registry, "both.sql") == [
+        {"name": "things", "version": 1},
+        {"name": "thing_count", "version": 1},
+    ]
+    assert printed("query", "disable", registry, "things") == {"name": "things", "state": "disabled"}
+    assert printed("query", "enable", registry, "things") == {"name": "things", "state": "enabled"}
+    assert printed("query", "remove", registry, "things") == {"name": "things", "state": "removed"}
+    assert printed("registry", "upgrade", registry) == {"version": "registry_0001", "query_count": 1}
+    shown = printed("query", "show", registry, "thing_count")
+    assert isinstance(shown, dict)
+    assert shown.pop("changed_at")[-1] == "Z"
+    assert shown == {"name": "thing_count", "version": 1, "enabled": True, "text": COUNT}
+
+
 def test_version_before_can_be_shown(registry: str) -> None:
     run("query", "add", registry, "both.sql")
     unchanged = run("query", "show", registry, "things", "--previous")
@@ -117,6 +135,17 @@ def test_file_with_a_mistake_is_refused_whole(registry: str, text: str, said: st
     assert (result.exit_code, result.stdout) == (1, "")
     assert said in result.stderr
     assert result.stderr.endswith("dbtools: Nothing is saved.\n")
+
+
+def test_file_that_is_no_text_is_refused_whole(registry: str) -> None:
+    Path("latin.sql").write_bytes(b"select 'caf\xe9' as a")
+
+    result = run("query", "add", registry, "names.sql", "latin.sql")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "latin.sql:1: error: the file cannot be read as text in UTF-8.\ndbtools: Nothing is saved.\n"
+    )
     assert json.loads(run("query", "list", registry, "--json").stdout) == []
 
 
@@ -252,14 +281,3 @@ def test_database_that_cannot_be_upgraded_ends_with_2(url: str) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert "sekret" not in result.stderr
     assert result.stderr.startswith("dbtools: ")
-
-
-@pytest.mark.parametrize("group", ["query", "registry"])
-def test_help_of_each_command_ends_with_an_example(group: str) -> None:
-    found = main.commands[group]
-    assert isinstance(found, click.Group)
-
-    for name in found.commands:
-        *_, heading, example = run(group, name, "--help").stdout.rstrip().splitlines()
-        assert heading.strip() == "Example:"
-        assert example.strip().startswith(f"dbtools {group} {name}")

@@ -10,6 +10,7 @@ from hypothesis import example, given, strategies as st
 from dbtools.catalog import Column
 from dbtools.errors import BadArgument, CallError
 from dbtools.statement import MOST_CONDITIONS, MOST_VALUES, Comparison, Match
+from dbtools.tools.aggregate_rows import AggregateArguments
 from dbtools.tools.arguments import (
     DEEPEST,
     MOST_CHARACTERS,
@@ -129,25 +130,21 @@ def test_conditions_keep_what_was_written() -> None:
     )
 
     assert comparisons(asked.where, "where") == (
-        Comparison(column="id", value="5", argument="where[0]", value_argument="where[0].value"),
+        Comparison(column="id", value="5", argument="where[0]"),
         Comparison(
             column="name",
             operator=Operator.CONTAINS,
             value="",
             argument="where[1]",
-            value_argument="where[1].value",
         ),
         Comparison(
             column="id",
             operator=Operator.IN,
             values=("1", "2", "true", "2.5"),
             argument="where[2]",
-            value_argument="where[2].value",
         ),
-        Comparison(
-            column="id", operator=Operator.IS_NULL, argument="where[3]", value_argument="where[3].value"
-        ),
-        Comparison(column="id", argument="where[4]", value_argument="where[4].value"),
+        Comparison(column="id", operator=Operator.IS_NULL, argument="where[3]"),
+        Comparison(column="id", argument="where[4]"),
     )
 
 
@@ -280,6 +277,34 @@ def test_unknown_argument_is_answered_with_the_known() -> None:
         "where[1]: there is no argument 'colum'. Did you mean column? Arguments: column, op."
     )
     assert str(unknown_argument("x", [])) == "There is no argument 'x'. Arguments: none."
+
+
+HINT = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). Arguments:'
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"where": {"or": [{"column": "id", "value": "1"}]}}, id="object"),
+        pytest.param({"where": [{"$or": []}]}, id="with a dollar"),
+        pytest.param({"where": [{"column": "id", "value": "1"}, {"AND": []}]}, id="in capitals"),
+        pytest.param({"where.or": []}, id="path"),
+        pytest.param({"any": []}, id="beside where"),
+    ],
+)
+@pytest.mark.parametrize("model", [ListArguments, AggregateArguments])
+def test_or_between_conditions_is_answered_with_match(
+    arguments: dict[str, Any], model: type[Arguments]
+) -> None:
+    refusal = _refusal(arguments, model)
+
+    assert refusal.code == "unknown_argument"
+    assert refusal.hint.startswith(HINT)
+
+
+def test_or_is_no_hint_at_match_where_there_is_none() -> None:
+    assert "match" not in _refusal({"or": []}, DescribeArguments).hint
+    assert "match" not in unknown_argument("or", ["origin"]).hint
 
 
 NASTY = st.one_of(

@@ -172,6 +172,21 @@ def test_schema_of_the_file_accepts_it() -> None:
             id="unknown key of a grant of a table",
         ),
         pytest.param(
+            "[roles.a]\ntables.sales.orders = true",
+            ["roles.a.tables.sales.orders: there is no such key.", 'in quotes: tables."sales.orders". Keys'],
+            id="schema without quotes in a grant",
+        ),
+        pytest.param(
+            "[roles.a.tables.sales.orders]\nexclude = ['x']",
+            ["roles.a.tables.sales.orders: there is no such key.", 'in quotes: tables."sales.orders". Keys'],
+            id="schema without quotes in the heading of a grant",
+        ),
+        pytest.param(
+            "[tables.sales.orders]\ndescription = 'x'",
+            ["tables.sales.orders: there is no such key.", 'in quotes: tables."sales.orders". Keys'],
+            id="schema without quotes in the heading of a table",
+        ),
+        pytest.param(
             "[roles.a]\ntables.x = 5", ["roles.a.tables.x: wants true, false or { … }, not 5."], id="grant"
         ),
     ],

@@ -128,6 +128,30 @@ def test_table_is_found_by_its_label() -> None:
     assert Setting(catalog=Catalog(tables=twins)).table("y.twin") is twins[1]
 
 
+@pytest.mark.parametrize("detail", ["names", "summary", "full"])
+def test_schema_is_told_where_there_are_several(detail: str) -> None:
+    def schemas(*names: str) -> list[object]:
+        toolset = tools(
+            *(table(ID, schema=schema, name=name) for name, schema in zip("ab", names, strict=True))
+        )
+        told = answer(toolset, "describe_tables", {"detail": detail}).structured["tables"]
+        assert isinstance(told, list)
+        return [each.get("schema") for each in told]
+
+    assert schemas("hr", "sales") == ["hr", "sales"]
+    assert schemas("hr", "hr") == [None, None]
+
+
+def test_schema_is_told_of_a_table_whose_columns_do_not_fit() -> None:
+    columns = [column(f"column_{number}") for number in range(500)]
+    wide = [table(ID, *columns, schema=schema, name="wide") for schema in ("hr", "sales")]
+    toolset = tools(*wide, limits=Limits(max_tokens=500))
+
+    told = answer(toolset, "describe_tables", {"tables": ["sales.wide"]}).structured["tables"]
+    assert isinstance(told, list)
+    assert [(each["schema"], "column_count" in each) for each in told] == [("sales", True)]
+
+
 def test_nothing_is_known_of_an_empty_database() -> None:
     toolset = define(Setting(catalog=Catalog()))
 

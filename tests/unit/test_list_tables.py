@@ -51,6 +51,14 @@ def _found(search: str, *tables: Table) -> list[object]:
     return _names(_listed(_tools(*tables), {"search": search}))
 
 
+def test_schema_of_a_table_is_told_where_there_are_several() -> None:
+    several = _listed(_tools(*_tables("hr.person", "sales.order")), {})
+    one = _listed(_tools(*_tables("sales.customer", "sales.order")), {})
+
+    assert _entries(several) == [{"name": "person", "schema": "hr"}, {"name": "order", "schema": "sales"}]
+    assert _entries(one) == [{"name": "customer"}, {"name": "order"}]
+
+
 def test_table_is_listed_with_what_helps_to_choose_it() -> None:
     plain, view = _tables("sale", totals="Sums\nof days")
     view = replace(view, kind=TableKind.VIEW, row_estimate=0)

@@ -8,14 +8,8 @@ from hypothesis import given, strategies as st
 from dbtools.backends.postgresql import syntax as postgresql
 from dbtools.backends.sqlite import syntax as sqlite
 from dbtools.policy import Finding, Source
-from dbtools.queries import (
-    Body,
-    Query,
-    QueryParameter,
-    Returns,
-    Stretch,
-    read_queries,
-)
+from dbtools.queries import Query, QueryParameter, Returns, read_queries
+from dbtools.queries.bodies import Body, Stretch
 from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
 from dbtools.types import PARAMETERS
 

@@ -18,7 +18,7 @@ from dbtools.catalog import Catalog, Column
 from dbtools.policy import Limits
 from dbtools.queries import Permitted, read_queries
 from dbtools.results import Answer, Listing, ResultSet, Style, Surface
-from dbtools.statement import QueryShape, argument
+from dbtools.statement import QueryShape, Statement, argument
 from dbtools.tools import choose, define, listed
 from dbtools.tools.definition import Setting, tokens_of, tool_content
 from dbtools.tools.permitted_queries import QueryTool
@@ -78,9 +78,17 @@ def _tool(permitted: Permitted, **more: object) -> QueryTool:
     return QueryTool(setting=Setting(catalog=setting().catalog, **more), permitted=permitted)  # type: ignore[arg-type]
 
 
+def _statement(of: Permitted | QueryTool, arguments: Mapping[str, object]) -> Statement:
+    """Return what the tool *of* a query asks of the database for *arguments*."""
+    tool = of if isinstance(of, QueryTool) else _tool(of)
+    statement = tool.bind(arguments).statement
+    assert statement is not None
+    return statement
+
+
 def _bound(permitted: Permitted, **arguments: object) -> Mapping[str, object]:
     """Return the values that are bound for *arguments*, by the names of their parameters."""
-    values = _tool(permitted).bind(arguments).statement.values
+    values = _statement(permitted, arguments).values
     return {name.removeprefix("argument_"): value for name, value in values.items()}
 
 
@@ -358,9 +366,7 @@ def test_variants_of_a_tool_are_made_once_and_end_with_it() -> None:
     )
     permitted = Permitted(query=query, columns=(), types=dict.fromkeys(("a", "b"), EXACT["integer"]))
     tool = _tool(permitted)
-    shapes = [
-        tool.bind(each).statement.shape for each in ({"a": 1}, {"a": 2}, {"b": 1}, {}, {"a": 1, "b": 2})
-    ]
+    shapes = [_statement(tool, each).shape for each in ({"a": 1}, {"a": 2}, {"b": 1}, {}, {"a": 1, "b": 2})]
 
     assert shapes[0] is shapes[1]
     assert shapes[2] is shapes[3]
@@ -372,7 +378,7 @@ def test_no_name_of_an_argument_is_one_of_ours() -> None:
     permitted = _permitted("limit: integer", "skip: integer", "claim0: text")
 
     assert {argument(each) for each in ("limit", "skip", "claim0")} == set(
-        _tool(permitted).bind({"limit": 1, "skip": 2, "claim0": "x"}).statement.values
+        _statement(permitted, {"limit": 1, "skip": 2, "claim0": "x"}).values
     )
 
 

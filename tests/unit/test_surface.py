@@ -15,7 +15,7 @@ from dbtools.results import Listing, Manner, Surface
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View, take_snapshot
 from dbtools.settings import settings_of
-from dbtools.tools import choose, define, listed, pinned_tables
+from dbtools.tools import choose, define, listed, pinned_tables, unknown_tool
 from dbtools.tools.definition import Call, Setting, Tool, ToolDefinition, tokens_of, tool_content
 from dbtools.types import Family
 from tests.unit.shop import (
@@ -50,6 +50,23 @@ def _view(
 
 def _listed(view: View) -> list[str]:
     return [definition.name for definition in view.definitions]
+
+
+@pytest.mark.parametrize(
+    ("shown", "instead"),
+    [
+        pytest.param(
+            TYPED, "use list_product, list_sale for rows; aggregate_rows for counts", id="tools of each table"
+        ),
+        pytest.param(GENERIC, "use list_rows for rows; aggregate_rows for counts", id="tools for any table"),
+    ],
+)
+def test_tool_for_sql_is_answered_with_the_tools_that_are_listed(shown: list[str], instead: str) -> None:
+    refusal = str(unknown_tool("run_sql", SMALL_TOOLS, shown))
+
+    assert f"There is no tool 'run_sql'. No tool runs SQL: {instead}" in refusal
+    assert "permitted queries" not in refusal
+    assert "No tool runs SQL" not in str(unknown_tool("list_sales", SMALL_TOOLS, shown))
 
 
 def _tokens(view: View) -> int:

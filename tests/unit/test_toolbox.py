@@ -205,6 +205,20 @@ async def test_unknown_tool_is_named_with_the_nearest(name: str) -> None:
     assert ("list_sale" in raised.value.hint) is ("sale" in name.lower())
 
 
+@pytest.mark.parametrize(
+    "name", ["run_sql", "execute_sql", "query", "sql", "ExecuteQuery", "raw-sql", "runSQL"]
+)
+async def test_tool_for_sql_is_unknown_and_answered_with_what_there_is(name: str) -> None:
+    with pytest.raises(errors.UnknownTool) as raised:
+        await _toolbox(LARGE).call(Caller(), name, {"sql": "select 1"})
+
+    instead = (
+        "No tool runs SQL: use list_sale, list_order_line, list_product for rows; "
+        "aggregate_rows for counts, sums and groups. "
+    )
+    assert instead in raised.value.hint
+
+
 async def test_tool_that_a_migration_took_away_is_unknown_afterwards() -> None:
     toolbox = _toolbox(LARGE, SMALL)
 

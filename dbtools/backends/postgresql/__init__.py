@@ -7,11 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
+from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Probe, Reads, Runner, Subject
 from dbtools.backends.postgresql import control, inspection
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import read_catalog
+from dbtools.backends.postgresql.posture import probe
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.urls import destination, without_password
@@ -61,6 +62,11 @@ class Backend(port.Backend):
     def place(self) -> str:
         """Where the database is and who reads it, for people: never a password."""
         return self._destination.place
+
+    async def probe(self) -> Probe:
+        """Try to make a table in a transaction that only reads."""
+        async with opened(self.url, NO_CATALOG) as connection:
+            return await probe(connection)
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL without its password, and the variables of the environment that opening it takes."""

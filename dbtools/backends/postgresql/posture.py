@@ -5,11 +5,14 @@ A role that the login is a member of counts as well: SET ROLE lets it become tha
 
 from collections.abc import Mapping
 
+import asyncpg
 from asyncpg import Record
 
-from dbtools.backends.postgresql.connections import Connection
+from dbtools.backends.port import Probe
+from dbtools.backends.postgresql.connections import Connection, rolled_back
 from dbtools.errors import listing
 
+WRITTEN = "dbtools_probe"  #: a table that is never made
 MOST_NAMES = 5  #: that one sentence has
 
 #: Facts with the names they are about, and the roles they hold for, of all that is in the database, served
@@ -110,6 +113,17 @@ async def read_posture(connection: Connection) -> tuple[str, ...]:
     found = {row["fact"]: _sentence(row) for row in rows}
     told = tuple(found[fact] for fact in SENTENCES if fact in found)
     return told[:1] if "superuser" in found else told
+
+
+async def probe(connection: Connection) -> Probe:
+    """Return the version of the server of *connection*, and whether it refuses writes as calls are made."""
+    version: str = await connection.fetchval("show server_version")
+    async with rolled_back(connection, "begin read only"):
+        try:
+            await connection.execute(f"create table {WRITTEN} ()")
+        except asyncpg.ReadOnlySQLTransactionError:
+            return Probe(version=f"PostgreSQL {version.split()[0]}", refuses_writes=True)
+    return Probe(version=f"PostgreSQL {version.split()[0]}", refuses_writes=False)
 
 
 def _sentence(row: Record) -> str:

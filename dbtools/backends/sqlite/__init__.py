@@ -1,8 +1,9 @@
 """SQLite: a file, read through the standard library's driver, each statement on a thread."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -10,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
+from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Probe, Reads, Runner, Subject
 from dbtools.backends.records import Registry
-from dbtools.backends.sqlite import inspection
+from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import encoded, location_of, reading
+from dbtools.backends.sqlite.location import encoded, location_of, probe
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
-from dbtools.backends.sqlite.stamps import identity_of, read_stamp, watch
+from dbtools.backends.sqlite.stamps import Watched, read_file, stamp_of
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import ConfigurationError, Refused
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = ["Backend"]
+
+SESSIONLESS = "A database file has no roles and no settings of its own."
 
 
 #: What a program leaves that was to open another file, and what a new database is before its first table.
@@ -60,6 +63,10 @@ class Backend(port.Backend):
         scheme, _, rest = self.url.partition(":///")
         return (self.url if rest.startswith("/") else f"{scheme}:///{encoded(Path.cwd())}/{rest}"), {}
 
+    async def probe(self) -> Probe:
+        """Try to write to the file."""
+        return await asyncio.to_thread(read_file, self._location, probe)
+
     def load_runner(self) -> Runner:
         """Import what runs statements on connections with a thread each."""
         runner: Runner = import_module("dbtools.backends.sqlite.runner").SqliteRunner(self._location)
@@ -74,29 +81,34 @@ class Backend(port.Backend):
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
         """Return what the file holds now."""
         if session:
-            raise Refused(inspection.NO_SESSION)
-        return await asyncio.to_thread(self._introspect, selection)
+            raise Refused(SESSIONLESS)
+        return await asyncio.to_thread(read_file, self._location, partial(self._introspect, selection))
 
-    def _introspect(self, selection: Selection) -> Catalog:
-        identity = identity_of(self._location)
-        with reading(self._location) as connection:
-            catalog = read_catalog(connection, selection, identity)
+    def _introspect(self, selection: Selection, connection: sqlite3.Connection, file: str) -> Catalog:
+        catalog = read_catalog(connection, selection, file)
         is_empty = self._location.path.stat().st_size == 0
         told = (EMPTY.format(self.place),) if is_empty else ()
         return replace(catalog, warnings=(*told, *catalog.warnings))
 
-    def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
+    @asynccontextmanager
+    async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Describe]:
         """Lend what asks SQLite of operators' SQL; there are no sessions."""
-        return inspection.describe(self._location, session)
+        if session:
+            raise Refused(SESSIONLESS)
+        with closing(Description(self._location)) as description:
+            yield description
 
-    def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
+    @asynccontextmanager
+    async def listen(self, subject: Subject, heard: Heard) -> AsyncIterator[Look]:
         """Lend what tells the state of *subject*; a file tells nobody of changes."""
-        stamp = partial(asyncio.to_thread, read_stamp, self._location)
-        return watch(self._location, stamp if subject is Subject.SCHEMA else self.registry)
+        stamp = partial(asyncio.to_thread, read_file, self._location, stamp_of)
+        read = stamp if subject is Subject.SCHEMA else self.registry
+        with closing(Watched(self._location, read)) as watched:
+            yield watched.look
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the file holds now, None where there is none."""
-        return await read_registry(self.url)
+        return await asyncio.to_thread(read_registry, self._location)
 
     def open_records(self, patience: float | None) -> SqliteRecords:
         """Return the tables that dbtools keeps in the file."""

@@ -9,10 +9,9 @@ Whose a comment is:
 """
 
 import re
-from bisect import bisect
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise, takewhile
 
 from dbtools.backends.sqlite.syntax import fold, in_groups, names_in, readable
@@ -41,30 +40,25 @@ class Definition:
     checks: tuple[str, ...] = ()  #: the expressions of CHECK constraints
     collations: Mapping[str, str] = field(default_factory=dict)  #: of columns that name one, folded
 
-    @cached_property
-    def collated(self) -> frozenset[str]:
-        """The columns where unequal texts may count as equal."""
-        return frozenset(name for name, collation in self.collations.items() if collation != BINARY)
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Statement:
     """A CREATE statement; that of a view up to its AS."""
 
     sql: str
-    tokens: Sequence[Token]  #: words that only blanks are between may be one
-    comments: Mapping[int, Token]  #: by their places among the tokens
-    marks: Sequence[int]  #: which tokens open, separate and close the definitions of the body
-    pairs: Sequence[tuple[int, int]]  #: which tokens open and close the parentheses right within them
+    code: Sequence[Token]  #: words that only blanks are between may be one
+    comments: Sequence[tuple[int, Token]]  #: each with the place in the code that it is before
+    marks: Sequence[int]  #: which tokens of the code open, separate and close the definitions of the body
+    checks: Sequence[str]  #: what is in parentheses after the word
 
     def text(self, number: int) -> str:
         """Return the definition *number*, of a column or a constraint."""
-        begin, end = self.tokens[self.marks[number]], self.tokens[self.marks[number + 1]]
+        begin, end = self.code[self.marks[number]], self.code[self.marks[number + 1]]
         return self.sql[begin.end : end.offset]
 
     def name(self, number: int) -> str | None:
         """Return the folded name of the column that the definition *number* is of; None of a constraint."""
-        first = self.tokens[self.beside(self.marks[number], 1)]
+        first = self.code[self.marks[number] + 1]
         if first.kind in QUOTED:
             return fold(first.value)
         name = fold(first.text.split(None, 1)[0]) if first.kind is Kind.WORD else ""
@@ -76,16 +70,9 @@ class _Statement:
             if (name := self.name(number)) is not None:
                 yield name, self.text(number)
 
-    def beside(self, at: int, step: int) -> int:
-        """Return the token after the token *at*, or before it where the *step* is -1, apart from comments."""
-        at += step
-        while at in self.comments:
-            at += step
-        return at
-
-    def is_broken(self, begin: int, end: int) -> bool:
+    def is_broken(self, begin: Token, end: Token) -> bool:
         """Return whether the line ends between the tokens *begin* and *end*."""
-        return "\n" in self.sql[self.tokens[begin].end : self.tokens[end].offset]
+        return "\n" in self.sql[begin.end : end.offset]
 
 
 def read_definition(sql: str) -> Definition:
@@ -100,7 +87,7 @@ def read_definition(sql: str) -> Definition:
     return Definition(
         comment=_cleaned(comments.pop(None, [])),
         comments={name: _cleaned(found) for name, found in comments.items() if name is not None},
-        checks=tuple(_checks(statement)) if "check" in folded else (),
+        checks=tuple(statement.checks),
         collations=dict(_collations(statement)) if "collate" in folded else {},
     )
 
@@ -128,32 +115,37 @@ def _parts(sql: str) -> tuple[Sequence[Token], Sequence[Token]]:
     return tokens[:as_], tokens[as_ + 1 :]
 
 
-def _statement(sql: str, tokens: Sequence[Token]) -> _Statement:
-    comments: dict[int, Token] = {}
+def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
+    code: list[Token] = []
+    comments: list[tuple[int, Token]] = []
     marks: list[int] = []
-    pairs: list[tuple[int, int]] = []
-    depth = opening = 0
-    for at, token in enumerate(tokens):
-        text = token.text
+    checks: list[str] = []
+    depth, opening = 0, code
+    for token in tokens:
+        at, text = len(code), token.text
+        if token.kind is Kind.COMMENT:
+            comments.append((at, token))
+            continue
+        code.append(token)
         if text in STEPS:
             level, depth = depth, depth + STEPS[text]
             # From 0 to 1 and back the body opens and closes; at 1 a comma is between its definitions.
             if level + depth in (1, 2):
                 marks.append(at)
             elif level + depth == 3 and text == "(":
-                opening = at
-            elif level + depth == 3:
-                pairs.append((opening, at))
-        elif token.kind is Kind.COMMENT:
-            comments[at] = token
-    return _Statement(sql=sql, tokens=tokens, comments=comments, marks=marks, pairs=pairs)
+                opening = code[-2:]
+            # A constant such as (1) belongs to the phrase before it, and says nothing of a column.
+            elif level + depth == 3 and opening[0].kind is Kind.WORD and CHECK.search(opening[0].text):
+                checks.append(sql[opening[1].offset : token.end])
+    return _Statement(sql=sql, code=code, comments=comments, marks=marks, checks=checks)
 
 
 def _comments(statement: _Statement) -> dict[str | None, list[Token]]:
     """Return the comments by the column that they belong to; by None, those of the table."""
-    opening = statement.marks[0] if statement.marks else len(statement.tokens)
-    head = [comment for at, comment in statement.comments.items() if at < opening]
-    comments: dict[str | None, list[Token]] = {None: head}
+    opening = statement.marks[0] if statement.marks else len(statement.code)
+    comments: dict[str | None, list[Token]] = {
+        None: [each for at, each in statement.comments if at <= opening]
+    }
     for owner, comment in _owned(statement):
         name = statement.name(owner) if 0 <= owner < len(statement.marks) - 1 else None
         if name is not None or owner == TABLE:
@@ -174,17 +166,17 @@ def _owned(statement: _Statement) -> Iterator[tuple[int, Token]]:
     """Yield each comment with the number of the definition that it belongs to, or TABLE, or NOBODY."""
     above: Token | None = None
     owner = NOBODY
-    for at, comment in statement.comments.items():
-        number = bisect(statement.marks, at) - 1
+    for at, comment in statement.comments:
+        number = bisect_left(statement.marks, at) - 1
         if not 0 <= number < len(statement.marks) - 1:
             continue
-        if not statement.is_broken(statement.beside(at, -1), at):
-            owner = _owner_of_trailing(statement, number, at)
+        if not statement.is_broken(statement.code[at - 1], comment):
+            owner = _owner_of_trailing(statement, number, at, comment)
             above = comment
         elif above is not None and _goes_on(statement.sql, above, comment):
             above = comment
         else:
-            owner = _owner_of_own_line(statement, number, at)
+            owner = _owner_of_own_line(statement, number, at, comment)
             above = None
         yield owner, comment
 
@@ -197,38 +189,29 @@ def _goes_on(sql: str, above: Token, comment: Token) -> bool:
     return len(indents) == 1 and sql.count("\n", above.end, comment.offset) == 1
 
 
-def _owner_of_trailing(statement: _Statement, number: int, at: int) -> int:
-    """Return whose the comment *at* is, which stands after code, or after a mark, on the same line."""
-    marks = statement.marks
-    is_first = statement.beside(at, -1) == marks[number]
-    is_last = statement.is_broken(at, statement.beside(at, 1))
+def _owner_of_trailing(statement: _Statement, number: int, at: int, comment: Token) -> int:
+    """Return whose the *comment* before *at* is, which stands after code, or a mark, on the same line."""
+    code, marks = statement.code, statement.marks
+    is_first = at - 1 == marks[number]
+    is_last = statement.is_broken(comment, code[at])
     if is_first and not is_last:
         return number
     owner = number - 1 if is_first else number
     # A column that was added later may have come between a comment and its own column.
-    if is_last and owner > 0 and (other := statement.beside(marks[owner], -1)) > marks[owner - 1]:
-        return owner if statement.is_broken(other, at) else NOBODY
+    if is_last and owner > 0 and (other := marks[owner] - 1) > marks[owner - 1]:
+        return owner if statement.is_broken(code[other], comment) else NOBODY
     return owner
 
 
-def _owner_of_own_line(statement: _Statement, number: int, at: int) -> int:
-    """Return whose the comment *at* is, which begins its line."""
-    marks, following = statement.marks, statement.beside(at, 1)
-    if statement.beside(at, -1) == marks[number]:
-        comment, code = statement.tokens[at], statement.tokens[following]
+def _owner_of_own_line(statement: _Statement, number: int, at: int, comment: Token) -> int:
+    """Return whose the *comment* before *at* is, which begins its line."""
+    code, marks = statement.code[at], statement.marks
+    if at - 1 == marks[number]:
         is_heading = BLANK_LINE.search(statement.sql, comment.end, code.offset)
         return number if not is_heading else NOBODY if number else TABLE
-    if following < marks[number + 1]:
+    if at < marks[number + 1]:
         return number
-    return number + 1 if statement.tokens[following].text == "," else NOBODY
-
-
-def _checks(statement: _Statement) -> Iterator[str]:
-    # A constant such as (1) belongs to the phrase before it, and says nothing of a column.
-    for opening, closing in statement.pairs:
-        before = statement.tokens[statement.beside(opening, -1)]
-        if before.kind is Kind.WORD and CHECK.search(before.text):
-            yield statement.sql[statement.tokens[opening].offset : statement.tokens[closing].end]
+    return number + 1 if code.text == "," else NOBODY
 
 
 def _collations(statement: _Statement) -> Iterator[tuple[str, str]]:

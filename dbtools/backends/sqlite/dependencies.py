@@ -34,16 +34,14 @@ Columns = Mapping[str, Sequence[ColumnRow]]  #: by table
 
 def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> Mapping[str, Reads]:
     """Return what the views and virtual tables among *structures* read; *columns* are those of all tables."""
-    views = [each for each in structures.values() if each.relation.kind is TableKind.VIEW]
-    virtual = [each for each in structures.values() if each.relation.kind is TableKind.VIRTUAL]
-    found = {each.relation.name: _of_virtual(each, columns) for each in virtual}
+    views = [each for each in structures.values() if each.kind is TableKind.VIEW]
+    virtual = [each for each in structures.values() if each.kind is TableKind.VIRTUAL]
+    found = {each.name: _of_virtual(each, columns) for each in virtual}
     if views:
         with closing(sqlite3.connect(":memory:")) as connection:
             tables = _stand_ins(connection, columns)
             modules = {fold(name) for (name,) in connection.execute(MODULES)}
-            found |= {
-                each.relation.name: _of_view(connection, each, tables, columns, modules) for each in views
-            }
+            found |= {each.name: _of_view(connection, each, tables, columns, modules) for each in views}
     return {name: reads for name, reads in found.items() if reads != Reads()}
 
 
@@ -69,10 +67,11 @@ def _of_view(
     modules: Container[str],
 ) -> Reads:
     """Return what *view* reads directly, told by the *tables* that stand for the file's."""
-    sql = view.relation.sql
+    sql = view.sql
+    select = next((sql[part.end :] for part in in_groups(sql).parts if part.word == "as"), "")
     try:
-        told = explain(connection, _select_of(sql), allow=lambda *_: sqlite3.SQLITE_OK)
-    except (SqlError, sqlite3.Error, sqlite3.Warning):
+        told = explain(connection, select, allow=lambda *_: sqlite3.SQLITE_OK)
+    except (sqlite3.Error, sqlite3.Warning):
         # It may read what cannot stand here, such as sqlite_sequence.
         return UNKNOWN
     seen = told.reads | {(tables[root], "") for root in told.roots & tables.keys()}
@@ -81,14 +80,6 @@ def _of_view(
         seen |= set(_shared(sql, {table for table, _ in seen}, columns))
     matched = "match" in sql.lower()
     return Reads(columns=frozenset(_places(seen, columns, modules, matched=matched)))
-
-
-def _select_of(sql: str) -> str:
-    """Return the SELECT of the CREATE VIEW statement *sql*, or raise SqlError."""
-    for part in in_groups(sql).parts:
-        if part.word == "as":
-            return sql[part.end :]
-    raise SqlError("a view has no AS", sql=sql, offset=0)
 
 
 def _shared(sql: str, tables: Iterable[str], columns: Columns) -> Iterator[tuple[str, str]]:
@@ -126,7 +117,7 @@ def _places(
 
 def _of_virtual(table: Structure, columns: Columns) -> Reads:
     """Return what a virtual *table* reads: nothing but its own rows, if its module keeps them."""
-    sql = table.relation.sql
+    sql = table.sql
     try:
         arguments, module = _arguments(sql), module_of(sql)
     except SqlError:

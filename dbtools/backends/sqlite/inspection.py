@@ -10,15 +10,14 @@ import json
 import re
 import secrets
 import sqlite3
-from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 
 from dbtools.backends.plans import ListForms, identifier, with_lists
 from dbtools.backends.port import (
     NOT_READING,
     Declared,
-    Describe,
     Inspected,
     Read,
     check_names,
@@ -58,7 +57,6 @@ LIST_FORMS = ListForms(
     not_among="not in (select value from json_each(",
     closing="))",
 )
-NO_SESSION = "A database file has no roles and no settings of its own."
 UNREADABLE = "The database file is busy, or cannot be read."
 VIEW = "dbtools_inspected"
 NO_COLUMNS = {"", "ROWID"}  #: names that stand for the row
@@ -198,15 +196,6 @@ class Description:
             connection.close()
 
 
-@asynccontextmanager
-async def describe(location: Location, session: Mapping[str, str]) -> AsyncIterator[Describe]:
-    """Lend what asks the file at *location* what operators' SQL means to it."""
-    if session:
-        raise Refused(NO_SESSION)
-    with closing(Description(location)) as description:
-        yield description
-
-
 def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> Account:
     try:
         return explain(connection, query.shown(), [None] * len(query.numbers), allow=authorize)
@@ -257,7 +246,7 @@ def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: Account)
     _check_written(names, query)
     _check_names(names)
     strict = _is_strict(connection, query, seen)
-    for name, (_, _, declared, *_) in zip(names, rows, strict=True):
+    for _, name, declared, *_ in rows:
         yield Column(name=name, type=column_type(declared, strict=strict))
 
 
@@ -273,8 +262,7 @@ def _check_written(names: Iterable[str], query: WrittenQuery) -> None:
 def _check_names(names: Iterable[str]) -> None:
     """Raise Refused where names differ in their case alone: SQLite has then renamed all but the first."""
     folded = [fold(name) for name in names]
-    renamed = [RENAMED.fullmatch(name) for name in folded]
-    pairs = zip(folded, renamed, strict=True)
+    pairs = ((name, RENAMED.fullmatch(name)) for name in folded)
     check_names(match[1] if match and match[1] in folded else name for name, match in pairs)
 
 

@@ -13,9 +13,10 @@ from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.plans import identifier
-from dbtools.backends.sqlite.ddl import Definition, generation, module_of, read_definition
+from dbtools.backends.sqlite.ddl import BINARY, Definition, generation, module_of
 from dbtools.backends.sqlite.dependencies import read_dependencies
 from dbtools.backends.sqlite.guard import resolve_views
+from dbtools.backends.sqlite.location import read_any_text
 from dbtools.backends.sqlite.stamps import stamp_of
 from dbtools.backends.sqlite.structure import (
     HIDDEN,
@@ -23,12 +24,11 @@ from dbtools.backends.sqlite.structure import (
     VIRTUAL,
     ColumnRow,
     Index,
-    Relation,
     Structure,
     read_foreign_keys,
 )
 from dbtools.backends.sqlite.syntax import fold, lexis
-from dbtools.backends.sqlite.types import NO_LIMITS, column_limits, column_type
+from dbtools.backends.sqlite.types import column_type, limited
 from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind
 from dbtools.types import quoted
 
@@ -103,49 +103,38 @@ def read_catalog(connection: sqlite3.Connection, selection: Selection, identity:
         connection.execute("begin")
     try:
         stamp = stamp_of(connection, identity)
-        return replace(_read_any_text(connection, selection), stamp=stamp)
+        catalog = read_any_text(connection, lambda: _read(connection, selection))
+        return replace(catalog, stamp=stamp)
     finally:
         if begins:
             connection.rollback()
 
 
-def _read_any_text(connection: sqlite3.Connection, selection: Selection) -> Catalog:
-    try:
-        return _read(connection, selection)
-    except sqlite3.OperationalError as exc:
-        if not str(exc).startswith("Could not decode"):
-            raise
-    # Text that is no UTF-8: read it again by way of the bytes, which costs more.
-    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
-    try:
-        return _read(connection, selection)
-    finally:
-        connection.text_factory = str
-
-
 def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
     resolve_views(connection)
-    listed = connection.execute(RELATIONS).fetchall()
-    relations = _relations(connection, listed, selection)
-    columns, problems = _columns(connection, relations)
+    listed = sorted(connection.execute(RELATIONS))
+    kinds = {name: KINDS[type] for name, type, *_ in listed if _is_wanted(name, selection)}
+    columns, problems = _columns(connection, kinds)
     indexes = _indexes(connection)
+    definitions = dict(connection.execute(DEFINITIONS).fetchall())
     structures = {
         name: Structure(
-            relation=relation,
+            name=name,
+            kind=kinds[name],
+            has_rowid=not without_rowid,
+            strict=bool(strict),
+            sql=_shown(definitions.get(name) or ""),
             rows=columns[name],
             indexes=indexes.get(name, ()),
-            definition=read_definition(relation.sql),
         )
-        for name, relation in relations.items()
-        if name not in problems
+        for name, _, without_rowid, strict in listed
+        if name in kinds and name not in problems
     }
     tables = {name: _table(structure) for name, structure in structures.items()}
     foreign_keys = read_foreign_keys(connection, tables, structures)
     estimates = _row_estimates(connection, tables.values())
     reads = read_dependencies(structures, columns)
-    left_out = (
-        f"{relations[name].kind} {quoted(name)} is left out: {problem}." for name, problem in problems.items()
-    )
+    left_out = (f"{kinds[name]} {quoted(name)} is left out: {why}." for name, why in problems.items())
     return Catalog(
         tables=tuple(
             replace(
@@ -170,25 +159,13 @@ def _is_computed(rows: Iterable[ColumnRow]) -> bool:
     return any(row.hidden == VIRTUAL for row in rows)
 
 
-def _relations(
-    connection: sqlite3.Connection, listed: Iterable[tuple[str, str, int, int]], selection: Selection
-) -> dict[str, Relation]:
-    definitions = dict(connection.execute(DEFINITIONS).fetchall())
-    return {
-        name: Relation(
-            name=name,
-            kind=KINDS[type],
-            has_rowid=not without_rowid,
-            strict=bool(strict),
-            sql=_shown(definitions.get(name) or ""),
-        )
-        for name, type, without_rowid, strict in sorted(listed)
-        if selection.admits("", name) and not fold(name).startswith("sqlite_") and fold(name) not in INTERNAL
-    }
+def _is_wanted(name: str, selection: Selection) -> bool:
+    own = fold(name).startswith("sqlite_") or fold(name) in INTERNAL
+    return selection.admits("", name) and not own
 
 
 def _columns(
-    connection: sqlite3.Connection, relations: Mapping[str, Relation]
+    connection: sqlite3.Connection, relations: Mapping[str, TableKind]
 ) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
     """Return the columns of all that can be read, and what is wrong with those of *relations* that cannot."""
     rows, problems = _column_rows(connection, relations)
@@ -245,30 +222,25 @@ def _shown(text: str) -> str:
 
 def _indexes(connection: sqlite3.Connection) -> dict[str, list[Index]]:
     indexes: dict[str, list[Index]] = defaultdict(list)
-    for (table, _), rows in groupby(connection.execute(INDEXES), key=lambda row: row[:2]):
-        parts = list(rows)
-        _, _, origin, partial, _, _ = parts[0]
-        columns = tuple(name for *_, name, _ in parts)
-        collations = tuple(fold(collation) for *_, collation in parts)
-        indexes[table].append(
-            Index(origin=origin, partial=bool(partial), columns=columns, collations=collations)
-        )
+    for (table, _, origin, partial), rows in groupby(connection.execute(INDEXES), key=lambda row: row[:4]):
+        columns, collations = zip(*((name, fold(collation)) for *_, name, collation in rows), strict=True)
+        indexes[table].append(Index(origin, bool(partial), columns, collations))
     return indexes
 
 
 def _table(structure: Structure) -> Table:
-    relation, checks = structure.relation, _checks(structure.definition)
+    checks = _checks(structure.definition)
     columns = tuple(_column(row, structure, checks) for row in structure.rows if row.hidden != HIDDEN)
     if any(column.generated for column in columns):
-        columns = tuple(_with_sources(columns, generation(relation.sql)))
+        columns = tuple(_with_sources(columns, generation(structure.sql)))
     return Table(
-        name=relation.name,
-        kind=relation.kind,
+        name=structure.name,
+        kind=structure.kind,
         columns=columns,
         keys=_keys(structure, columns),
         comment=structure.definition.comment,
         row_identifier=_row_identifier(structure),
-        computed=relation.kind is not TableKind.TABLE or _is_computed(structure.rows),
+        computed=structure.kind is not TableKind.TABLE or _is_computed(structure.rows),
     )
 
 
@@ -292,21 +264,19 @@ def _checks(definition: Definition) -> dict[str, list[Check]]:
 
 def _column(row: ColumnRow, structure: Structure, checks: Mapping[str, Sequence[Check]]) -> Column:
     definition, rowid = structure.definition, row.name == structure.rowid
-    type = column_type(_shown(row.type), strict=structure.relation.strict, rowid=rowid)
+    type = column_type(_shown(row.type), strict=structure.strict, rowid=rowid)
     folded = fold(row.name) if checks or definition.comments else ""
-    collated = folded in definition.collated
-    limits = column_limits(type, checks[folded], collated=collated) if folded in checks else NO_LIMITS
-    return Column(
+    column = Column(
         name=row.name,
         type=type,
         nullable=not (row.not_null or rowid),
         default=row.default and _shown(row.default),
         generated=row.hidden in (VIRTUAL, STORED),
         comment=definition.comments.get(folded, ""),
-        choices=limits.choices,
-        minimum=limits.minimum,
-        maximum=limits.maximum,
     )
+    if folded not in checks:
+        return column
+    return limited(column, checks[folded], collated=structure.collation(row.name) != BINARY)
 
 
 def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
@@ -328,9 +298,8 @@ def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
 
 def _row_identifier(structure: Structure) -> str | None:
     """Return a name of the rowid, if rows have one that no column hides."""
-    relation = structure.relation
-    keeps_rowid = relation.kind is TableKind.VIRTUAL and module_of(relation.sql) in MODULES_WITH_ROWID
-    if not keeps_rowid and not (relation.kind is TableKind.TABLE and relation.has_rowid):
+    keeps_rowid = structure.kind is TableKind.VIRTUAL and module_of(structure.sql) in MODULES_WITH_ROWID
+    if not keeps_rowid and not (structure.kind is TableKind.TABLE and structure.has_rowid):
         return None
     taken = {fold(row.name) for row in structure.rows}
     return next((name for name in ROWIDS if name not in taken), None)
@@ -344,8 +313,7 @@ def _row_estimates(connection: sqlite3.Connection, tables: Iterable[Table]) -> d
     """
     known = _statistics(connection)
     others = [table for table in tables if table.kind is TableKind.TABLE and table.name not in known]
-    with_rowid = [table for table in others if table.row_identifier is not None]
-    return known | _ranges(connection, with_rowid)
+    return known | _ranges(connection, [table for table in others if table.row_identifier is not None])
 
 
 def _statistics(connection: sqlite3.Connection) -> dict[str, int]:

@@ -26,7 +26,7 @@ from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, source, unveiled
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.guard import LOCK_TIMEOUT, Search, secure
-from dbtools.backends.sqlite.location import Location, open_file, unavailable
+from dbtools.backends.sqlite.location import Location, open_file, read_any_text, unavailable
 from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut
@@ -164,17 +164,8 @@ class Job:
     def _fetch(self, plan: Plan, read: Reading) -> Fetched:
         sql = f"{self._run.label.comment}{plan.sql}"
         parameters = plan.bound(self._run.values, self._run.limit)
-        try:
-            return self._rows(self._driver.execute(sql, parameters), read)
-        except sqlite3.OperationalError as exc:
-            if not str(exc).startswith("Could not decode"):
-                raise
-        # Text that is no UTF-8: read it again by way of the bytes, which costs more.
-        self._driver.text_factory = _decoded
-        try:
-            return self._rows(self._driver.execute(sql, parameters), read)
-        finally:
-            self._driver.text_factory = str
+        driver = self._driver
+        return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters), read))
 
     def _rows(self, cursor: sqlite3.Cursor, read: Reading) -> Fetched:
         rows: list[tuple[object, ...]] = []
@@ -248,10 +239,6 @@ def is_too_big(error: Exception) -> bool:
 def length(row: Row) -> int:
     """Return how many characters and bytes *row* holds."""
     return sum([len(cell) for cell in row if isinstance(cell, str | bytes)])
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "surrogateescape")
 
 
 def _cut(cell: object, output: Output) -> object:

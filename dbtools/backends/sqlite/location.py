@@ -3,17 +3,21 @@
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 
 from dbtools import errors
+from dbtools.backends.port import Probe
+
+T = TypeVar("T")
 
 LOCK_TIMEOUT = 5.0  #: seconds that a reader waits for the lock of somebody who writes
+WRITTEN = "dbtools_probe"  #: a table that is never kept
 STATEMENTS = 256  #: prepared statements that a connection keeps
 SAMPLE = 2**12  #: bytes at the beginning of a file, by which it is told what the file is
 MANY_BYTES = 240  #: of 256, as in random bytes: of a page of a database there are far fewer
@@ -135,14 +139,31 @@ def _fault(location: Location, message: str, hint: str = "") -> errors.DatabaseU
     return errors.DatabaseUnavailable(f"{location.given or location.path}: {message}", hint=hint)
 
 
-@contextmanager
-def reading(location: Location) -> Iterator[sqlite3.Connection]:
-    """Lend a connection that reads *location*, or raise DatabaseUnavailable, also for errors meanwhile."""
-    with closing(connect(location)) as connection:
-        try:
-            yield connection
-        except sqlite3.Error as exc:
-            raise unavailable(location, exc) from exc
+def read_any_text(connection: sqlite3.Connection, read: Callable[[], T]) -> T:
+    """Return what *read* reads on *connection*; bytes that are no UTF-8 are surrogates in it (PEP 383)."""
+    try:
+        return read()
+    except sqlite3.OperationalError as exc:
+        if not str(exc).startswith("Could not decode"):
+            raise
+    # It is read again by way of the bytes, which costs more.
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+    try:
+        return read()
+    finally:
+        connection.text_factory = str
+
+
+def probe(connection: sqlite3.Connection, identity: str) -> Probe:
+    """Return the version of SQLite, and whether the file *identity* of *connection* refuses to be written."""
+    try:
+        connection.execute(f"create table {WRITTEN} (id)")
+        connection.execute(f"drop table {WRITTEN}")
+    except sqlite3.OperationalError as exc:
+        if exc.sqlite_errorname != "SQLITE_READONLY":
+            raise
+        return Probe(version=f"SQLite {sqlite3.sqlite_version}", refuses_writes=True)
+    return Probe(version=f"SQLite {sqlite3.sqlite_version}", refuses_writes=False)
 
 
 def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:

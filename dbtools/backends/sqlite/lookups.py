@@ -3,14 +3,10 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable
-from functools import partial
-
-import anyio
 
 from dbtools.backends.port import Fetched, Run
 from dbtools.backends.sqlite.guard import secure
-from dbtools.backends.sqlite.jobs import Connection, length
+from dbtools.backends.sqlite.jobs import length
 from dbtools.backends.sqlite.location import Location, open_file
 from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
 from dbtools.errors import SchemaChanged
@@ -36,8 +32,9 @@ class Lookups:
         self._connection: sqlite3.Connection | None = None
         self._file: Opened
         self.are_current = False  #: whether what is in the file has been seen since it was written
-        self._renewal: object = None  #: on a thread, which alone uses the connection meanwhile
-        self._unwanted = False  #: whether they were dropped meanwhile
+        self._renewal: asyncio.Future[None] | None = (
+            None  #: on a thread, which alone uses the connection meanwhile
+        )
         self._closed = False
         self._retry = 0.0  #: when they may be renewed
         self._left: dict[str, float] = {}  #: statements that take longer, and until when they are left
@@ -95,34 +92,17 @@ class Lookups:
         ready = not (self.are_current or self._renewal or self._closed)
         return ready and time.monotonic() >= self._retry
 
-    async def renew(self, connection: Connection) -> None:
-        """See what is in the file, on the thread of *connection*."""
-        renewal, self._unwanted = object(), False
-        self._renewal = renewal
-        end = partial(asyncio.get_running_loop().call_soon_threadsafe, self._end, renewal)
-        try:
-            with anyio.CancelScope(shield=True):
-                await connection.run(lambda *_: self._renew(end))
-        except (sqlite3.Error, ConnectionLost):
-            # The connection may also be lost before the thread has begun.
-            self._end(renewal)
+    async def renew(self) -> None:
+        """See what is in the file, on a thread."""
+        self._renewal = asyncio.get_running_loop().run_in_executor(None, self.look)
+        self._renewal.add_done_callback(self._end)
+        # Where nobody waits any more, the thread goes on, and the loop hears of its end.
+        await asyncio.wait([self._renewal])
 
-    def _renew(self, end: Callable[[], object]) -> None:
-        try:
-            self.look()
-        finally:
-            # The loop does it even if nobody waits for the thread: asyncio's cancellation passes the scope.
-            end()
-
-    def _end(self, renewal: object) -> None:
-        """Take the connection back from the thread of *renewal*, and close it if it was dropped meanwhile."""
-        if renewal is not self._renewal:
-            return
+    def _end(self, renewal: asyncio.Future[None]) -> None:
+        """Take the connection back from the thread of *renewal*."""
         self._renewal = None
-        if self._unwanted:
-            self.drop()
-            return
-        self.are_current = self._connection is not None
+        self.are_current = not renewal.cancelled() and renewal.exception() is None
         if not self.are_current:
             # Locked, it may be. Every statement runs with time till then.
             self._retry = time.monotonic() + RETRY
@@ -160,7 +140,7 @@ class Lookups:
     def drop(self) -> None:
         """Close the connection, once no thread uses it; `renew` opens another."""
         if self._renewal:
-            self._unwanted = True
+            self._renewal.add_done_callback(lambda _: self.drop())
             return
         self.are_current = False
         self._close_connection()

@@ -1,13 +1,12 @@
-"""What dbtools keeps in a SQLite file. A URL in; the registry in it out, or the store of its tables."""
+"""What dbtools keeps in a SQLite file. A location in; the registry there out, or the store of its tables."""
 
-import asyncio
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
-from dbtools.backends.sqlite.location import Location, connect, location_of, open_file, unavailable
+from dbtools.backends.sqlite.location import Location, connect, open_file, unavailable
 from dbtools.errors import DatabaseUnavailable
 
 LONGEST = 4 * 2**20  #: bytes of the text of one query
@@ -15,12 +14,8 @@ PATIENCE = 5.0  #: seconds that a lock is waited for
 HAS_TABLE = "select count(*) from main.sqlite_schema where type = 'table' and name = ?"
 
 
-async def read_registry(url: str) -> Registry | None:
-    """Return what the registry in the file at *url* holds, None where there is none."""
-    return await asyncio.to_thread(_read, location_of(url))
-
-
-def _read(location: Location) -> Registry | None:
+def read_registry(location: Location) -> Registry | None:
+    """Return what the registry in the file at *location* holds, None where there is none."""
     with closing(_reading(location)) as connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         try:

@@ -83,7 +83,7 @@ class SqliteRunner:
             try:
                 async with self._pool.connection() as connection:
                     if self._lookups.are_due:
-                        await self._lookups.renew(connection)
+                        await self._lookups.renew()
                     result: T = await connection.run(work)
                     return result
             except ConnectionLost as exc:

@@ -9,13 +9,18 @@ import asyncio
 import hashlib
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import asynccontextmanager, closing
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import closing
+from typing import TypeVar
 
-from dbtools.backends.port import Look
 from dbtools.backends.sqlite.guard import read_quotes_as_names
-from dbtools.backends.sqlite.location import Location, connect, reading, unavailable
+from dbtools.backends.sqlite.location import Location, connect, unavailable
 from dbtools.errors import DatabaseUnavailable, SchemaChanged
+
+T = TypeVar("T")
+
+SCHEMA_VERSION = "pragma schema_version"  #: counts the changes of the schema
+DATA_VERSION = "pragma data_version"  #: differs on a connection once any other one has written to the file
 
 
 class ConnectionLost(Exception):
@@ -31,31 +36,27 @@ def identity_of(location: Location) -> str:
     return f"{found.st_dev}.{found.st_ino}"
 
 
-def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
-    """Return the stamp of the schema that *connection* sees, of the file *identity*."""
-    return f"{_schema_version(connection, identity)} {_digest(connection)}"
+def read_file(location: Location, read: Callable[[sqlite3.Connection, str], T]) -> T:
+    """Return what *read* makes of the file at *location* and its identity, or raise DatabaseUnavailable.
 
-
-def read_stamp(location: Location) -> str:
-    """Return the stamp of the schema that is in the file at *location* now, or raise DatabaseUnavailable.
-
-    It is read on a new connection: another one keeps the schema that it read first, also of a file that was
-    filled anew.
+    The connection is new: another one keeps the schema that it read first, also of a file that was filled
+    anew.
     """
     identity = identity_of(location)
-    with reading(location) as connection:
-        return stamp_of(connection, identity)
+    with closing(connect(location)) as connection:
+        try:
+            return read(connection, identity)
+        except sqlite3.Error as exc:
+            raise unavailable(location, exc) from exc
 
 
-def _schema_version(connection: sqlite3.Connection, identity: str) -> str:
-    """Return the count of changes of the schema that *connection* sees, of the file *identity*."""
-    (version,) = connection.execute("pragma schema_version").fetchone()
-    return f"{identity}.{version}"
+def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
+    """Return the stamp of the schema that *connection* sees, of the file *identity*."""
+    return f"{identity}.{_version(connection, SCHEMA_VERSION)} {_digest(connection)}"
 
 
-def _data_version(connection: sqlite3.Connection) -> int:
-    """Return what differs on *connection* once any other one has written to the file."""
-    (version,) = connection.execute("pragma data_version").fetchone()
+def _version(connection: sqlite3.Connection, pragma: str) -> int:
+    (version,) = connection.execute(pragma).fetchone()
     return int(version)
 
 
@@ -89,11 +90,12 @@ class Opened:
         versions = self._versions(connection)
         if versions == self._seen:
             return
-        known, before = self._digest if versions[0] == self._seen[0] else "", self._digest
+        before, digest = self._seen, self._digest
         self._seen, self._digest = versions, _digest(connection)
-        if self._digest != before:
-            read_quotes_as_names(connection)
-        if known not in ("", self._digest):
+        if self._digest == digest:
+            return
+        read_quotes_as_names(connection)
+        if versions[0] == before[0]:
             # SQLite knows another schema by the same count, and keeps what it has read of it.
             raise ConnectionLost
 
@@ -118,7 +120,8 @@ class Opened:
             raise SchemaChanged
 
     def _versions(self, connection: sqlite3.Connection) -> tuple[str, int]:
-        return _schema_version(connection, self._identity), _data_version(connection)
+        schema = f"{self._identity}.{_version(connection, SCHEMA_VERSION)}"
+        return schema, _version(connection, DATA_VERSION)
 
     def _check(self) -> None:
         # No file at all may be one that is being replaced: what is open can still be read.
@@ -159,7 +162,7 @@ class Watched:
             self.close()
             self._connection, self._file = connect(self._location), file
         try:
-            return file, _data_version(self._connection), found.st_mtime_ns, found.st_size
+            return file, _version(self._connection, DATA_VERSION), found.st_mtime_ns, found.st_size
         except sqlite3.Error as exc:
             self.close()
             raise unavailable(self._location, exc) from exc
@@ -169,10 +172,3 @@ class Watched:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-@asynccontextmanager
-async def watch(location: Location, read: Callable[[], Awaitable[Hashable]]) -> AsyncIterator[Look]:
-    """Lend what tells what *read* returns of the file at *location*."""
-    with closing(Watched(location, read)) as watched:
-        yield watched.look

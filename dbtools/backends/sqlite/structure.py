@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from dbtools.backends.sqlite.ddl import BINARY, Definition
+from dbtools.backends.sqlite.ddl import BINARY, Definition, read_definition
 from dbtools.backends.sqlite.syntax import fold
 from dbtools.backends.sqlite.types import Affinity, affinity
 from dbtools.catalog import ForeignKey, Table, TableKind
@@ -25,18 +25,7 @@ and instr(lower(s.sql), 'references')
 order by s.name, f.id desc, f.seq
 """
 #: Those of SQLite itself: an application's are unknown here, and comparing by them would fail.
-COLLATIONS = (BINARY, "nocase", "rtrim")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Relation:
-    """A table or a view as the list of them tells it."""
-
-    name: str
-    kind: TableKind
-    has_rowid: bool
-    strict: bool
-    sql: str
+COLLATIONS = {BINARY, "nocase", "rtrim"}
 
 
 class ColumnRow(NamedTuple):
@@ -51,8 +40,7 @@ class ColumnRow(NamedTuple):
     hidden: int  #: HIDDEN, VIRTUAL, STORED, or 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Index:
+class Index(NamedTuple):
     """A unique index."""
 
     origin: str  #: of PRIMARY KEY (pk), UNIQUE (u) or CREATE INDEX (c)
@@ -63,18 +51,26 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True)
 class Structure:
-    """A relation with its columns and its unique indexes."""
+    """A table or a view as SQLite tells it, with its columns and its unique indexes."""
 
-    relation: Relation
+    name: str
+    kind: TableKind
+    has_rowid: bool
+    strict: bool
+    sql: str
     rows: Sequence[ColumnRow]
     indexes: Sequence[Index]
-    definition: Definition
+
+    @cached_property
+    def definition(self) -> Definition:
+        """What the text of its CREATE statement tells."""
+        return read_definition(self.sql)
 
     @cached_property
     def rowid(self) -> str | None:
         """The column that is another name of the rowid: an INTEGER PRIMARY KEY that has no index."""
         primary = [row for row in self.rows if row.primary]
-        if self.relation.kind is not TableKind.TABLE or not self.relation.has_rowid or len(primary) != 1:
+        if self.kind is not TableKind.TABLE or not self.has_rowid or len(primary) != 1:
             return None
         if primary[0].type.lower() != "integer" or any(index.origin == "pk" for index in self.indexes):
             return None
@@ -96,7 +92,7 @@ class Structure:
     def affinity(self, column: str) -> Affinity:
         """Return the affinity of *column*, by its type as declared."""
         declared = next(row.type for row in self.rows if row.name == column)
-        return affinity(declared, strict=self.relation.strict)
+        return affinity(declared, strict=self.strict)
 
     def is_finer(self, index: Index) -> bool:
         """Return whether *index* tells texts apart which the own collation of a column does not."""
@@ -159,21 +155,15 @@ def _is_joinable(
     here: Structure, columns: Sequence[str], there: Structure, target_columns: Sequence[str]
 ) -> bool:
     """Return whether `there = here` is true of one row at most, and means what the foreign key does."""
-    if not (_has_known_collations(here, columns) and _has_known_collations(there, target_columns)):
+    if not {*map(here.collation, columns), *map(there.collation, target_columns)} <= COLLATIONS:
         return False
     # The rowid is unique, and compares with anything as a number does.
     if target_columns == (there.rowid,):
         return True
     if not any(unique.issubset(target_columns) for unique in there.unique):
         return False
-    return all(
-        _compares_alike(here.affinity(source), there.affinity(target))
-        for source, target in zip(columns, target_columns, strict=True)
-    )
-
-
-def _has_known_collations(structure: Structure, columns: Sequence[str]) -> bool:
-    return all(structure.collation(column) in COLLATIONS for column in columns)
+    pairs = zip(columns, target_columns, strict=True)
+    return all(_compares_alike(here.affinity(given), there.affinity(target)) for given, target in pairs)
 
 
 def _compares_alike(given: Affinity, target: Affinity) -> bool:
@@ -182,10 +172,4 @@ def _compares_alike(given: Affinity, target: Affinity) -> bool:
     A number as the source would make numbers of the target's texts: both '1' and '01' would equal it. A text
     as the target would make no texts of the source's numbers, as a foreign key does.
     """
-    match target:
-        case Affinity.NUMERIC:
-            return True
-        case Affinity.TEXT:
-            return given is Affinity.TEXT
-        case Affinity.BLOB:
-            return given is not Affinity.NUMERIC
+    return target is Affinity.NUMERIC or given in (Affinity.TEXT, target)

@@ -6,11 +6,12 @@ which look for parts of names (https://sqlite.org/datatype3.html, 3.1).
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
 
-from dbtools.backends.checks import Check
+from dbtools.backends.checks import NUMBER, Check
+from dbtools.catalog import Column
 from dbtools.types import NUMERIC, TEMPORAL, ColumnType, Family
 
 LEAST, MOST = -(2**63), 2**63 - 1  #: of SQLite's integers
@@ -50,7 +51,6 @@ COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?(\*/|$)", re.DOTALL)
 LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
 
 INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
-NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 MOMENT = re.compile(r"(\d{4}-\d\d|\d\d:\d\d).*", re.ASCII | re.DOTALL)
 
 
@@ -100,27 +100,18 @@ def affinity(declared: str, *, strict: bool) -> Affinity:
     return Affinity.NUMERIC
 
 
-class Limits(NamedTuple):
-    """What a Column tells of its CHECK constraints."""
-
-    choices: tuple[str, ...] = ()
-    minimum: str | None = None
-    maximum: str | None = None
-
-
-NO_LIMITS = Limits()
-
-
-def column_limits(type: ColumnType, checks: Iterable[Check], *, collated: bool) -> Limits:
-    """Return the limits of a column of *type*; where it is *collated*, unequal texts may count as equal.
+def limited(column: Column, checks: Iterable[Check], *, collated: bool) -> Column:
+    """Return *column* with the limits of its *checks*; where *collated*, unequal texts may count as equal.
 
     SQLite compares by affinity, so a number that a constraint compares a text with is a text, and no bound.
     """
+    type = column.type
     checks = [] if collated and type.family not in NUMERIC else list(checks)
     chosen = (check.choices for check in checks if check.choices)
     least = (_bound(type, check.minimum, ">" * check.exclusive_minimum) for check in checks)
     most = (_bound(type, check.maximum, "<" * check.exclusive_maximum) for check in checks)
-    return Limits(
+    return replace(
+        column,
         choices=next((each for each in chosen if all(_may_be_choice(type, one) for one in each)), ()),
         minimum=next((each for each in least if each is not None), None),
         maximum=next((each for each in most if each is not None), None),

@@ -1,0 +1,106 @@
+"""What `dbtools check --connect` finds, from the login to an answered call. Settings in, findings out."""
+
+import platform
+import socket
+import time
+from collections.abc import Iterator
+
+import dbtools
+from dbtools import errors
+from dbtools.backends.port import Backend
+from dbtools.policy import Caller, Finding
+from dbtools.service.serving import open_toolbox
+from dbtools.service.snapshot import Snapshot, View
+from dbtools.service.toolbox import Toolbox
+from dbtools.settings import Settings
+from dbtools.tools.definition import tokens_of, tool_content
+
+OK, WARNING = "ok", "warning"
+HOST, PORT = "127.0.0.1", 8000  #: where the documents serve
+MANY_TOKENS = 20_000  #: of the definitions that a model reads before it asks anything
+
+
+async def examine(settings: Settings) -> tuple[Finding, ...]:
+    """Return what each step finds, in their order; or raise DatabaseUnavailable where nothing answers."""
+    toolbox, backend = open_toolbox(settings)
+    try:
+        found = [
+            _finding(OK, "versions", f"dbtools {dbtools.__version__}, Python {platform.python_version()}.")
+        ]
+        found += await findings_of_connection(backend)
+        snapshot = await toolbox.snapshot()
+        found += _schema(snapshot)
+        for name, view in snapshot.views.items():
+            found.append(_cost(name, view))
+        found.append(_port())
+        found.append(await _call(toolbox, snapshot))
+        return tuple(found)
+    finally:
+        await backend.close()
+
+
+def _finding(level: str, code: str, message: str) -> Finding:
+    return Finding(level=level, code=code, message=message)
+
+
+async def findings_of_connection(backend: Backend) -> list[Finding]:
+    """Return where the database is, and whether it refuses to be written to."""
+    began = time.monotonic()
+    probe = await backend.probe()
+    taken = (time.monotonic() - began) * 1000
+    where = f"{probe.version} answers in {taken:.0f} ms."
+    proof = (
+        _finding(OK, "read_only", "A write was refused on a connection like those of calls.")
+        if probe.refuses_writes
+        else _finding("error", "not_read_only", "A write was not refused: use a login that can only read.")
+    )
+    return [_finding(OK, "connection", where), proof]
+
+
+def _schema(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield what the login may do, and how much it sees."""
+    catalog = snapshot.catalog
+    if not catalog.posture:
+        yield _finding(OK, "posture", "The login can only read.")
+    columns = sum(len(table.columns) for table in catalog.tables)
+    yield _finding(OK, "schema", f"Tables that are served: {len(catalog.tables)}, with {columns} columns.")
+
+
+def _cost(name: str, view: View) -> Finding:
+    tokens = sum(tokens_of(tool_content(each)) for each in view.definitions)
+    message = f"role {name}: {len(view.definitions)} tools are listed, which cost {tokens:,} tokens."
+    if tokens <= MANY_TOKENS:
+        return _finding(OK, "cost", message)
+    return _finding(WARNING, "cost", f"{message} `dbtools tools --role {name} --tokens` shows which.")
+
+
+def _port() -> Finding:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((HOST, PORT))
+        except OSError:
+            message = f"Port {PORT} is taken: `dbtools serve --http {HOST}:{PORT + 1}` takes another one."
+            return _finding(WARNING, "port", message)
+    return _finding(OK, "port", f"Port {PORT} is free for `dbtools serve --http {HOST}:{PORT}`.")
+
+
+async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
+    """Return what one call finds: of a table that no claim filters, if there is one."""
+    seen = [(name, view, table) for name, view in snapshot.views.items() for table in view.catalog.tables]
+    if not seen:
+        return _finding(WARNING, "call", "No role sees a table, so no call was tried.")
+    name, view, table = min(seen, key=lambda each: each[2].filter is not None)
+    began = time.monotonic()
+    try:
+        arguments = {"table": view.catalog.unique_name(table), "limit": 1}
+        await toolbox.call(Caller(role=name), "list_rows", arguments)
+    except errors.Denied:
+        hint = f"`dbtools call --role {name} --claim NAME=VALUE list_rows table={table.name}` tries one."
+        return _finding(
+            WARNING, "call", f"The role {name} sees rows by claims only, so no call was tried. {hint}"
+        )
+    except errors.CallError as exc:
+        return _finding("error", "call", f"role {name}: list_rows of {table.name} fails: {exc}")
+    taken = (time.monotonic() - began) * 1000
+    return _finding(OK, "call", f"role {name}: list_rows of {table.name} answers in {taken:.0f} ms.")

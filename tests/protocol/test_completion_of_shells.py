@@ -1,0 +1,115 @@
+"""Shell completion: what is offered for commands, options, files and tools."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from dbtools.cli import main
+from tests.protocol.client import PATIENCE, ROOT
+from tests.protocol.test_command_line import run
+
+DDL = "create table person (id integer primary key, name text)"
+
+
+@pytest.fixture
+def folder(sqlite_database: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the current folder, with a database in it."""
+    (tmp_path / "shop.db").symlink_to(sqlite_database(DDL))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DBTOOLS_ROLE", raising=False)
+    return tmp_path
+
+
+def completed(*words: str) -> list[tuple[str, str]]:
+    """Return type and value of what is offered for the last of *words*."""
+    found = ShellComplete(main, {}, "dbtools", "_DBTOOLS_COMPLETE").get_completions([*words[:-1]], words[-1])
+    return [(each.type, each.value) for each in found]
+
+
+FILE = ("file", "sh")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        pytest.param(("com",), [("plain", "completion")], id="command"),
+        pytest.param(("query", "en"), [("plain", "enable")], id="command of a group"),
+        pytest.param(("completion", "z"), [("plain", "zsh")], id="choice"),
+        pytest.param(("check", "--ag"), [("plain", "--against")], id="option"),
+        pytest.param(("serve", "sh"), [FILE], id="target"),
+        pytest.param(("check", "--json", "sh"), [FILE], id="target after an option"),
+        pytest.param(("query", "add", "shop.db", "sh"), [FILE], id="file of queries"),
+        pytest.param(("registry", "upgrade", "sh"), [FILE], id="database of a registry"),
+        pytest.param(("call", "sh"), [FILE], id="target of a call"),
+        pytest.param(("call", "shop.db", "get_p"), [("plain", "get_person")], id="tool"),
+        pytest.param(
+            ("call", "shop.db", "--json", "get_p"), [("plain", "get_person")], id="tool, options before"
+        ),
+        pytest.param(("explain", "shop.db", "get_p"), [("plain", "get_person")], id="tool to be explained"),
+        pytest.param(("call", "shop.db", "get_person", "i"), [], id="argument"),
+        pytest.param(("call", "shop.db", "--role", "boss", "get_p"), [], id="unknown role"),
+        pytest.param(("call", "missing.toml", "get_p"), [], id="no such configuration"),
+        pytest.param(("call", "sqlite:///missing.db", "get_p"), [], id="no such database"),
+    ],
+)
+def test_word_is_completed(folder: Path, words: tuple[str, ...], offered: list[tuple[str, str]]) -> None:
+    assert completed(*words) == offered
+
+
+def test_tools_of_the_configuration_in_the_current_folder_are_offered_beside_files(folder: Path) -> None:
+    (folder / "dbtools.toml").write_text('[database]\nurl = "shop.db"\n')
+
+    assert completed("call", "get_p") == [("file", "get_p"), ("plain", "get_person")]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_script_completes_both_names_of_the_command(shell: str) -> None:
+    result = run("completion", shell)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"_DBTOOLS_COMPLETE={shell}_complete" in result.stdout
+    assert f"_DBTOOLS_MCP_COMPLETE={shell}_complete" in result.stdout
+
+
+def test_unknown_shell_ends_with_2() -> None:
+    result = run("completion", "tcsh")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "bash" in result.stderr
+
+
+BASH = """
+eval "$(dbtools completion bash)"
+complete -p dbtools dbtools-mcp
+COMP_WORDS=(dbtools call shop.db get_p) COMP_CWORD=3
+_dbtools_completion dbtools
+echo "${COMPREPLY[@]}"
+"""
+
+
+def test_bash_completes_with_the_script(folder: Path) -> None:
+    program = folder / "dbtools"
+    # As an installer writes it.
+    program.write_text(f"#!{sys.executable}\nfrom dbtools.__main__ import main\nmain()\n")
+    program.chmod(0o755)
+
+    ended = subprocess.run(
+        ("bash", "-c", BASH),
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": f"{folder}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines() == [
+        "complete -o nosort -F _dbtools_completion dbtools",
+        "complete -o nosort -F _dbtools_mcp_completion dbtools-mcp",
+        "get_person",
+    ]
