@@ -53,7 +53,7 @@ def _refuse_target(target: str, path: Path) -> NoReturn:
             f"{quoted(target, 200)} is a folder.", hint=f"Name a file in it. {hint}"
         )
     if os.path.exists(path):
-        raise errors.ConfigurationError(f"{quoted(target, 200)} is no regular file.", hint=hint)
+        raise errors.ConfigurationError(f"{quoted(target, 200)} is not a regular file.", hint=hint)
     raise errors.ConfigurationError(
         f"There is no file {quoted(target, 200)}.", hint=f"{nearest_path(path)}{hint}"
     )

@@ -17,59 +17,59 @@ from dbtools.errors import DatabaseUnavailable
 
 MISMATCHES = (62, 64)  #: of X.509: another name, another address
 OUTDATED = (9, 10)  #: not yet valid, and not any more
-WRONG_TLS = "TLS with the server fails."
+WRONG_TLS = "The TLS handshake with the server failed."
 NO_SERVER = (
-    "What answers is not PostgreSQL, or it ended the connection.",
-    "Check host and port: 5432 is the usual one; a web server or an SSH tunnel listens at another.",
+    "This is not a PostgreSQL server, or it closed the connection.",
+    "Check host and port: PostgreSQL usually listens on 5432.",
 )
 NOT_READY = (
-    "The server is starting, stopping, or a standby that takes no connections.",
-    "Try again in a moment. A standby answers with hot_standby = on.",
+    "The server is starting up or shutting down, or is a standby that accepts no connections.",
+    "Try again in a moment. A standby accepts them with hot_standby = on.",
 )
 NO_ENTRY = (
-    "No line of the server's pg_hba.conf admits user {user} to database {database} from here{plainly}.",
-    "{tls}Else add such a line at the server: host {database} {user} ADDRESS scram-sha-256.",
+    "The server's pg_hba.conf does not allow {user} to connect to {database} from here{plainly}.",
+    "{tls}Or add this line at the server: host {database} {user} ADDRESS scram-sha-256.",
 )
-NO_SETTING = ("The server does not take what the URL sets.", "Check options and schema in it.")
+NO_SETTING = ("The server rejected a setting from the URL.", "Check its options.")
 
 Words = tuple[str, str]  #: what is the matter, and what to do; {…} stand for the connection's own
 #: By SQLSTATE, or by its class, and where one is not enough by the function of the server (its field R).
 STATES: Mapping[tuple[str, str], Words] = {
     ("28P01", ""): (
         "The server refused the password.",
-        "Check user and password; in a URL, all but letters and digits is percent-encoded (@ is %40).",
+        "Check user and password. In a URL, percent-encode all but letters and digits (@ is %40).",
     ),
     ("28000", "ClientAuthentication"): NO_ENTRY,
     ("28000", "InitializeSessionUserId"): (
-        "The server has no user {user} that may log in.",
+        "The server has no user {user} with the right to log in.",
         "Check the name, or, as an administrator: create role {user_name} login;",
     ),
     ("28000", ""): (
         "The server refused the login.",
-        "The method that its pg_hba.conf asks for, such as peer or cert, does not admit user {user}.",
+        "Its pg_hba.conf asks for a method, such as peer or cert, that does not accept {user}.",
     ),
     ("3D000", ""): (
         "The server has no database {database}.",
-        "Check the name behind the last slash of the URL; `psql --list` shows all.",
+        "Check the name after the last slash of the URL; `psql --list` shows all databases.",
     ),
     ("42501", "CheckMyDatabase"): (
-        "The login may not connect to this database.",
+        "{user} has no right to connect to this database.",
         "As its owner: grant connect on database {database_name} to {user_name};",
     ),
     ("42501", ""): NO_SETTING,
     ("22", ""): NO_SETTING,
     ("42", ""): NO_SETTING,
     ("53300", ""): (
-        "The server, the database or the login has no connection free.",
+        "The server, the database or the user has no connection left.",
         "Close some, or raise max_connections, or the CONNECTION LIMIT of {user}.",
     ),
-    ("55000", ""): ("The database takes no connections (datallowconn).", "Name another one."),
+    ("55000", ""): ("The database accepts no connections (datallowconn).", "Choose another one."),
     ("57", ""): NOT_READY,
     ("08", ""): NO_SERVER,
 }
 REFUSED = ("The server refused the connection, with SQLSTATE {state}.", "Its log says why.")
 NO_PASSWORD = (
-    "The server wants a password, and there is none, or a wrong one in a password file.",
+    "The server asks for a password, and none was given, or a wrong one in a password file.",
     "Set PGPASSWORD, or write postgresql://USER:PASSWORD@HOST/DATABASE.",
 )
 
@@ -88,24 +88,24 @@ ERRORS: Sequence[tuple[Callable[[Exception], bool], Words]] = (
     (
         lambda exc: _is_certificate(exc, MISMATCHES),
         (
-            "The server's certificate is for another name than {host}.",
-            "Connect by the name in the certificate; sslmode=verify-ca does not compare names.",
+            "The server's certificate is not valid for {host}.",
+            "Connect by a name in the certificate, or, without comparing names, with sslmode=verify-ca.",
         ),
     ),
     (
         lambda exc: _is_certificate(exc, OUTDATED),
-        ("The server's certificate has expired, or is not valid yet.", "Renew it, or set the clock."),
+        ("The server's certificate has expired or is not valid yet.", "Renew it, or set the clock."),
     ),
     (
         _is_certificate,
         (
-            "The server's certificate is not signed by anybody who is trusted.",
-            "Name the certificate of who signs it: sslrootcert=FILE, or sslrootcert=system for a public one.",
+            "The server's certificate is not signed by a trusted authority.",
+            "Name the authority's certificate: sslrootcert=FILE, or sslrootcert=system for a public one.",
         ),
     ),
     (
         lambda exc: isinstance(exc, ssl.SSLError) and "CERTIFICATE_REQUIRED" in (exc.reason or ""),
-        ("The server wants a client's certificate.", "Name it and its key: sslcert=FILE and sslkey=FILE."),
+        ("The server requires a client certificate.", "Name it and its key: sslcert=FILE and sslkey=FILE."),
     ),
     (
         lambda exc: isinstance(exc, ssl.SSLError),
@@ -113,12 +113,12 @@ ERRORS: Sequence[tuple[Callable[[Exception], bool], Words]] = (
     ),
     (
         lambda exc: isinstance(exc, socket.gaierror),
-        ("The name {host} is not known (DNS).", "Check its spelling and the network."),
+        ("The host name {host} cannot be resolved (DNS).", "Check its spelling and the network."),
     ),
     (
         _is_refused,
         (
-            "The server cannot be reached: nothing listens at this port.",
+            "The server cannot be reached: nothing listens on this port.",
             "Is PostgreSQL running, are host and port right?",
         ),
     ),
@@ -126,28 +126,34 @@ ERRORS: Sequence[tuple[Callable[[Exception], bool], Words]] = (
         lambda exc: isinstance(exc, TimeoutError),
         (
             "The server did not answer within {timeout:g} seconds.",
-            "Check host, port and firewall. connect_timeout=SECONDS in the URL waits longer.",
+            "Check host, port and firewall; connect_timeout=SECONDS in the URL allows more time.",
         ),
     ),
     (
         lambda exc: isinstance(exc, FileNotFoundError),
-        ("The server cannot be reached: it has no socket here.", "Is it running on this machine?"),
+        (
+            "The server cannot be reached: there is no socket in this folder.",
+            "Is it running on this machine?",
+        ),
     ),
     (
         lambda exc: isinstance(exc, asyncpg.TargetServerAttributeNotMatched),
-        ("No host is what target_session_attrs={attrs} asks for.", "Name more hosts, or leave it out."),
+        ("No host matches target_session_attrs={attrs}.", "Name more hosts, or remove it."),
     ),
     (lambda exc: isinstance(exc, asyncpg.InternalClientError), NO_SERVER),
     (
         lambda exc: isinstance(exc, asyncpg.ClientConfigurationError | ValueError),
         (
-            "The driver does not take this URL.",
-            "Check its parameters, and the variables PG… of the environment.",
+            "asyncpg, the driver, rejects this URL.",
+            "Check its parameters, and the PG… variables of the environment.",
         ),
     ),
     (
         lambda exc: isinstance(exc, asyncpg.InterfaceError),
-        ("The server wants a login by a method that asyncpg, the driver, lacks.", "SCRAM is one it has."),
+        (
+            "The server asks for an authentication method that asyncpg, the driver, does not support.",
+            "It supports scram-sha-256, md5 and certificates.",
+        ),
     ),
     (lambda exc: isinstance(exc, ConnectionError), NO_SERVER),
     (
@@ -180,14 +186,19 @@ def _of_state(exc: asyncpg.PostgresError, target: Destination) -> Words:
 
 def _no_tls(target: Destination) -> Words:
     return (
-        f"The server offers no TLS, which sslmode={target.mode} asks for.",
-        "Set ssl = on at the server, or, on a network that you trust, sslmode=prefer.",
+        f"The server does not support TLS, which sslmode={target.mode} requires.",
+        "Set ssl = on at the server, or, in a trusted network, sslmode=prefer.",
     )
 
 
 def _own(exc: Exception, target: Destination) -> Mapping[str, object]:
     """Return what the words for *exc* may name of *target*."""
     is_plain = target.mode == "disable"
+    wanted = (
+        ""
+        if "sslcert" in target.options
+        else "It may require a client certificate: sslcert=FILE and sslkey=FILE. "
+    )
     return {
         "user": target.user,
         "user_name": identifier(target.user),
@@ -198,5 +209,5 @@ def _own(exc: Exception, target: Destination) -> Mapping[str, object]:
         "attrs": target.options.get("target_session_attrs", "any"),
         "state": getattr(exc, "sqlstate", ""),
         "plainly": " without TLS" if is_plain else "",
-        "tls": "Ask for TLS: sslmode=require. " if is_plain else "",
+        "tls": "Ask for TLS: sslmode=require. " if is_plain else wanted,
     }

@@ -22,11 +22,11 @@ class Parameter(NamedTuple):
     why: str = ""  #: other values, or all where there are none, are refused
 
 
-NO_SUCH = "asyncpg, the driver, cannot do this"
-NO_GSS = "asyncpg, the driver, has no encryption by GSSAPI: TLS is asked for by sslmode"
+NO_SUCH = "asyncpg, the driver, does not support this"
+NO_GSS = "asyncpg, the driver, does not support GSSAPI encryption; sslmode asks for TLS"
 NO_BINDING = (
-    "asyncpg, the driver, has no channel binding. Leave the parameter out; "
-    "sslmode=verify-full with sslrootcert=system, or a file, makes sure of the server as well"
+    "asyncpg, the driver, does not support channel binding. Remove the parameter; "
+    "sslmode=verify-full with sslrootcert=system, or a file, verifies the server as well"
 )
 ON_OFF = ("0", "1")
 MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
@@ -100,7 +100,7 @@ NUMBERS = (
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 #: What the driver reads of TLS, from a URL of its own.
 TLS = (*FILES, "sslmode", "sslpassword", "ssl_min_protocol_version", "ssl_max_protocol_version")
-#: Other names for a parameter, and what their values mean.
+#: Other names of a parameter, and what their values mean.
 SYNONYMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "database": ("dbname", {}),
     "ssl": ("sslmode", {"true": "require", "false": "disable"}),

@@ -94,7 +94,7 @@ class Destination:
         number = max(1, len(self.hosts))
         ports = [_port(each) for each in self.options.get("port", "").split(",")]
         if len(ports) not in (1, number):
-            raise ConfigurationError("The database's URL has not as many ports as hosts.")
+            raise ConfigurationError("The database's URL must have one port, or one for each host.")
         return ports * number if len(ports) == 1 else ports
 
     @property
@@ -176,7 +176,7 @@ class Destination:
         except (OSError, ValueError) as exc:
             problem = next(problem for kind, problem in UNUSABLE if isinstance(exc, kind))
             if isinstance(exc, ssl.SSLError) and name == "sslcert":
-                problem = "is no certificate in PEM with the key that fits, or sslpassword is wrong"
+                problem = "is not a PEM certificate with a matching key, or sslpassword is wrong"
             raise DatabaseUnavailable(f"{self.place}: {name}: the file {file} {problem}.") from exc
 
     def _check_authority(self) -> None:
@@ -184,15 +184,15 @@ class Destination:
         known = "sslrootcert" in self.options or (Path.home() / ".postgresql" / "root.crt").exists()
         if self.mode.startswith("verify-") and not known:
             raise DatabaseUnavailable(
-                f"{self.place}: sslmode={self.mode} needs to know who signs the server's certificate.",
-                hint="Add sslrootcert=FILE with that certificate, or sslrootcert=system for a public one.",
+                f"{self.place}: sslmode={self.mode} requires the certificate of a trusted authority.",
+                hint="Add sslrootcert=FILE, or sslrootcert=system for a public authority.",
             )
 
 
 UNUSABLE: Sequence[tuple[type[Exception], str]] = (
-    (ssl.SSLError, "holds no certificate in PEM"),
+    (ssl.SSLError, "contains no PEM certificate"),
     (FileNotFoundError, "does not exist"),
-    (PermissionError, "may not be read by this user"),
+    (PermissionError, "is not readable for this user"),
     (Exception, "cannot be read"),
 )
 
@@ -250,11 +250,12 @@ def _check_characters(authority: str, tail: str) -> None:
     if found:
         others = ", ".join(f"{each} as {code}" for each, code in RAW.items() if each != found)
         raise ConfigurationError(
-            f"The database's URL has a raw {found}, in the password for instance: write {RAW[found]} for it.",
-            hint=f"Percent-encoded as well: {others}.",
+            f"The database's URL contains a raw {found}, for instance in the password. "
+            f"Write it as {RAW[found]}.",
+            hint=f"Other characters to encode: {others}.",
         )
     if "%00" in authority + tail:
-        raise ConfigurationError("The database's URL has the character %00.")
+        raise ConfigurationError("The database's URL contains the character %00.")
 
 
 def _addresses(text: str) -> dict[str, str]:
@@ -303,26 +304,24 @@ def _canonical(given: Mapping[str, str]) -> dict[str, str]:
 def _check_value(name: str, value: str) -> None:
     known = PARAMETERS[name]
     if name in NUMBERS and not re.fullmatch(r"\s*[-+]?\d{1,9}\s*", value):
-        raise ConfigurationError(f"{name} of the database's URL is no whole number.")
+        raise ConfigurationError(f"{name}: the database's URL must have a whole number here.")
     if value in known.values or not (known.values or known.why):
         return
     if known.why:
-        raise ConfigurationError(f"{name}={value} of the database's URL: {known.why}.")
-    hint = f"{nearest(value, known.values)}It is one of {listing(known.values)}."
-    raise ConfigurationError(f"{name} of the database's URL is {value}, which is no value of it.", hint=hint)
+        raise ConfigurationError(f"{name}={value} in the database's URL: {known.why}.")
+    hint = f"{nearest(value, known.values)}It takes one of: {listing(known.values)}."
+    raise ConfigurationError(f"{name}={value} in the database's URL: unknown value.", hint=hint)
 
 
 def _check_together(found: Destination) -> None:
     options = found.options
     if options.get("sslrootcert") == SYSTEM and found.mode != "verify-full":
-        raise ConfigurationError("sslrootcert=system goes with sslmode=verify-full, and with no other.")
+        raise ConfigurationError("sslrootcert=system requires sslmode=verify-full.")
     if options.get("sslnegotiation") == "direct" and MODES.index(found.mode) < MODES.index("require"):
-        raise ConfigurationError("sslnegotiation=direct goes with sslmode=require or a stricter one.")
+        raise ConfigurationError("sslnegotiation=direct requires sslmode=require or stricter.")
     if "hostaddr" in options and found.mode == "verify-full":
-        hint = "Leave hostaddr out: the name in host is looked up."
-        raise ConfigurationError(
-            "hostaddr: asyncpg would compare the address with the certificate.", hint=hint
-        )
+        hint = "Remove hostaddr: the driver compares the certificate with the address, not with the name."
+        raise ConfigurationError("hostaddr cannot be combined with sslmode=verify-full.", hint=hint)
 
 
 def _service(given: Mapping[str, str]) -> dict[str, str]:
@@ -353,13 +352,13 @@ def read_options(text: str) -> tuple[dict[str, str], list[str]]:
         name, equals, value = setting.partition("=")
         name = name.replace("-", "_")
         if not equals or not SETTING.fullmatch(name):
-            hint = "It has -c name=value, any number of times."
-            raise ConfigurationError(f"options: {word} of the database's URL is no setting.", hint=hint)
+            hint = "Write -c name=value, any number of times."
+            raise ConfigurationError(f"options: {word} in the database's URL is not a setting.", hint=hint)
         if not word.startswith("-"):
             rest.append(word)
         elif name.lower() in FIXED:
             raise ConfigurationError(
-                f"options: dbtools sets {name} itself. Take it out of the database's URL."
+                f"options: dbtools sets {name} itself. Remove it from the database's URL."
             )
         else:
             settings[name] = value

@@ -47,7 +47,7 @@ TEXT = (
     "This is a text file, not a SQLite database.",
     "Make a database of it first: `sqlite3 NEW.db`, then .read FILE for SQL or .import FILE TABLE for CSV.",
 )
-OTHER = ("This file is not a SQLite database.", "Its first bytes are another format's.")
+OTHER = ("This file is not a SQLite database.", "Its first bytes belong to another format.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ def check_file(location: Location) -> None:
         raise _fault(location, "The database file cannot be read.") from exc
     if location.path.is_dir():
         raise _fault(location, "This is a folder, not a database file.", "Name the file in it.")
-    raise _fault(location, "This is no regular file.")
+    raise _fault(location, "This is not a regular file.")
 
 
 def _fault(location: Location, message: str, hint: str = "") -> errors.DatabaseUnavailable:
