@@ -145,8 +145,9 @@ def test_configuration_of_the_readme_is_valid(block: Block, shell: Shell) -> Non
     jsonschema.validate(configuration, json.loads(shell.run("dbtools schema")))
 
 
-def test_generated_tables_are_current() -> None:
-    command = (sys.executable, "-m", "cogapp", "--check", "--diff", README.name)
+@pytest.mark.parametrize("document", [README.name, "docs/deployment.md"])
+def test_generated_tables_are_current(document: str) -> None:
+    command = (sys.executable, "-m", "cogapp", "--check", "--diff", document)
 
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 

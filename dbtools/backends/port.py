@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import anyio
@@ -210,6 +211,11 @@ class Backend(ABC):
     @abstractmethod
     async def probe(self) -> Probe:
         """Try a connection, and to write on it."""
+
+    @staticmethod
+    def resolved(url: str, folder: Path) -> str:
+        """Return *url* with the relative paths of files in it made absolute below *folder*."""
+        return url
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL without its password, and the variables of the environment that opening it takes."""

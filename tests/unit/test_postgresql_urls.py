@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dbtools.backends import open_backend
+from dbtools.backends import open_backend, resolved_url
 from dbtools.backends.postgresql.parameters import PARAMETERS
 from dbtools.backends.postgresql.urls import SETTINGS, destination, without_password
 from dbtools.errors import ConfigurationError, DatabaseUnavailable
@@ -170,7 +170,17 @@ def test_shared_url_has_no_password_and_files_by_their_full_path(
         f"{URL}?sslrootcert={tmp_path}/ca.pem&sslmode=require",
         {"PGAPPNAME": "app", "PGPASSWORD": "a@b", "PGSSLPASSWORD": "c"},
     )
+    assert without_password("postgresql:///shop?host=/tmp")[0] == "postgresql:///shop?host=/tmp"
     assert without_password(f"{URL}?sslrootcert=system") == (
         f"{URL}?sslrootcert=system",
         {"PGAPPNAME": "app"},
     )
+
+
+def test_files_in_a_configuration_are_below_its_folder(tmp_path: Path) -> None:
+    query = "sslmode=require&sslrootcert=ca.pem&sslcert=/full.pem"
+
+    assert resolved_url(f"{URL}?{query}", tmp_path) == (
+        f"{URL}?sslmode=require&sslrootcert={tmp_path}/ca.pem&sslcert=/full.pem"
+    )
+    assert resolved_url(URL, tmp_path) == URL

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
@@ -15,7 +16,7 @@ from dbtools.backends.postgresql.introspection import read_catalog
 from dbtools.backends.postgresql.posture import probe
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.urls import destination, without_password
+from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection
 from dbtools.policy import Role
@@ -67,6 +68,11 @@ class Backend(port.Backend):
         """Try to make a table in a transaction that only reads."""
         async with opened(self.url, NO_CATALOG) as connection:
             return await probe(connection)
+
+    @staticmethod
+    def resolved(url: str, folder: Path) -> str:
+        """Return *url* with the full paths of certificates, below *folder* where they are relative."""
+        return with_full_paths(url, folder)
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL without its password, and the variables of the environment that opening it takes."""

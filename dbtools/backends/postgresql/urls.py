@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from dbtools.backends.postgresql.parameters import (
     FILES,
@@ -48,6 +48,7 @@ FIXED = {*SETTINGS, "client_encoding", "session_authorization"} - {"application_
 #: Characters that end a part of a URL (RFC 3986, 3.2.1).
 RAW = {"@": "%40", "/": "%2F", "?": "%3F", "#": "%23", "%": "%25", "[": "%5B", "]": "%5D"}
 BROKEN = re.compile("%(?![0-9A-Fa-f]{2})")
+PLACES = (*FILES, "passfile", "servicefile")
 SCHEME = re.compile(r"^[a-zA-Z]+(\+\w+)?://")
 AUTHORITY = re.compile("[^/?#]*")
 HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(.*))?")
@@ -366,23 +367,28 @@ def read_options(text: str) -> tuple[dict[str, str], list[str]]:
 
 
 def without_password(url: str) -> tuple[str, Mapping[str, str]]:
-    """Return *url* without its passwords, and the variables that libpq reads: PGPASSWORD among them.
-
-    Files have their full paths in it: whoever is given the URL may be in another folder.
-    """
-    parts = urlsplit(url)
+    """Return *url* without its passwords, and the variables that libpq reads: PGPASSWORD among them."""
+    parts = urlsplit(with_full_paths(url, Path.cwd()))
     login, at, host = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
-    options, secrets = [], {"password": unquote(password)}
-    for option in filter(None, parts.query.split("&")):
-        name, _, value = option.partition("=")
-        if name in SECRETS:
-            secrets[name] = secrets.get(name) or unquote(value)
-        elif name in (*FILES, "passfile", "servicefile") and value != SYSTEM:
-            options.append(f"{name}={quote(os.path.abspath(unquote(value)))}")
-        else:
-            options.append(option)
-    known = {each.variable for each in PARAMETERS.values() if os.environ.get(each.variable)}
-    shared = urlunsplit(parts._replace(netloc=f"{user}{at}{host}", query="&".join(options)))
+    options = [each.partition("=") for each in parts.query.split("&") if each]
+    secrets = {name: unquote(value) for name, _, value in options if name in SECRETS}
+    secrets |= {"password": unquote(password)} if password else {}
+    query = "&".join("".join(each) for each in options if each[0] not in SECRETS)
+    known = sorted({each.variable for each in PARAMETERS.values() if os.environ.get(each.variable)})
     told = {PARAMETERS[name].variable: value for name, value in secrets.items() if value}
-    return shared, {**{name: os.environ[name] for name in sorted(known)}, **told}
+    shared = f"{parts.scheme}://{user}{at}{host}{parts.path}{'?' if query else ''}{query}"
+    return shared, {**{name: os.environ[name] for name in known}, **told}
+
+
+def with_full_paths(url: str, folder: Path) -> str:
+    """Return *url* with the full paths of the files that it names, below *folder* where they are relative."""
+    rest, mark, query = url.partition("?")
+    options = [each.partition("=") for each in query.split("&")]
+    full = (
+        f"{name}={quote(str(folder.absolute() / unquote(value)))}"
+        if name in PLACES and value not in ("", SYSTEM)
+        else f"{name}{equals}{value}"
+        for name, equals, value in options
+    )
+    return f"{rest}{mark}{'&'.join(full)}"

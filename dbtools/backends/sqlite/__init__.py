@@ -58,10 +58,16 @@ class Backend(port.Backend):
         """The path of the file, as it was given."""
         return self._location.given
 
+    @staticmethod
+    def resolved(url: str, folder: Path) -> str:
+        """Return *url* with the full path of the file, below *folder* where it is relative."""
+        scheme, separator, rest = url.partition(":///")
+        is_relative = separator and rest and not rest.startswith("/")
+        return f"{scheme}:///{encoded(folder.absolute())}/{rest}" if is_relative else url
+
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL with the full path of the file: whoever is given it may be in another folder."""
-        scheme, _, rest = self.url.partition(":///")
-        return (self.url if rest.startswith("/") else f"{scheme}:///{encoded(Path.cwd())}/{rest}"), {}
+        return self.resolved(self.url, Path.cwd()), {}
 
     async def probe(self) -> Probe:
         """Try to write to the file."""
