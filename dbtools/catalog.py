@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import count
 
+from dbtools.errors import nearest
 from dbtools.sql import Fragment
 from dbtools.types import ColumnType, Family, quoted
 
@@ -296,7 +297,11 @@ class Selection:
         patterns += [("exclude", each) for each in self.exclude]
         idle = [(key, each) for key, each in patterns if not any(_matches(name, (each,)) for name in names)]
         idle += [("schemas", each) for each in self.schemas if each not in schemas]
-        return tuple(f"[database] {key}: nothing is named {quoted(each)}." for key, each in idle)
+        bare = [name for name, _ in names]
+        return tuple(
+            f"[database] {key}: nothing is named {quoted(each)}. {nearest(each, bare)}".rstrip()
+            for key, each in idle
+        )
 
 
 def _matches(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:

@@ -6,7 +6,14 @@ from typing import Any
 from dbtools import errors
 from dbtools.backends.postgresql.parameters import PARAMETERS, By
 from dbtools.settings import Settings
-from dbtools.settings.sections import GrantSection, RoleLimitsSection, RoleSection
+from dbtools.settings.sections import (
+    AuthSection,
+    GrantSection,
+    JwtSection,
+    RoleLimitsSection,
+    RoleSection,
+    TokenSection,
+)
 from dbtools.types import FAMILIES
 
 
@@ -30,12 +37,16 @@ def _settings() -> Iterator[Sequence[str]]:
         if section is RoleSection:
             yield from _keys("roles.R.tables.T", GrantSection)
             yield from _keys("roles.R.limits", RoleLimitsSection)
+        if section is AuthSection:
+            yield from _keys("[auth.tokens]", TokenSection)
+            yield from _keys("auth.jwt", JwtSection)
 
 
 def _keys(name: str, section: Any) -> Iterator[Sequence[str]]:
     for key, each in section.model_fields.items():
         if each.description:
-            yield f"`[{name}] {key}`", f"`{_written(each.default)}`", each.description
+            default = "required" if each.is_required() else f"`{_written(each.default)}`"
+            yield f"`[{name}] {key}`", default, each.description
 
 
 def _written(value: object) -> str:

@@ -59,7 +59,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "postgresql": ("backends",),
     "sqlite": ("backends",),
 }
-LATE_IMPORTERS = ("cli", "__main__", "server.__init__", "server.quotas")
+LATE_IMPORTERS = ("cli", "__main__", "server.__init__", "server.exporting", "server.quotas")
 BLANKET_CATCHERS = ("cli", "server")
 VAGUE_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
 MAX_LINES_OF_MODULE = 400

@@ -17,6 +17,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from dbtools.settings import load
+from dbtools.settings.files import VARIABLE
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -45,19 +48,19 @@ class Command:
     output: str
 
 
-def _blocks(text: str) -> Iterator[Block]:
+def blocks_of(text: str) -> Iterator[Block]:
     for fence in FENCE.finditer(text):
         line = text.count("\n", 0, fence.start()) + 1
         yield Block(line=line, language=fence[2], text=textwrap.dedent(fence[3]))
 
 
-def _commands(block: Block) -> Iterator[Command]:
+def commands_of(block: Block) -> Iterator[Command]:
     for part in COMMAND.split(block.text)[1:]:
         text, output = CONTINUED.split(part, maxsplit=1)
         yield Command(text=text, output=output)
 
 
-BLOCKS = tuple(_blocks(README.read_text())) if README.exists() else ()
+BLOCKS = tuple(blocks_of(README.read_text())) if README.exists() else ()
 
 
 def _blocks_in(language: str) -> list[object]:
@@ -117,13 +120,13 @@ def test_every_block_is_in_a_language_that_is_checked() -> None:
 
 @pytest.mark.parametrize("block", _blocks_in("console"))
 def test_commands_print_what_the_readme_says(block: Block, shell: Shell) -> None:
-    for command in _commands(block):
+    for command in commands_of(block):
         if not ELSEWHERE.search(command.text):
             printed = shell.run(command.text)
-            assert _resembles(printed, command.output), f"$ {command.text}\n{printed}"
+            assert resembles(printed, command.output), f"$ {command.text}\n{printed}"
 
 
-def _resembles(printed: str, expected: str) -> bool:
+def resembles(printed: str, expected: str) -> bool:
     checker = doctest.OutputChecker()
     return checker.check_output(_trim(expected), _trim(printed), doctest.ELLIPSIS)
 
@@ -143,6 +146,25 @@ def test_configuration_of_the_readme_is_valid(block: Block, shell: Shell) -> Non
     configuration = tomllib.loads(block.text)
 
     jsonschema.validate(configuration, json.loads(shell.run("dbtools schema")))
+
+
+def _configurations() -> Iterator[object]:
+    for page in (README, *sorted((ROOT / "docs").glob("*.md"))):
+        for block in blocks_of(page.read_text()):
+            if block.language == "toml":
+                yield pytest.param(block.text, id=f"{page.name} line {block.line}")
+
+
+@pytest.mark.parametrize("text", list(_configurations()))
+def test_configuration_of_the_documents_can_be_loaded(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in VARIABLE.findall(text):
+        monkeypatch.setenv(name, "secret")
+    path = tmp_path / "dbtools.toml"
+    path.write_text(text if "[database]" in text else f'{text}\n[database]\nurl = "sample.db"\n')
+
+    assert load(path).database.url
 
 
 @pytest.mark.parametrize("document", [README.name, "docs/deployment.md"])

@@ -1,6 +1,8 @@
 """`dbtools tools`, `call` and `explain`: what a role has, what a call answers, and why."""
 
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -44,6 +46,9 @@ def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, a
         settings = settings_for(target, role)
         caller_of(settings, role, claim)
         view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
+        for each in view.problems:
+            if not isinstance(each, str) and each.level == "error":
+                click.echo(f"dbtools: {each}", err=True)
         if as_json:
             from dbtools.cli.presentation import tools_json
 
@@ -88,9 +93,14 @@ def _call_of(words: tuple[str, ...]) -> tuple[str | None, str, dict[str, object]
     """Read [TARGET] TOOL [arguments]."""
     target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
     if not words:
-        raise click.UsageError("TOOL is missing. `dbtools tools` shows what there is.")
+        shown = shlex.join(["dbtools", "tools", *([target] if target else [])])
+        raise click.UsageError(f"TOOL is missing: `{shown}` lists them.")
     if target is None and len(words) > 1 and "=" not in words[1] and "{" not in words[1]:
-        raise click.UsageError(f"There is no file {words[0]!r}, and {words[1]!r} is not key=value.")
+        from dbtools.errors import nearest
+
+        problem = f"There is no file {words[0]!r}, and {words[1]!r} is not key=value."
+        here = nearest(words[0], [path.name for path in Path().iterdir()])
+        raise click.UsageError(f"{problem} {here}".rstrip())
     return target, words[0], arguments_of(words[1:])
 
 

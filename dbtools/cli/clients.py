@@ -59,13 +59,20 @@ class Client:
         Without an entry the server is removed; None means that there is none. ValueError says why the text
         cannot be changed.
         """
-        document = Toml(text) if self.form is Form.TOML else Json(text)
-        servers = document.content.get(self.section, {})
+        document = self._document(text)
+        if entry is not None:
+            return document.having(self.section, name, entry)
+        return document.without(self.section, name) if name in self.servers(text) else None
+
+    def servers(self, text: str) -> Mapping[str, object]:
+        """Return the servers in the client's file *text*, or raise ValueError."""
+        servers = self._document(text).content.get(self.section, {})
         if not isinstance(servers, dict):
-            raise ValueError(f"{self.section} is no object")
-        if entry is None:
-            return document.without(self.section, name) if name in servers else None
-        return document.having(self.section, name, entry)
+            raise ValueError(f"{self.section} is not an object")
+        return servers
+
+    def _document(self, text: str) -> Json | Toml:
+        return Toml(text) if self.form is Form.TOML else Json(text)
 
 
 def _config(*parts: str) -> Path:

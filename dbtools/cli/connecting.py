@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
 PACKAGE = "dbtools-mcp"
 TOKEN = "DBTOOLS_TOKEN"
+MOST_COPIES = 100  #: of one file; then the first one is replaced
 LOCAL = ("127.0.0.1", "::1", "localhost")
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 @click.command(cls=ExampleCommand, example="dbtools connect cursor shop.db --write")
-@click.argument("client", type=click.Choice(list(CLIENTS)))
+@click.argument("client", type=click.Choice(list(CLIENTS)), metavar="CLIENT")
 @target_argument
 @role_option
 @claim_option
@@ -43,7 +45,7 @@ VARIABLE = re.compile(r"\$\{([^}]*)\}")
 @click.option(
     "--token-env",
     metavar="NAME",
-    help=f"The variable that holds the token for --http.  [default: {TOKEN}, but none on this machine]",
+    help=f"The variable that holds the token for --http.  [default: {TOKEN}; none for a URL on this machine]",
 )
 @click.option("--name", help="The server's name in the client.  [default: the name of the database]")
 @click.option("--write", is_flag=True, help="Edit the client's file, and keep a copy of it beside it.")
@@ -63,8 +65,9 @@ def connect(
 ) -> None:
     """Print what adds TARGET to CLIENT, or add it with --write.
 
-    The entry starts this dbtools by its full path. A password is passed by the environment, never as an
-    argument.
+    CLIENT is claude-code, claude-desktop, cursor, vscode, windsurf, zed, gemini, codex, or mcp.json for any
+    client that reads a .mcp.json in the current folder. The entry starts this dbtools by its full path. A
+    password is passed by the environment, never as an argument.
     """
     if write and remove:
         raise click.UsageError("--write and --remove exclude each other.")
@@ -77,13 +80,24 @@ def connect(
             settings = settings_for(target, role)
             name = name or _name_of(settings)
             entry = chosen.launched(_launch(settings, target, role, claim))
+        shown = {"client": client, "file": str(chosen.file()), "name": name, "entry": entry}
         if write or remove:
-            _edit(chosen, name, None if remove else entry)
+            done = _edit(chosen, name, None if remove else entry)
+            click.echo(json.dumps(shown | {"done": done}, indent=2) if as_json else done)
+            if write and entry.get("env"):
+                click.echo("The file now holds values of the environment, such as a password.", err=True)
+            if write and http is None:
+                click.echo(f"To try the connection first: {_trial(target)}", err=True)
         elif as_json:
-            shown = {"client": client, "file": str(chosen.file()), "name": name, "entry": entry}
             click.echo(json.dumps(shown, indent=2))
         else:
             _print(client, name, entry)
+
+
+def _trial(target: str | None) -> str:
+    """Return the command that tries *target*; a URL is left out, since it may hold a password."""
+    named = [target] if target and "://" not in target else []
+    return shlex.join(["dbtools", "check", "--connect", *named])
 
 
 def _address(url: str, token: str | None) -> tuple[str, str | None]:
@@ -111,7 +125,7 @@ def _launch(settings: "Settings", target: str | None, role: str, claims: tuple[s
         environment = {**environment, **{each: os.environ[each] for each in written}}
         place = settings.origin.path
     else:
-        place = url if target is not None and "://" in target else str(Path(target or "").absolute())
+        place = url if target is not None and "://" in target else os.path.abspath(target or "")
     options = [] if role == DEFAULT_ROLE else ["--role", role]
     options += [word for each in claims for word in ("--claim", each)]
     if os.environ.get(CLAIMS):
@@ -144,14 +158,15 @@ def _print(client: str, name: str, entry: Entry) -> None:
     click.echo(f"\n{what}, or run `dbtools connect` again with --write: it edits the file for you.", err=True)
 
 
-def _edit(client: Client, name: str, entry: Entry | None) -> None:
-    """Write *entry* into the client's file, or take it out where it is None."""
+def _edit(client: Client, name: str, entry: Entry | None) -> str:
+    """Write *entry* into the client's file, or remove it where it is None; return what was done."""
     from dbtools.errors import ConfigurationError
 
     # Some people keep such files elsewhere and have a link here.
     path = client.file().resolve()
     try:
         text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+        before = client.servers(text).get(name)
         changed = client.changed(text, name, entry)
     except (OSError, ValueError) as exc:
         problem = "it cannot be read" if isinstance(exc, OSError) else str(exc)
@@ -159,22 +174,24 @@ def _edit(client: Client, name: str, entry: Entry | None) -> None:
         raise ConfigurationError(f"{path}: {problem}.", hint=hint) from exc
     if changed is None:
         raise ConfigurationError(f"{path} has no server {name!r}.", hint="--name names another one.")
+    if before == entry:
+        return f"{name} is in {path} already: nothing has changed."
     try:
         backup = _replace(path, changed)
     except OSError as exc:
         raise ConfigurationError(f"{path}: it cannot be written.") from exc
-    what = f"{name} is no longer in" if entry is None else f"{name} is in"
-    kept = f" (as it was before: {backup.name})" if backup else ""
-    click.echo(f"{what} {path}{kept}. {client.then}")
-    if entry is not None and entry.get("env"):
-        click.echo("The file now holds values of the environment, such as a password.", err=True)
+    done = "was removed from" if entry is None else "was added to" if before is None else "was replaced in"
+    kept = f" (a copy of the file as it was: {backup.name})" if backup else ""
+    return f"{name} {done} {path}{kept}. {client.then}"
 
 
 def _replace(path: Path, text: str) -> Path | None:
     """Write *text* to *path* in one step, and return the copy of the file that was there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    backup = path.with_name(f"{path.name}.bak") if path.exists() else None
-    if backup is not None:
+    backup = None
+    if path.exists():
+        copies = (path.with_name(f"{path.name}.bak{number}") for number in ("", *range(2, MOST_COPIES)))
+        backup = next((each for each in copies if not each.exists()), path.with_name(f"{path.name}.bak"))
         shutil.copy2(path, backup)
     # Nobody else may read a new file: it may hold a password.
     descriptor, written = tempfile.mkstemp(dir=path.parent, prefix=path.name)

@@ -98,6 +98,8 @@ def log(
                 groups = _together(wanted)
                 with waiting("Waiting for calls" if follow else "Reading the log"):
                     first = list(islice(groups, 1))
+                if not first and not follow and (tools or roles or outcomes or since):
+                    click.echo("No calls match.", err=True)
                 for calls in chain(first, groups):
                     click.echo("\n".join(lines_of(calls)))
         finally:

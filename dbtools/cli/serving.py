@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dbtools.catalog import Catalog
     from dbtools.policy import Finding
     from dbtools.service.snapshot import Snapshot, View
+    from dbtools.settings import AuthSection
     from dbtools.tools.definition import Change
 
 logger = logging.getLogger("dbtools")
@@ -73,7 +74,7 @@ def serve(
         begin_log(settings.log)
         # Who reads JSON wants to know of changes as much as who sits at a terminal.
         talks = sys.stderr.isatty() or settings.log.format == "json"
-        caller, operator = caller_of(settings, role, claim), _Operator(target, talks=talks)
+        caller, operator = caller_of(settings, role, claim), _Operator(target, settings.auth, talks=talks)
         if http is None:
             from dbtools.server import serve_stdio
 
@@ -111,8 +112,9 @@ def _open_closed_descriptors() -> None:
 class _Operator:
     """Tells whoever has started the server, by the log: who *talks* with it more than others."""
 
-    def __init__(self, target: str | None, *, talks: bool) -> None:
+    def __init__(self, target: str | None, auth: "AuthSection", *, talks: bool) -> None:
         self._target = target
+        self._auth = auth
         self._talks = talks
 
     def announce(self, view: "View") -> None:
@@ -125,7 +127,7 @@ class _Operator:
         logger.info(
             f"{len(view.catalog.tables)} tables are served with {len(view.definitions)} tools, "
             "to the client at stdin and stdout.\n"
-            f"To connect one: {connecting(self._target)}\n"
+            f"To connect one: {_connecting(_place(self._target))}\n"
             f"Other clients are {', '.join(each for each in CLIENTS if each != CLIENT)}. Ctrl-C ends it."
         )
 
@@ -150,6 +152,10 @@ class _Operator:
         self._tell_secrets(next(iter(snapshot.views.values())).catalog)
         seen = {(each.schema, each.name) for view in snapshot.views.values() for each in view.catalog.tables}
         logger.info(f"{len(seen)} tables are served at {url} to {_roles(snapshot)}.")
+        if self._talks:
+            known = self._auth.jwt.resource if self._auth.jwt else url
+            token = ["--token-env", "DBTOOLS_TOKEN"] if self._auth else []
+            logger.info(f"To connect a client: {_connecting('--http', known, *token)}")
 
     def tell(self, problem: "str | Finding") -> None:
         """Log *problem*, which an operator should mend; a finding says whether it is an error."""
@@ -185,11 +191,16 @@ def _few(names: "Sequence[str]") -> str:
     return ", ".join(names[:FEW]) + more
 
 
-def connecting(target: str | None) -> str:
-    """Return the command that connects a client to *target* from any folder, without a password."""
+def _connecting(*words: str) -> str:
+    """Return the command that connects a client."""
+    return shlex.join(["dbtools", "connect", CLIENT, *words, "--write"])
+
+
+def _place(target: str | None) -> str:
+    """Return *target* as it is found from any folder, without a password."""
     from dbtools.backends import open_backend
 
-    place = str(Path(target or FILE).absolute())
     if target is not None and "://" in target:
-        place, _ = open_backend(target).shareable()
-    return shlex.join(["dbtools", "connect", CLIENT, place, "--write"])
+        url, _ = open_backend(target).shareable()
+        return url
+    return str(Path(target or FILE).absolute())

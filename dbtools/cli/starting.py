@@ -34,11 +34,13 @@ url = {url}
 directory = "queries"         # each .sql file in it becomes a tool
 
 # A role says what its callers see; without any role everybody sees everything. `default` is the role of a
-# caller who names no other.
+# caller who names no other. The queries of a registry count only where [registry] url names it.
 [roles.default]
 queries = ["*"]               # names or patterns of the queries that it may call
-tables."*" = true             # names or patterns: true, false, or what is seen of a table, such as
-# tables.orders = {{ where = "status <> 'draft'", mask = {{ email = "partial" }} }}
+tables."*" = true             # names or patterns of tables: true, false, or what is seen of one:
+# tables.{table} = false
+# tables.{table} = {{ exclude = [{column}] }}
+# tables.{table} = {{ where = "status <> 'draft'", mask = {{ email = "partial" }} }}
 {hidden}
 # [limits]
 # max_rows = 200              # rows of one answer
@@ -50,11 +52,11 @@ HIDDEN = """
 LOGIN = "# The password is not written here: it comes from the environment variable PGPASSWORD.\n"
 FIND = """\
 -- name: find_{tool}
--- description: Rows of {title} whose {label} contains a text.
--- param text: text  Part of the {label}; upper and lower case are the same.
+-- description: Rows of {title} whose {label} is like a pattern; upper and lower case are the same.
+-- param pattern: text  Of the {label}: % stands for any text, _ for one character.
 select {columns}
 from {table}
-where lower({column}) like '%' || lower(:text) || '%'
+where lower({column}) like lower(:pattern)
 order by {order}
 """
 COUNT = """\
@@ -117,10 +119,13 @@ def init(target: str | None, as_json: bool) -> None:
         url, environment, catalog = wait_for(_read, place)
         hidden = _ask_what_to_hide(catalog, asks)
         description = _ask("What is the database about, in one sentence? (may be empty)", "") if asks else ""
-        EXAMPLE.parent.mkdir(exist_ok=True)
-        EXAMPLE.write_text(example_query(catalog, hidden), encoding="utf-8")
         text = configuration(catalog, url, hidden, description, has_password=PASSWORD in environment)
-        CONFIGURATION.write_text(text, encoding="utf-8")
+        try:
+            EXAMPLE.parent.mkdir(exist_ok=True)
+            EXAMPLE.write_text(example_query(catalog, hidden), encoding="utf-8")
+            CONFIGURATION.write_text(text, encoding="utf-8")
+        except OSError as exc:
+            raise ConfigurationError(f"{exc.filename} cannot be written: {exc.strerror}.") from exc
         left_out = [_listed(catalog, location, names) for location, names in hidden.items()]
         if as_json:
             written = [str(CONFIGURATION), str(EXAMPLE)]
@@ -198,7 +203,10 @@ def configuration(
         assert table is not None
         columns = ", ".join(map(_toml, names))
         rules.append(f"tables.{_toml(catalog.unique_name(table))} = {{ exclude = [{columns}] }}\n")
+    first = catalog.tables[0] if catalog.tables else None
     return FILE.format(
+        table=_toml(catalog.unique_name(first)) if first else "orders",
+        column=_toml(first.columns[-1].name) if first else '"note"',
         url=_toml(url),
         login=LOGIN if has_password else "",
         description=f"description = {_toml(description)}\n" if description else "",

@@ -8,6 +8,7 @@ import anyio
 
 from dbtools import errors
 from dbtools.policy import Finding
+from dbtools.server.exporting import exporting
 from dbtools.server.logs import private_descriptors
 from dbtools.server.quotas import Quotas
 from dbtools.server.running import Operator, open_kept_log, open_log, running
@@ -30,7 +31,7 @@ async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) 
     server, so that the one who started it sees why. The *operator* is told what to know.
     """
     signals: list[int] = []
-    async with running(settings, operator, only=caller.role) as run:
+    async with exporting(), running(settings, operator, only=caller.role) as run:
         run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
         run.group.start_soon(_prepare, run.served.toolbox, caller.role, operator)
         # What the SDK and the drivers print as they are imported is no message either.

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.server.requests import fields
-from dbtools.settings.sections import LOOPBACK
+from dbtools.settings.fields import LOOPBACK
 
 
 class Hosts:

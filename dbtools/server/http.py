@@ -25,6 +25,7 @@ from dbtools import errors
 from dbtools.policy import Caller
 from dbtools.server.bodies import Bodies
 from dbtools.server.connections import BoundedProtocol
+from dbtools.server.exporting import exporting
 from dbtools.server.hosts import LOOPBACK_ORIGIN, Hosts, is_loopback
 from dbtools.server.identity import CALLER, Identified, Identity
 from dbtools.server.load import Load, end_with_parent, most_connections
@@ -36,13 +37,11 @@ from dbtools.server.running import Operator, Running, running
 from dbtools.server.sessions import OwnIds, SharedSessions
 from dbtools.service.serving import Served
 from dbtools.settings import Settings
-from dbtools.telemetry import flush
 
 PATH = "/mcp"
 CALLS_PER_MINUTE = 600  #: of one caller, where the configuration says nothing
 COLLECTIONS = (10_000, 20, 20)  #: objects, and collections of younger ones, between two
 GRACE = 2.5  #: seconds for what is being answered when the server ends
-FLUSHING = 1.0  #: seconds for spans and metrics to be sent then
 PATIENCE = 2.0  #: seconds that the database has to lend a connection
 FRESH = 1.0  #: seconds in which the same is answered: nobody has to show who they are to ask
 
@@ -80,15 +79,13 @@ class HttpApp:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            async with self._started():
+            async with exporting(), self._started():
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
         except errors.DbtoolsError as exc:
             self._plan.operator.tell(str(exc))
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
-        # uvicorn ends a worker by the signal itself, so that nothing is called at its exit.
-        flush(FLUSHING)
         await send({"type": "lifespan.shutdown.complete"})
 
     @asynccontextmanager

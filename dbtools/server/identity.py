@@ -151,7 +151,7 @@ class Identity:
         kept = find(token, settings.auth.tokens)
         if kept is not None:
             known = typed_claims(settings, kept.claims)
-            caller = Caller(role=kept.role, claims=known, identity=f"token {kept.sha256[:8]}")
+            caller = Caller(role=kept.role, claims=known, identity=kept.name or f"token {kept.sha256[:8]}")
             return Admitted(caller=caller)
         section = settings.auth.jwt
         if section is None:
@@ -180,11 +180,11 @@ class Identity:
     def metadata_at(self, path: str) -> Mapping[str, object] | None:
         """Return what clients are told at *path* of where tokens come from, if anything (RFC 9728, 2)."""
         section = self._served.settled().auth.jwt
-        if section is None or path not in (WELL_KNOWN, urlsplit(metadata_url(section.audience)).path):
+        if section is None or path not in (WELL_KNOWN, urlsplit(metadata_url(section.resource)).path):
             return None
         scopes = {"scopes_supported": list(section.scopes)} if section.scopes else {}
         return {
-            "resource": section.audience,
+            "resource": section.resource,
             "authorization_servers": [section.issuer],
             "bearer_methods_supported": ["header"],
             **scopes,
@@ -195,7 +195,7 @@ class Identity:
         parts = {"error": refusal.error, "error_description": refusal.description} if refusal.error else {}
         section = self._served.settled().auth.jwt
         if section is not None:
-            parts |= {"scope": " ".join(refusal.scopes), "resource_metadata": metadata_url(section.audience)}
+            parts |= {"scope": " ".join(refusal.scopes), "resource_metadata": metadata_url(section.resource)}
         told = ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
         return f"Bearer {told}".rstrip()
 
@@ -260,7 +260,7 @@ def _named(
             scopes=section.scopes,
             reason="the token lacks a scope",
         )
-    role, subject = _role(claims.get(section.role_claim), role_names(settings)), claims.get("sub")
+    role, subject = _role(_claim(claims, section.role_claim), role_names(settings)), claims.get("sub")
     if role is None:
         return Refusal(
             status=403,
@@ -269,11 +269,27 @@ def _named(
             reason=f"the token does not name one role as {section.role_claim}",
         )
     named = section.claims or {name: name for name in claims}
-    told = {name: claims[claim] for name, claim in named.items() if claim in claims}
+    told = {name: _claim(claims, claim) for name, claim in named.items()}
     # Who cannot be told from others by a name is told from them by the token.
     digest = sha256(token.encode()).hexdigest()[:DIGITS]
     identity = f"{section.issuer} {subject}" if subject else f"token {digest} of {section.issuer}"
     return Caller(role=role, claims=typed_claims(settings, told), identity=identity)
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> object:
+    """Return the claim that is named *path*, or the one that its dots lead to: `realm_access.roles`.
+
+    A name may have dots itself, as a URL or a client of Keycloak has: the longest name counts.
+    """
+    if path in claims:
+        return claims[path]
+    names = path.split(".")
+    for length in range(len(names) - 1, 0, -1):
+        within = claims.get(".".join(names[:length]))
+        found = _claim(within, ".".join(names[length:])) if isinstance(within, dict) else None
+        if found is not None:
+            return found
+    return None
 
 
 def _role(claim: object, roles: Collection[str]) -> str | None:

@@ -20,6 +20,7 @@ LEVELS = {
     "dbtools": logging.INFO,
     "asyncio": logging.ERROR,
     "mcp": logging.ERROR,
+    "opentelemetry": logging.ERROR,
     "uvicorn": logging.ERROR,
 }
 

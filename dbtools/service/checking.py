@@ -1,5 +1,6 @@
 """What `dbtools check` finds: a configuration held against the live database, and against a migrated one."""
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -75,7 +76,7 @@ async def _resolved(settings: Settings, read: Read, progress: Progress) -> Resol
 
 def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     settings, catalog, library = resolved.settings, resolved.catalog, resolved.library
-    findings = [_warning("catalog", each, settings.source("database")) for each in catalog.warnings]
+    findings = [_warning("catalog", each, _source_of(settings, each)) for each in catalog.warnings]
     findings += resolved.findings
     if 0 < len(settings.policy.hash_key) < SHORTEST_KEY:
         message = f"[policy] hash_key: with less than {SHORTEST_KEY} characters it can be guessed."
@@ -89,6 +90,12 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
     # A rule that several roles inherit is wrong once.
     told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
     return Review(findings=told, reads={each.name: _reads_of(each, catalog) for each in library.queries})
+
+
+def _source_of(settings: Settings, warning: str) -> Source:
+    """Return where the key is written that *warning* begins with, or else the section of the database."""
+    key = re.match(r"\[database\] (\w+):", warning)
+    return settings.source("database", *([key[1]] if key else []))
 
 
 def _warning(code: str, message: str, source: Source) -> Finding:

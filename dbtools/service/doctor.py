@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import dbtools
 from dbtools import errors
 from dbtools.backends.port import Backend
+from dbtools.catalog import Catalog
 from dbtools.policy import Caller, Finding
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import Snapshot, View
@@ -62,13 +63,18 @@ def _schema(snapshot: Snapshot) -> Iterator[Finding]:
     catalog = snapshot.catalog
     if not catalog.posture:
         yield _finding(OK, "posture", "The login can only read.")
-    columns = sum(len(table.columns) for table in catalog.tables)
-    yield _finding(OK, "schema", f"Tables that are served: {len(catalog.tables)}, with {columns} columns.")
+    yield _finding(OK, "schema", f"The database has {_size(catalog)}.")
+
+
+def _size(catalog: Catalog) -> str:
+    tables, columns = len(catalog.tables), sum(len(table.columns) for table in catalog.tables)
+    return f"{tables} table{'s' if tables != 1 else ''} with {columns} column{'s' if columns != 1 else ''}"
 
 
 def _cost(name: str, view: View) -> Finding:
     tokens = sum(tokens_of(tool_content(each)) for each in view.definitions)
-    message = f"role {name}: {len(view.definitions)} tools are listed, which cost {tokens:,} tokens."
+    listed = f"{len(view.definitions)} tools are listed, which cost {tokens:,} tokens."
+    message = f"role {name}: it sees {_size(view.catalog)}; {listed}"
     if tokens <= MANY_TOKENS:
         return _finding(OK, "cost", message)
     return _finding(WARNING, "cost", f"{message} `dbtools tools --role {name} --tokens` shows which.")

@@ -1,118 +1,30 @@
 """The sections of dbtools.toml as frozen values; every key has its meaning beside it."""
 
-import re
-from math import isfinite
 from pathlib import Path
-from typing import Annotated, Literal
-from urllib.parse import SplitResult, urlsplit
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, ValidationInfo, field_validator
 
 from dbtools.catalog import Selection
-from dbtools.dates import seconds_of
 from dbtools.policy import Source
 from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
+from dbtools.settings.fields import (
+    Audiences,
+    Claim,
+    Duration,
+    Hash,
+    Host,
+    Issuer,
+    KeysPlace,
+    Origin,
+    Storage,
+    TokenName,
+    Whole,
+    is_resource,
+)
 from dbtools.settings.positions import TomlFile
 from dbtools.telemetry import Tells
 from dbtools.types import Mask, ParameterName
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as it stands in Host
-HASH = r"^[0-9A-Fa-f]{64}$"
-
-
-def _seconds(value: object) -> object:
-    """Read "10s", "500ms" or "2m" as seconds."""
-    return seconds_of(value) if isinstance(value, str) else _number(value)
-
-
-def _number(value: object) -> object:
-    """Refuse a boolean, which Python takes for a number."""
-    if isinstance(value, bool):
-        raise ValueError("wants a number, not a boolean")
-    return value
-
-
-def _claim(value: object) -> object:
-    """Refuse what no caller can have as a claim, or no database as a value."""
-    is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
-    if not (isinstance(value, str) or is_whole or (isinstance(value, float) and isfinite(value))):
-        raise ValueError("must be a string, true, false or a finite number")
-    return value
-
-
-def _shaped(pattern: str, problem: str) -> AfterValidator:
-    """Refuse what is not as in *pattern*, and do not quote it: it may hold a secret of the environment."""
-
-    def checked(text: str) -> str:
-        if re.fullmatch(pattern, text) is None:
-            raise ValueError(problem)
-        return text
-
-    return AfterValidator(checked)
-
-
-def _parts(text: str) -> SplitResult | None:
-    """Return the parts of the http or https URL that *text* is, None where it is none."""
-    try:
-        parts = urlsplit(text)
-        is_whole = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("https", "http")
-    except ValueError:
-        return None
-    return parts if is_whole and not re.search(r"\s", text) else None
-
-
-def _resource(text: str) -> str:
-    if _parts(text) is None or "#" in text:
-        raise ValueError("wants the URL of this server, such as https://db.example.com/mcp")
-    return text
-
-
-def _keys(text: str) -> str:
-    if not text.strip():
-        raise ValueError("wants a URL or a file of keys")
-    if "://" not in text:
-        return text
-    parts = _parts(text)
-    if parts is None:
-        raise ValueError("wants an https URL or a file of keys")
-    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise ValueError("wants https: whoever is on the way could put keys of their own there")
-    return text
-
-
-Host = Annotated[
-    str,
-    _shaped(
-        NAME,
-        "wants the name of a host as clients write it, such as db.example.com, 10.0.0.5 or "
-        "[2001:db8::1], without a scheme, a path or *",
-    ),
-]
-Origin = Annotated[
-    str,
-    _shaped(
-        rf"[A-Za-z][A-Za-z0-9+.-]*://{NAME}/?",
-        "wants an origin, SCHEME://HOST or SCHEME://HOST:PORT, without a path or *",
-    ),
-]
-Resource = Annotated[str, AfterValidator(_resource)]
-KeysPlace = Annotated[str, AfterValidator(_keys)]
-Issuer = Annotated[
-    str, _shaped(r"(?s).*\S.*", "wants what stands in the claim iss, such as https://id.example.com/")
-]
-Hash = Annotated[
-    str,
-    _shaped(HASH, "wants the hash of a token, 64 hexadecimal digits, as `dbtools token new` prints it"),
-    AfterValidator(str.lower),
-    Field(json_schema_extra={"pattern": HASH}),
-]
-Storage = Annotated[str, _shaped(r"(?s)memory|rediss?://.*", 'wants "memory" or "redis://HOST:PORT"')]
-Whole = Annotated[int, BeforeValidator(_number), Field(le=2**31 - 1)]
-Claim = Annotated[str | StrictBool | int | float, BeforeValidator(_claim)]
-Duration = Annotated[
-    float, BeforeValidator(_seconds, json_schema_input_type=float | str), Field(gt=0, le=3600)
-]
 
 
 class Section(BaseModel):
@@ -306,22 +218,47 @@ class TokenSection(Section):
     sha256: Hash = Field(description="the hash of the token, in hexadecimal")
     role: str = Field(description="whose view of the database")
     claims: dict[str, Claim] = Field(default={}, description="what is known of the caller, for row filters")
+    name: TokenName | None = Field(
+        default=None, description="unique; the audit log shows it as the identity of the caller"
+    )
 
 
 class JwtSection(Section):
     """[auth] jwt: tokens that somebody else signs (RFC 7519)."""
 
     issuer: Issuer = Field(description="who signs them: the claim iss")
-    audience: Resource = Field(description="the URL of this server, for which they are meant: the claim aud")
+    audience: Audiences = Field(
+        min_length=1,
+        description="a string, or a list of strings: the claim aud must contain one of them",
+    )
+    resource: str = Field(
+        default="",
+        validate_default=True,
+        description="URL of this server, in the metadata for clients (RFC 9728); none: the first audience "
+        "that is an http or https URL",
+    )
     jwks: KeysPlace = Field(description="https URL or file of the keys (RFC 7517)")
     algorithms: tuple[Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"], ...] = Field(
         default=("RS256", "ES256"), min_length=1, description="how they may be signed"
     )
-    role_claim: str = Field(default="role", description="the claim that names the role")
+    role_claim: str = Field(
+        default="role",
+        description="the claim that names the role; dots lead into nested claims, as in realm_access.roles",
+    )
     claims: dict[str, str] = Field(
         default={}, description="names of claims in row filters, each with that in the token; none: all"
     )
     scopes: tuple[str, ...] = Field(default=(), description="scopes that a token must have")
+
+    @field_validator("resource")
+    @classmethod
+    def _url(cls, text: str, others: ValidationInfo) -> str:
+        """Return the URL of this server: *text*, or else an audience that can be it."""
+        given = (text,) if text else others.data.get("audience", ())
+        if url := next(filter(is_resource, given), ""):
+            return url
+        why = "" if text else ", since no audience is one"
+        raise ValueError(f"wants the URL of this server, such as https://db.example.com/mcp{why}")
 
 
 class AuthSection(Section):
@@ -329,6 +266,18 @@ class AuthSection(Section):
 
     tokens: tuple[TokenSection, ...] = Field(default=(), description="tokens and what they stand for")
     jwt: JwtSection | None = Field(default=None, description="tokens that are signed elsewhere")
+
+    @field_validator("tokens")
+    @classmethod
+    def _names_differ(cls, tokens: tuple[TokenSection, ...]) -> tuple[TokenSection, ...]:
+        """Refuse tokens that the audit log could not tell apart."""
+        numbers: dict[str, int] = {}
+        for number, name in enumerate((token.name for token in tokens), 1):
+            if name and numbers.setdefault(name, number) != number:
+                raise ValueError(
+                    f"tokens {numbers[name]} and {number} have the same name; names must be unique"
+                )
+        return tokens
 
     def __bool__(self) -> bool:
         """Return whether anybody is asked who they are."""

@@ -90,7 +90,7 @@ def unknown_tool(name: str, tools: Toolset, shown: Collection[str]) -> errors.Un
     instead = f"No tool runs SQL: use {'; '.join(_instead(tools, shown))}. " if wants_sql and tools else ""
     return errors.UnknownTool(
         f"There is no tool {quoted(name)}.",
-        hint=f"{nearest(name, tools)}{instead}The tools may have changed: list them again.",
+        hint=f"{instead or nearest(name, tools)}The tools may have changed: list them again.",
     )
 
 

@@ -49,8 +49,14 @@ def test_each_step_is_a_line_with_its_outcome(url_of: Callable[[str], str]) -> N
     assert [line for line in lines if "superuser" not in line and "can only read" not in line] == [
         *(line for line in lines if line.startswith((f"ok: dbtools {__version__}, Python", f"ok: {kind} "))),
         "ok: A write was refused on a connection like those of calls.",
-        "ok: Tables that are served: 1, with 2 columns.",
-        *(line for line in lines if line.startswith("ok: role default: 4 tools are listed, which cost ")),
+        "ok: The database has 1 table with 2 columns.",
+        *(
+            line
+            for line in lines
+            if line.startswith(
+                "ok: role default: it sees 1 table with 2 columns; 4 tools are listed, which cost "
+            )
+        ),
         f"ok: Port {PORT} is free for `dbtools serve --http {HOST}:{PORT}`.",
         *(line for line in lines if line.startswith("ok: role default: list_rows of goods answers in ")),
     ]

@@ -65,7 +65,7 @@ url = "sqlite:///{database}"
 [auth]
 tokens = [
     {{ sha256 = "{north}", role = "some", claims = {{ region = "north" }} }},
-    {{ sha256 = "{everything}", role = "all" }},
+    {{ sha256 = "{everything}", role = "all", name = "night reports" }},
     {{ sha256 = "{hash_of(STALE)}", role = "gone" }},
 ]
 [auth.jwt]
@@ -110,6 +110,7 @@ HOSTILE = {
     "for ever": (_bearer(signed(exp=None)), 401, "invalid_token"),
     "not yet": (_bearer(signed(nbf=int(time.time()) + 600)), 401, "invalid_token"),
     "another audience": (_bearer(signed(aud="https://other.example.com")), 401, "invalid_token"),
+    "other audiences": (_bearer(signed(aud=["a", "b"])), 401, "invalid_token"),
     "no audience": (_bearer(signed(aud=None)), 401, "invalid_token"),
     "another issuer": (_bearer(signed(iss="https://evil.example.com/")), 401, "invalid_token"),
     "another key": (_bearer(signed(OTHER)), 401, "invalid_token"),
@@ -305,10 +306,11 @@ async def test_who_has_no_name_is_known_by_the_token(server: HttpServer) -> None
 
 
 async def test_identity_is_in_the_call_log_and_no_token(server: HttpServer) -> None:
-    await _rows(server, NORTH)
-    await _rows(server, signed())
-    await _logged(server, {f"token {hash_of(NORTH)[:8]}", f"{ISSUER} ada"})
+    for each in (NORTH, ALL, signed()):
+        await _rows(server, each)
+    identities = await _logged(server, {f"token {hash_of(NORTH)[:8]}", "night reports", f"{ISSUER} ada"})
 
+    assert f"token {hash_of(ALL)[:8]}" not in identities  # a name takes its place
     assert not any(secret in server.log.read_text() for secret in (NORTH, ALL, "eyJ"))
 
 

@@ -60,7 +60,7 @@ class Checked:
 
     def __init__(self, place: str, group: TaskGroup) -> None:
         self.keys = Keys(place, ALGORITHMS, group)
-        self._section = JwtSection(issuer=ISSUER, audience=AUDIENCE, jwks=place)
+        self._section = JwtSection(issuer=ISSUER, audience=(AUDIENCE,), jwks=place)
 
     async def claims_of(self, token: str) -> Mapping[str, Any] | None:
         """Return the claims of *token*, None where it is not genuine, or raise NoKeysError."""
@@ -310,7 +310,7 @@ async def test_keys_of_several_kinds_may_have_one_name(issuer: Issuer, checked: 
 async def test_key_that_names_no_algorithm_is_used_with_those_of_the_configuration(
     issuer: Issuer, group: TaskGroup
 ) -> None:
-    section = JwtSection(issuer=ISSUER, audience=AUDIENCE, jwks=issuer.url, algorithms=("PS256",))
+    section = JwtSection(issuer=ISSUER, audience=(AUDIENCE,), jwks=issuer.url, algorithms=("PS256",))
     keys = Keys(issuer.url, section.algorithms, group)
 
     assert await claims_of(signed(KEY, "PS256"), section, keys)

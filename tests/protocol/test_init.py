@@ -66,7 +66,7 @@ def test_what_is_written_passes_check_and_hides_secrets(url_of: Callable[[str], 
     assert "customer.password_hash" in said
     assert ": error: " not in _run(tmp_path, "check")
     assert "find_customer" in _run(tmp_path, "tools")
-    assert "Ann" in _run(tmp_path, "call", "find_customer", "text=ANN")
+    assert "Ann" in _run(tmp_path, "call", "find_customer", "pattern=AN%")
     assert "no column 'password_hash'" in _run(
         tmp_path, "call", "list_customer", 'columns=["password_hash"]', status=1
     )

@@ -1,5 +1,6 @@
 """Hosts, origins, URLs and hashes as a configuration names them: what is none is refused, in plain words."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from dbtools.errors import ConfigurationError
 from dbtools.settings import Settings, load
 
 HASH = "0123456789abcdef" * 4
-JWT = {"issuer": "https://id.example.com/", "audience": "https://db.example.com/mcp", "jwks": "keys.json"}
+URL = "https://db.example.com/mcp"
+JWT: dict[str, object] = {"issuer": "https://id.example.com/", "audience": URL, "jwks": "keys.json"}
 
 
 def _load(folder: Path, text: str) -> Settings:
@@ -18,8 +20,10 @@ def _load(folder: Path, text: str) -> Settings:
     return load(path)
 
 
-def _jwt(**changed: str) -> str:
-    return "\n".join(("[auth.jwt]", *(f'{key} = "{value}"' for key, value in {**JWT, **changed}.items())))
+def _jwt(**changed: object) -> str:
+    return "\n".join(
+        ("[auth.jwt]", *(f"{key} = {json.dumps(value)}" for key, value in (JWT | changed).items()))
+    )
 
 
 def _list(key: str, value: str) -> str:
@@ -30,6 +34,7 @@ def _token(hashed: str) -> str:
     return f'[auth]\ntokens = [{{ sha256 = "{hashed}", role = "a" }}]'
 
 
+MISSING = f"the URL of this server, such as {URL}, since no audience is one"
 HOST, ORIGIN = "the name of a host", "an origin, SCHEME://HOST or SCHEME://HOST:PORT"
 RESOURCE, PLACE = "the URL of this server", "an https URL or a file of keys"
 REFUSED: Mapping[str, tuple[str, str, str]] = {
@@ -42,9 +47,21 @@ REFUSED: Mapping[str, tuple[str, str, str]] = {
         for each in ("", "*", "null", "app.example.com", "https://", "https://a.example.com/app", "https://*")
     },
     **{
-        f"audience {each}": (_jwt(audience=each), "auth.jwt.audience", RESOURCE)
-        for each in ("", "api://db", "db.example.com", "https://", "https://db.example.com/#a", "https://[db")
+        f"resource {each}": (_jwt(resource=each), "auth.jwt.resource", RESOURCE)
+        for each in ("api://db", "db.example.com", "https://", "https://db.example.com/#a", "https://[db")
     },
+    **{
+        f"audience {each} without a resource": (_jwt(audience=each), "auth.jwt.resource", MISSING)
+        for each in ("api://db", "db.example.com", "https://db.example.com/#a", ["dbtools", "api://db"])
+    },
+    "empty audience": (_jwt(audience=" "), "auth.jwt.audience.0", "a value of the claim aud"),
+    "empty audience of several": (
+        _jwt(audience=[URL, ""]),
+        "auth.jwt.audience.1",
+        "a value of the claim aud",
+    ),
+    "audience that is a number": (_jwt(audience=5), "auth.jwt.audience", "a string or an array of strings"),
+    "audiences that are numbers": (_jwt(audience=[5]), "auth.jwt.audience.0", "a string"),
     **{
         f"keys {each}": (_jwt(jwks=each), "auth.jwt.jwks", PLACE)
         for each in ("ftp://id.example.com/keys", "file:///etc/passwd", "https://", "://", "https://a b/keys")
@@ -90,13 +107,60 @@ def test_what_has_the_form_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("audience", "resource", "audiences", "url"),
+    [
+        pytest.param(URL, None, (URL,), URL, id="the URL"),
+        pytest.param(
+            ["dbtools", URL, f"{URL}/2"], None, ("dbtools", URL, f"{URL}/2"), URL, id="the first URL"
+        ),
+        pytest.param("api://db", URL, ("api://db",), URL, id="no URL"),
+        pytest.param("https://api.example.com", URL, ("https://api.example.com",), URL, id="another URL"),
+    ],
+)
+def test_resource_is_the_first_audience_that_is_a_url(
+    audience: object, resource: str | None, audiences: tuple[str, ...], url: str, tmp_path: Path
+) -> None:
+    given = {"resource": resource} if resource else {}
+    section = _load(tmp_path, _jwt(audience=audience, **given)).auth.jwt
+
+    assert section is not None
+    assert (section.audience, section.resource) == (audiences, url)
+
+
+def test_no_audience_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"dbtools.toml:5: auth\.jwt\.audience: "):
+        _load(tmp_path, _jwt(audience=[]))
+
+
+def _names(*names: str) -> str:
+    tokens = (f'{{ sha256 = "{HASH}", role = "a", name = {json.dumps(name)} }}' for name in names)
+    return f"[auth]\ntokens = [{', '.join(tokens)}]"
+
+
+def test_tokens_have_names_that_differ(tmp_path: Path) -> None:
+    tokens = _load(tmp_path, f"{_names('reports', 'Ada Lovelace')}").auth.tokens
+
+    assert [token.name for token in tokens] == ["reports", "Ada Lovelace"]
+    with pytest.raises(ConfigurationError, match=r"auth\.tokens: tokens 1 and 3 have the same name"):
+        _load(tmp_path, _names("reports", "other", "reports"))
+
+
+@pytest.mark.parametrize("name", ["", " ", "a ", "\n", "a\x1b[1m", "a" * 101])
+def test_names_of_tokens_are_short_and_on_one_line(name: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"auth\.tokens\.0\.name: wants 1 to 100 characters on one line"
+    ):
+        _load(tmp_path, _names(name))
+
+
+@pytest.mark.parametrize(
     "changed",
     [
         {"jwks": "https://id.example.com/keys?v=1"},
         {"jwks": "http://127.0.0.1:8080/keys"},
         {"jwks": "http://localhost/keys"},
         {"jwks": "http://[::1]/keys"},
-        {"audience": "http://127.0.0.1:8000/mcp"},
+        {"audience": "api://3a1b", "resource": "http://127.0.0.1:8000/mcp"},
         {"issuer": "accounts.example.com"},
     ],
 )
@@ -104,7 +168,8 @@ def test_issuer_audience_and_keys_are_kept(changed: dict[str, str], tmp_path: Pa
     section = _load(tmp_path, _jwt(**changed)).auth.jwt
 
     assert section is not None
-    assert {name: getattr(section, name) for name in changed} == changed
+    kept = section.model_dump(include=set(changed)) | {"audience": section.audience[0]}
+    assert kept == {"audience": URL, **changed}
 
 
 def test_hash_of_a_token_is_kept_in_small_letters(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_odd_value_of_each_key_is_read_or_refused_with_file_and_line(
         pytest.param(
             f'[auth]\ntokens = [{{ sha256 = "{HASH}", role = "r", nmae = "x" }}]',
             4,
-            "auth.tokens.0.nmae: there is no such key. Keys here: sha256, role, claims",
+            "auth.tokens.0.nmae: there is no such key. Did you mean name? Keys here: sha256, role, ",
             id="unknown key of a token",
         ),
         pytest.param(

@@ -1,0 +1,122 @@
+"""The forms of values in dbtools.toml: durations, hosts, URLs, hashes. Others are refused in plain words."""
+
+import re
+from math import isfinite
+from typing import Annotated
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
+
+from dbtools.dates import seconds_of
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as it stands in Host
+HASH = r"^[0-9A-Fa-f]{64}$"
+
+
+def _seconds(value: object) -> object:
+    """Read "10s", "500ms" or "2m" as seconds."""
+    return seconds_of(value) if isinstance(value, str) else _number(value)
+
+
+def _number(value: object) -> object:
+    """Refuse a boolean, which Python takes for a number."""
+    if isinstance(value, bool):
+        raise ValueError("wants a number, not a boolean")
+    return value
+
+
+def _claim(value: object) -> object:
+    """Refuse what no caller can have as a claim, or no database as a value."""
+    is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
+    if not (isinstance(value, str) or is_whole or (isinstance(value, float) and isfinite(value))):
+        raise ValueError("must be a string, true, false or a finite number")
+    return value
+
+
+def _shaped(pattern: str, problem: str) -> AfterValidator:
+    """Refuse what is not as in *pattern*, and do not quote it: it may hold a secret of the environment."""
+
+    def checked(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(problem)
+        return text
+
+    return AfterValidator(checked)
+
+
+def _parts(text: str) -> SplitResult | None:
+    """Return the parts of the http or https URL that *text* is, None where it is none."""
+    try:
+        parts = urlsplit(text)
+        is_whole = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("https", "http")
+    except ValueError:
+        return None
+    return parts if is_whole and not re.search(r"\s", text) else None
+
+
+def is_resource(text: str) -> bool:
+    """Return whether *text* can identify a server over HTTP (RFC 8707, 2)."""
+    return _parts(text) is not None and "#" not in text
+
+
+def _strings(value: object) -> object:
+    """Accept one string in place of an array."""
+    if not isinstance(value, str | list | tuple):
+        raise ValueError("wants a string or an array of strings")
+    return (value,) if isinstance(value, str) else value
+
+
+def _keys(text: str) -> str:
+    if not text.strip():
+        raise ValueError("wants a URL or a file of keys")
+    if "://" not in text:
+        return text
+    parts = _parts(text)
+    if parts is None:
+        raise ValueError("wants an https URL or a file of keys")
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise ValueError("wants https: whoever is on the way could put keys of their own there")
+    return text
+
+
+Host = Annotated[
+    str,
+    _shaped(
+        NAME,
+        "wants the name of a host as clients write it, such as db.example.com, 10.0.0.5 or "
+        "[2001:db8::1], without a scheme, a path or *",
+    ),
+]
+Origin = Annotated[
+    str,
+    _shaped(
+        rf"[A-Za-z][A-Za-z0-9+.-]*://{NAME}/?",
+        "wants an origin, SCHEME://HOST or SCHEME://HOST:PORT, without a path or *",
+    ),
+]
+Audience = Annotated[
+    str, _shaped(r"(?s).*\S.*", "wants a value of the claim aud, such as a URL or a client ID")
+]
+Audiences = Annotated[
+    tuple[Audience, ...], BeforeValidator(_strings, json_schema_input_type=str | tuple[str, ...])
+]
+KeysPlace = Annotated[str, AfterValidator(_keys)]
+Issuer = Annotated[
+    str, _shaped(r"(?s).*\S.*", "wants what stands in the claim iss, such as https://id.example.com/")
+]
+TokenName = Annotated[
+    str, _shaped(r"(?!\s)[^\x00-\x1f\x7f]{1,100}(?<!\s)", "wants 1 to 100 characters on one line")
+]
+Hash = Annotated[
+    str,
+    _shaped(HASH, "wants the hash of a token, 64 hexadecimal digits, as `dbtools token new` prints it"),
+    AfterValidator(str.lower),
+    Field(json_schema_extra={"pattern": HASH}),
+]
+Storage = Annotated[str, _shaped(r"(?s)memory|rediss?://.*", 'wants "memory" or "redis://HOST:PORT"')]
+Whole = Annotated[int, BeforeValidator(_number), Field(le=2**31 - 1)]
+Claim = Annotated[str | StrictBool | int | float, BeforeValidator(_claim)]
+Duration = Annotated[
+    float, BeforeValidator(_seconds, json_schema_input_type=float | str), Field(gt=0, le=3600)
+]
