@@ -83,6 +83,7 @@ def test_parameter_reaches_the_driver(query: str, name: str, value: Any) -> None
         ("options=-c%20a.b%3Dtwo%5C%20words", {"a.b": "two words"}),
         ("options=endpoint%3Dep-cool", {"options": "endpoint=ep-cool"}),
         ("options=reference%3Dx%20-c%20role%3Dreader", {"options": "reference=x", "role": "reader"}),
+        ("search_path=a,b&statement_timeout=5s", {"search_path": "a,b", "statement_timeout": "5s"}),
         ("schema=my%20shop", {"search_path": '"my shop"'}),
         ("application_name=app&fallback_application_name=other", {"application_name": "app"}),
         ("pgbouncer=true&channel_binding=prefer&gssencmode=prefer&sslsni=1&client_encoding=utf8", {}),
@@ -97,7 +98,7 @@ def test_settings_are_those_of_dbtools_and_of_the_url(query: str, settings: dict
     [
         ("sslmod=require", "sslmod: unknown parameter of the database's URL. Did you mean sslmode?"),
         ("conect_timeout=3", "Did you mean connect_timeout?"),
-        ("statement_timeout=3", "A setting of the server goes in options="),
+        ("work_mem=3", "A setting of the server goes in options="),
         ("sslmode=verify_full", "Did you mean verify-full"),
         ("target_session_attrs=reader", "read-write, read-only, primary"),
         (

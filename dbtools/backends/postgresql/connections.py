@@ -124,7 +124,7 @@ async def connect(url: str) -> Connection:
         connection = await _connect(target)
     except (*DRIVER_ERRORS, ValueError) as exc:
         raise unavailable(exc, target) from exc
-    _keep_alive(connection, target.options)
+    _keep_alive(connection, target.parameters)
     _fit_types(connection)
     try:
         check_version(connection)

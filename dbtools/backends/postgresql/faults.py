@@ -65,6 +65,10 @@ STATES: Mapping[tuple[str, str], Words] = {
     ),
     ("55000", ""): ("The database accepts no connections (datallowconn).", "Choose another one."),
     ("57", ""): NOT_READY,
+    ("08P01", ""): (
+        "The server, or a pooler in front of it, rejected the login or a setting from the URL.",
+        "Check user, password and options; its log says more.",
+    ),
     ("08", ""): NO_SERVER,
 }
 REFUSED = ("The server refused the connection, with SQLSTATE {state}.", "Its log says why.")
@@ -178,7 +182,7 @@ def unavailable(exc: Exception, target: Destination) -> DatabaseUnavailable:
 
 def _of_state(exc: asyncpg.PostgresError, target: Destination) -> Words:
     state, function = exc.sqlstate or "", getattr(exc, "server_source_function", None) or ""
-    if state == "28P01" and "password" not in target.options:
+    if state == "28P01" and "password" not in target.parameters:
         return NO_PASSWORD
     ways = ((state, function), (state, ""), (state[:2], ""))
     return next((STATES[way] for way in ways if way in STATES), REFUSED)
@@ -196,7 +200,7 @@ def _own(exc: Exception, target: Destination) -> Mapping[str, object]:
     is_plain = target.mode == "disable"
     wanted = (
         ""
-        if "sslcert" in target.options
+        if "sslcert" in target.parameters
         else "It may require a client certificate: sslcert=FILE and sslkey=FILE. "
     )
     return {
@@ -206,7 +210,7 @@ def _own(exc: Exception, target: Destination) -> Mapping[str, object]:
         "database_name": identifier(target.database),
         "host": ", ".join(target.hosts) or "localhost",
         "timeout": target.timeout,
-        "attrs": target.options.get("target_session_attrs", "any"),
+        "attrs": target.parameters.get("target_session_attrs", "any"),
         "state": getattr(exc, "sqlstate", ""),
         "plainly": " without TLS" if is_plain else "",
         "tls": "Ask for TLS: sslmode=require. " if is_plain else wanted,

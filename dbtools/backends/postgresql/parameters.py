@@ -59,6 +59,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     "connect_timeout": Parameter(By.DBTOOLS, "PGCONNECT_TIMEOUT"),
     "options": Parameter(By.DBTOOLS, "PGOPTIONS"),
     "schema": Parameter(By.DBTOOLS),
+    "search_path": Parameter(By.DBTOOLS),
+    "statement_timeout": Parameter(By.DBTOOLS),
     "application_name": Parameter(By.DBTOOLS, "PGAPPNAME"),
     "fallback_application_name": Parameter(By.DBTOOLS),
     "load_balance_hosts": Parameter(By.DBTOOLS, "PGLOADBALANCEHOSTS", ("disable", "random")),
@@ -93,6 +95,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     "oauth_client_secret": Parameter(By.NOBODY, "", (), NO_SUCH),
     "oauth_scope": Parameter(By.NOBODY, "", (), NO_SUCH),
 }
+#: Settings of the server that drivers of other languages take by themselves.
+SETTINGS_ALONE = ("search_path", "statement_timeout")
 SECRETS = ("password", "sslpassword")
 NUMBERS = (
     *("connect_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"),

@@ -21,6 +21,7 @@ from dbtools.backends.postgresql.parameters import (
     NUMBERS,
     PARAMETERS,
     SECRETS,
+    SETTINGS_ALONE,
     SYNONYMS,
     SYSTEM,
     TLS,
@@ -29,6 +30,7 @@ from dbtools.errors import ConfigurationError, DatabaseUnavailable, listing, nea
 
 CONNECT_TIMEOUT = 10.0  #: seconds, unless connect_timeout says otherwise
 PORT = 5432
+ROOT, SERVICES = "~/.postgresql/root.crt", "~/.pg_service.conf"  #: where libpq looks
 MOST_PORTS = 2**16
 SETTINGS = {
     "application_name": "dbtools",
@@ -60,7 +62,7 @@ SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 class Destination:
     """Where a URL leads, with what the environment and a service file add to it."""
 
-    options: Mapping[str, str]  #: by the names of PARAMETERS
+    parameters: Mapping[str, str]  #: by the names of PARAMETERS
 
     @property
     def place(self) -> str:
@@ -73,7 +75,7 @@ class Destination:
     def user(self) -> str:
         """The name of the login."""
         try:
-            return self.options.get("user") or getpass.getuser()
+            return self.parameters.get("user") or getpass.getuser()
         except (KeyError, OSError) as exc:
             hint = "Write postgresql://USER@HOST/DATABASE, or set PGUSER."
             raise ConfigurationError("The database's URL names no user.", hint=hint) from exc
@@ -81,19 +83,19 @@ class Destination:
     @property
     def database(self) -> str:
         """The name of the database."""
-        return self.options.get("dbname") or self.user
+        return self.parameters.get("dbname") or self.user
 
     @property
     def hosts(self) -> Sequence[str]:
         """The names of hosts, or folders of sockets; none where the driver is to look."""
-        written = self.options.get("host") or self.options.get("hostaddr")
+        written = self.parameters.get("host") or self.parameters.get("hostaddr")
         return written.split(",") if written else ()
 
     @cached_property
     def ports(self) -> Sequence[int]:
         """One port for each host, or for the one that the driver finds."""
         number = max(1, len(self.hosts))
-        ports = [_port(each) for each in self.options.get("port", "").split(",")]
+        ports = [_port(each) for each in self.parameters.get("port", "").split(",")]
         if len(ports) not in (1, number):
             raise ConfigurationError("The database's URL must have one port, or one for each host.")
         return ports * number if len(ports) == 1 else ports
@@ -101,31 +103,32 @@ class Destination:
     @property
     def mode(self) -> str:
         """How TLS is asked for."""
-        strictest = self.options.get("sslrootcert") == SYSTEM
-        return self.options.get("sslmode", "verify-full" if strictest else "prefer")
+        strictest = self.parameters.get("sslrootcert") == SYSTEM
+        return self.parameters.get("sslmode", "verify-full" if strictest else "prefer")
 
     @property
     def timeout(self) -> float:
         """Seconds that opening a connection may take."""
-        return float(self.options.get("connect_timeout", 0)) or CONNECT_TIMEOUT
+        return max(0.0, float(self.parameters.get("connect_timeout", 0))) or CONNECT_TIMEOUT
 
     @cached_property
     def settings(self) -> Mapping[str, str]:
         """What is set on a connection, some of it by the URL."""
-        named, words = read_options(self.options.get("options", ""))
-        schema = self.options.get("schema")
+        named, words = read_options(self.parameters.get("options", ""))
+        schema = self.parameters.get("schema")
         path = {"search_path": '"{}"'.format(schema.replace('"', '""'))} if schema else {}
-        names = [self.options.get(each) for each in ("application_name", "fallback_application_name")]
+        names = [self.parameters.get(each) for each in ("application_name", "fallback_application_name")]
         name = next(filter(None, names), SETTINGS["application_name"])
         # The words, such as Neon's endpoint=…, are for a proxy.
         rest = {"options": " ".join(words)} if words else {}
-        return {**SETTINGS, "application_name": name, **path, **named, **rest}
+        alone = {each: self.parameters[each] for each in SETTINGS_ALONE if each in self.parameters}
+        return {**SETTINGS, "application_name": name, **path, **alone, **named, **rest}
 
     def arguments(self) -> dict[str, Any]:
         """Return what the driver takes, or raise DatabaseUnavailable where a file cannot be used."""
-        addresses = self.options["hostaddr"].split(",") if "hostaddr" in self.options else self.hosts
+        addresses = self.parameters["hostaddr"].split(",") if "hostaddr" in self.parameters else self.hosts
         pairs = list(zip(addresses, self.ports, strict=False))
-        if self.options.get("load_balance_hosts") == "random":
+        if self.parameters.get("load_balance_hosts") == "random":
             random.shuffle(pairs)
         given = ("password", "passfile", "target_session_attrs", "krbsrvname", "gsslib")
         return {
@@ -134,37 +137,37 @@ class Destination:
             "user": self.user,
             "database": self.database,
             "timeout": self.timeout,
-            "direct_tls": self.options.get("sslnegotiation") == "direct",
-            **{name: self.options[name] for name in given if name in self.options},
+            "direct_tls": self.parameters.get("sslnegotiation") == "direct",
+            **{name: self.parameters[name] for name in given if name in self.parameters},
             **self._tls(),
         }
 
     def _tls(self) -> dict[str, Any]:
-        files = {name: self.options[name] for name in FILES if self.options.get(name, SYSTEM) != SYSTEM}
+        files = {name: self.parameters[name] for name in FILES if self.parameters.get(name, SYSTEM) != SYSTEM}
         if self.mode != "disable":
             self._check_authority()
             for name, file in files.items():
                 with self._loading(name, file), open(file, "rb"):
                     pass
-        if self.options.get("sslrootcert") == SYSTEM:
+        if self.parameters.get("sslrootcert") == SYSTEM:
             return {"ssl": self._loaded(ssl.create_default_context(), files)}
         if files and self.mode != "disable":
             self._loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)
-        own = {name: self.options[name] for name in TLS if name in self.options}
+        own = {name: self.parameters[name] for name in TLS if name in self.parameters}
         return {"dsn": f"postgresql:///?{urlencode(own)}"}
 
     def _loaded(self, context: ssl.SSLContext, files: Mapping[str, str]) -> ssl.SSLContext:
         """Return *context* with what is in *files*, or raise DatabaseUnavailable."""
         context.set_alpn_protocols(["postgresql"])
         for name, end in (("min", "minimum"), ("max", "maximum")):
-            if version := self.options.get(f"ssl_{name}_protocol_version"):
+            if version := self.parameters.get(f"ssl_{name}_protocol_version"):
                 setattr(context, f"{end}_version", ssl.TLSVersion[version.replace(".", "_")])
         for name in ("sslrootcert", "sslcrl"):
             if name in files:
                 with self._loading(name, files[name]):
                     context.load_verify_locations(files[name])
         if "sslcert" in files:
-            password = self.options.get("sslpassword", "")
+            password = self.parameters.get("sslpassword", "")
             with self._loading("sslcert", files["sslcert"]):
                 context.load_cert_chain(files["sslcert"], files.get("sslkey"), password=lambda: password)
         return context
@@ -182,7 +185,7 @@ class Destination:
 
     def _check_authority(self) -> None:
         """Raise DatabaseUnavailable where there is nothing to hold the server's certificate against."""
-        known = "sslrootcert" in self.options or (Path.home() / ".postgresql" / "root.crt").exists()
+        known = "sslrootcert" in self.parameters or os.path.exists(os.path.expanduser(ROOT))
         if self.mode.startswith("verify-") and not known:
             raise DatabaseUnavailable(
                 f"{self.place}: sslmode={self.mode} requires the certificate of a trusted authority.",
@@ -206,8 +209,8 @@ def destination(url: str) -> Destination:
         for name, each in PARAMETERS.items()
         if each.variable and os.environ.get(each.variable)
     }
-    options = {**_canonical(environment), **_service({**environment, **written}), **_canonical(written)}
-    found = Destination(options=options)
+    service = _service({**environment, **written})
+    found = Destination(parameters={**_canonical(environment), **service, **_canonical(written)})
     _ = found.ports, found.settings, found.user
     _check_together(found)
     return found
@@ -315,12 +318,12 @@ def _check_value(name: str, value: str) -> None:
 
 
 def _check_together(found: Destination) -> None:
-    options = found.options
-    if options.get("sslrootcert") == SYSTEM and found.mode != "verify-full":
+    parameters = found.parameters
+    if parameters.get("sslrootcert") == SYSTEM and found.mode != "verify-full":
         raise ConfigurationError("sslrootcert=system requires sslmode=verify-full.")
-    if options.get("sslnegotiation") == "direct" and MODES.index(found.mode) < MODES.index("require"):
+    if parameters.get("sslnegotiation") == "direct" and MODES.index(found.mode) < MODES.index("require"):
         raise ConfigurationError("sslnegotiation=direct requires sslmode=require or stricter.")
-    if "hostaddr" in options and found.mode == "verify-full":
+    if "hostaddr" in parameters and found.mode == "verify-full":
         hint = "Remove hostaddr: the driver compares the certificate with the address, not with the name."
         raise ConfigurationError("hostaddr cannot be combined with sslmode=verify-full.", hint=hint)
 
@@ -331,7 +334,7 @@ def _service(given: Mapping[str, str]) -> dict[str, str]:
     if not name:
         return {}
     folder = os.environ.get("PGSYSCONFDIR")
-    own = given.get("servicefile") or str(Path.home() / ".pg_service.conf")
+    own = os.path.expanduser(given.get("servicefile") or SERVICES)
     files = [own, *([str(Path(folder) / "pg_service.conf")] if folder else [])]
     services = RawConfigParser(delimiters=("=",), comment_prefixes=("#",), strict=False)
     try:
