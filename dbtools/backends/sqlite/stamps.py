@@ -10,6 +10,7 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TypeVar
 
@@ -133,20 +134,21 @@ class Watched:
     """A file that is followed: what is read of it is read again whenever anything has been written.
 
     SQLite tells nobody of a change, so whoever wants to know asks, on a connection that stays open: another
-    one would parse the whole schema first. A file that has been replaced is opened anew. Each look is on one
-    thread or another, never on two.
+    one would parse the whole schema first. A file that has been replaced is opened anew. One thread opens the
+    connection, uses it and closes it, since a look that is cancelled goes on there.
     """
 
     def __init__(self, location: Location, read: Callable[[], Awaitable[Hashable]]) -> None:
         self._location = location
         self._read = read
+        self._thread = ThreadPoolExecutor(max_workers=1)
         self._connection: sqlite3.Connection | None = None
         self._file: Hashable = None  #: that the connection has opened
         self._seen: tuple[Hashable, Hashable] = None, None  #: the version of the file, and what was read
 
     async def look(self) -> Hashable:
         """Return what is read of the file as it is now, or raise DatabaseUnavailable."""
-        version = await asyncio.to_thread(self._look)
+        version = await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
         if version != self._seen[0]:
             self._seen = version, await self._read()
         return self._seen[1]
@@ -159,16 +161,20 @@ class Watched:
             raise DatabaseUnavailable("The database file is gone.") from exc
         file = found.st_dev, found.st_ino
         if self._connection is None or file != self._file:
-            self.close()
+            self._close()
             self._connection, self._file = connect(self._location), file
         try:
             return file, _version(self._connection, DATA_VERSION), found.st_mtime_ns, found.st_size
         except sqlite3.Error as exc:
-            self.close()
+            self._close()
             raise unavailable(self._location, exc) from exc
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Have the thread close the connection and end, after the look that it may be at."""
+        self._thread.submit(self._close)
+        self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
