@@ -24,8 +24,10 @@ DbtoolsError
 └── ConfigurationError        configuration: exit status 2
 """
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 MOST_NAMES = 60  #: names that one hint lists at the most
 
@@ -192,6 +194,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     ends = sorted((each for each in inside if each.endswith((f".{low}", f":{low}"))), key=len)
     matches = list(dict.fromkeys([*ends, *like, *sorted(inside, key=len)]))[:3]
     return f"Did you mean {' or '.join(folded[match] for match in matches)}? " if matches else ""
+
+
+def nearest_path(path: Path) -> str:
+    """Return a hint for the first part of *path* that does not exist: the name there that is most like it."""
+    missing = next((each for each in (*reversed(path.parents), path) if not os.path.exists(each)), path)
+    folder = "" if missing == path else f"There is no folder {missing}. "
+    try:
+        return f"{folder}{nearest(missing.name, os.listdir(missing.parent))}"
+    except OSError:
+        return folder
 
 
 def listing(names: Iterable[str]) -> str:

@@ -1,9 +1,10 @@
-"""The generated tables of the README: `python -m cogapp -r README.md` writes them."""
+"""The generated tables of the documents: `python -m cogapp -r README.md docs/deployment.md` writes them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dbtools import errors
+from dbtools.backends.postgresql.parameters import PARAMETERS, By
 from dbtools.settings import Settings
 from dbtools.settings.sections import (
     AuthSection,
@@ -87,3 +88,17 @@ def operators_table() -> str:
     return _table(
         ("type of the column", "operators"), ((", ".join(names), ops) for ops, names in families.items())
     )
+
+
+def parameters_table() -> str:
+    """Return the table of the parameters of a PostgreSQL URL."""
+    return _table(("parameter", "variable", "values", "who acts on it"), _parameters())
+
+
+def _parameters() -> Iterator[Sequence[str]]:
+    for name, each in PARAMETERS.items():
+        values = ", ".join(f"`{value}`" for value in each.values) or ("none" if each.why else "any")
+        effect = "accepted, no effect" if each.by is By.NOBODY and each.values else str(each.by)
+        refusal = f"others are refused: {each.why}" if each.values else f"refused: {each.why}"
+        told = [*([effect] if effect != By.NOBODY else []), *([refusal] if each.why else [])]
+        yield f"`{name}`", f"`{each.variable}`" if each.variable else "", values, "; ".join(told)

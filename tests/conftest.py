@@ -13,6 +13,7 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import settings
 
 from tests.postgresql_server import NoServerError, PostgresqlServer, open_server
+from tests.secure_server import SecureServer, open_secure_server
 
 #: A dialect and DDL in; the URL of a database out.
 OpenDatabase = Callable[[str, str], AbstractContextManager[str]]
@@ -44,6 +45,18 @@ def postgresql_server() -> Iterator[PostgresqlServer]:
         portal = stack.enter_context(start_blocking_portal("asyncio"))
         try:
             server = stack.enter_context(open_server(portal))
+        except NoServerError as exc:
+            pytest.skip(str(exc))
+        yield server
+
+
+@pytest.fixture(scope="session")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
+    """Give a server with TLS, started for the first test that needs it."""
+    with ExitStack() as stack:
+        portal = stack.enter_context(start_blocking_portal("asyncio"))
+        try:
+            server = stack.enter_context(open_secure_server(portal, tmp_path_factory.mktemp("certificates")))
         except NoServerError as exc:
             pytest.skip(str(exc))
         yield server

@@ -8,7 +8,7 @@ import socket
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,8 +88,32 @@ def open_server(portal: BlockingPortal) -> Iterator[PostgresqlServer]:
     if url := os.environ.get(VARIABLE):
         yield _describe(url, portal)
         return
-    with _open_folder() as folder, _run_server(_find_binaries(folder), folder) as url:
-        yield _describe(url, portal)
+    with open_cluster() as cluster:
+        url = f"postgresql://{LOGIN}@127.0.0.1:{cluster.start()}/postgres"
+        try:
+            yield _describe(url, portal)
+        finally:
+            cluster.stop()
+
+
+@contextmanager
+def open_cluster(*, tls: bool = False) -> Iterator["Cluster"]:
+    """Give the files of a new server, which has not been started, and remove them in the end."""
+    with _open_folder() as folder:
+        binaries = _find_binaries_with_tls() if tls else _find_binaries(folder)
+        cluster = Cluster(binaries=binaries, folder=folder / "cluster")
+        cluster.initialise()
+        yield cluster
+
+
+def _find_binaries_with_tls() -> Path:
+    """Return the folder of the system's programs: the wheel's have no TLS."""
+    binaries = _find_system_binaries()
+    command = (binaries / "pg_config", "--configure")
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "openssl" not in answer.stdout:
+        raise NoServerError("no PostgreSQL with TLS to test with: install a PostgreSQL server")
+    return binaries
 
 
 def _describe(url: str, portal: BlockingPortal) -> PostgresqlServer:
@@ -178,18 +202,6 @@ def _anyone_may_enter(folder: Path) -> bool:
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in (path, *path.parents))
 
 
-@contextmanager
-def _run_server(binaries: Path, folder: Path) -> Iterator[str]:
-    """Make a server below *folder*, start it, give its URL, and stop it in the end."""
-    cluster = Cluster(binaries=binaries, folder=folder / "cluster")
-    cluster.initialise()
-    port = cluster.start()
-    try:
-        yield f"postgresql://{LOGIN}@127.0.0.1:{port}/postgres"
-    finally:
-        cluster.stop()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """The programs and the files of one server."""
@@ -205,17 +217,34 @@ class Cluster:
         options = ("--auth=trust", "--encoding=UTF8", "--no-sync", "--no-instructions")
         self._run("initdb", f"--username={LOGIN}", *options)
 
-    def start(self) -> int:
-        """Start the server and return the port it listens on."""
+    def write(self, name: str, content: bytes) -> Path:
+        """Write a file that only the server may read, and return its path."""
+        path = self.folder / "data" / name
+        path.write_bytes(content)
+        path.chmod(0o600)
+        if _is_root():
+            shutil.chown(path, NOBODY, NOGROUP)
+        return path
+
+    def copied(self, name: str) -> "Cluster":
+        """Return a copy of a server that is not running."""
+        folder = self.folder.with_name(name)
+        shutil.copytree(self.folder, folder)
+        for path in (folder, *folder.rglob("*")) if _is_root() else ():
+            shutil.chown(path, NOBODY, NOGROUP)
+        return Cluster(binaries=self.binaries, folder=folder)
+
+    def start(self, *settings: str) -> int:
+        """Start the server, with *settings* of its own, and return the port it listens on."""
         for _ in range(ATTEMPTS - 1):
             try:
-                return self._start(free_port())
+                return self._start(free_port(), settings)
             except ServerProgramError:
                 continue
-        return self._start(free_port())
+        return self._start(free_port(), settings)
 
-    def _start(self, port: int) -> int:
-        settings = (*SETTINGS, f"port={port}", f"unix_socket_directories={self.folder}")
+    def _start(self, port: int, own: Sequence[str]) -> int:
+        settings = (*SETTINGS, *own, f"port={port}", f"unix_socket_directories={self.folder}")
         options = " ".join(f"-c {setting}" for setting in settings)
         self._run("pg_ctl", "start", "-w", "-o", options, "-l", "log")
         return port

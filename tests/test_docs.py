@@ -167,8 +167,9 @@ def test_configuration_of_the_documents_can_be_loaded(
     assert load(path).database.url
 
 
-def test_generated_tables_are_current() -> None:
-    command = (sys.executable, "-m", "cogapp", "--check", "--diff", README.name)
+@pytest.mark.parametrize("document", [README.name, "docs/deployment.md"])
+def test_generated_tables_are_current(document: str) -> None:
+    command = (sys.executable, "-m", "cogapp", "--check", "--diff", document)
 
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 

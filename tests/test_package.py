@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import anyio
+import asyncpg
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -56,14 +57,24 @@ def _run(*words: object, folder: Path) -> str:
     return done.stdout
 
 
+async def _fill(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(f"drop table if exists goods; {SHOP}")
+    finally:
+        await connection.close()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def shop(request: pytest.FixtureRequest) -> Iterator[str]:
     """Give a database as somebody would name it: a file, or the URL of a server with TLS."""
     if request.param == "sqlite":
         yield str(request.getfixturevalue("sqlite_database")(SHOP))
         return
-    with request.getfixturevalue("postgresql_database")(SHOP) as url:
-        yield url
+    secure = request.getfixturevalue("secure")
+    url = secure.url("secure", "sslmode=verify-full&sslrootcert={files}/root.crt", host="localhost")
+    anyio.run(_fill, url)
+    yield url
 
 
 @pytest.fixture(scope="module")

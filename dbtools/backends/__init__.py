@@ -44,17 +44,15 @@ async def read_registry(url: str) -> Registry | None:
 
 
 def url_of_file(path: Path) -> str:
-    """Return the URL of the database that the file at *path* is."""
-    name = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    """Return the URL of the database that the file at *path* is, relative where *path* is."""
+    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return f"sqlite:///{name}"
 
 
 def resolved_url(url: str, folder: Path) -> str:
-    """Return *url* with a relative path of a file made absolute below *folder*."""
-    scheme, separator, rest = url.partition(":///")
-    if separator and _module(url) == BACKENDS["sqlite"] and not rest.startswith("/") and rest:
-        return f"{scheme}:///{(folder / rest).absolute()}"
-    return url
+    """Return *url* with the relative paths of files in it made absolute below *folder*."""
+    resolved: str = _package(url).Backend.resolved(url, folder)
+    return resolved
 
 
 def announcement_of(name: str) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import anyio
@@ -204,6 +205,16 @@ class Backend(ABC):
         self.url = url
         self._runner: Runner | None = None
         self._loading = anyio.Lock()
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the database is and who reads it, for people: never a password."""
+
+    @staticmethod
+    def resolved(url: str, folder: Path) -> str:
+        """Return *url* with the relative paths of files in it made absolute below *folder*."""
+        return url
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL without its password, and the variables of the environment that opening it takes."""

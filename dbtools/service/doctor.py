@@ -50,7 +50,7 @@ async def findings_of_connection(backend: Backend) -> list[Finding]:
     began = time.monotonic()
     probe = await (await backend.runner()).probe()
     taken = (time.monotonic() - began) * 1000
-    where = f"{probe.version} answers in {taken:.0f} ms."
+    where = f"{probe.version} at {backend.place} answers in {taken:.0f} ms."
     proof = (
         _finding(OK, "read_only", "A write was refused on a connection like those of calls.")
         if probe.refuses_writes

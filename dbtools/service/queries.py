@@ -50,7 +50,8 @@ def queries_in(settings: Settings, lexis: Lexis) -> Written:
         return Written()
     folder = Path(settings.queries.directory)
     if not os.path.isdir(folder):
-        message = f"[queries] directory: there is no folder {quoted(str(folder), 200)}."
+        hint = errors.nearest_path(folder)
+        message = f"[queries] directory: there is no folder {quoted(str(folder), 200)}. {hint}".rstrip()
         source = settings.source("queries", "directory")
         return Written(findings=(Finding(code="no_queries", message=message, source=source),))
     try:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, NoReturn, get_args, get_origin
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from dbtools import errors
 from dbtools.backends import open_backend, resolved_url, url_of_file
 from dbtools.cells import visible
-from dbtools.errors import listing, nearest
+from dbtools.errors import listing, nearest, nearest_path
 from dbtools.policy import Source
 from dbtools.settings.positions import DEEPEST, LONGEST, Key, TomlFile, file_error
 from dbtools.settings.sections import DatabaseSection, Settings
@@ -37,13 +37,26 @@ def settings_of(target: str | None, folder: Path) -> Settings:
     if target.endswith(".toml"):
         return load(folder / target, target)
     if "://" in target:
-        return Settings(database=DatabaseSection(url=resolved_url(target, folder)))
-    if not is_file(folder / target):
+        url = target if folder == Path.cwd() else resolved_url(target, folder)
+        return Settings(database=DatabaseSection(url=url))
+    # As it is given, messages name it.
+    path = Path(target) if folder == Path.cwd() else folder / target
+    if not is_file(path):
+        _refuse_target(target, path)
+    return Settings(database=DatabaseSection(url=url_of_file(path)))
+
+
+def _refuse_target(target: str, path: Path) -> NoReturn:
+    hint = "TARGET is a database file, a database URL or a .toml file."
+    if os.path.isdir(path):
         raise errors.ConfigurationError(
-            f"There is no file {quoted(target, 200)}.",
-            hint="TARGET is a database file, a database URL or a .toml file.",
+            f"{quoted(target, 200)} is a folder.", hint=f"Name a file in it. {hint}"
         )
-    return Settings(database=DatabaseSection(url=url_of_file(folder / target)))
+    if os.path.exists(path):
+        raise errors.ConfigurationError(f"{quoted(target, 200)} is not a regular file.", hint=hint)
+    raise errors.ConfigurationError(
+        f"There is no file {quoted(target, 200)}.", hint=f"{nearest_path(path)}{hint}"
+    )
 
 
 def is_file(path: Path) -> bool:
@@ -86,8 +99,10 @@ def _read(path: Path, file: str) -> TomlFile:
     try:
         return TomlFile(path=str(path.absolute()), file=file, text=path.read_text(encoding="utf-8"))
     except OSError as exc:
-        problem = "there is no such file" if isinstance(exc, FileNotFoundError) else "the file cannot be read"
-        raise errors.ConfigurationError(f"{visible(file)}: {problem}.") from exc
+        if isinstance(exc, FileNotFoundError):
+            hint = nearest_path(path)
+            raise errors.ConfigurationError(f"{visible(file)}: there is no such file.", hint=hint) from exc
+        raise errors.ConfigurationError(f"{visible(file)}: the file cannot be read.") from exc
     except UnicodeDecodeError as exc:
         line = exc.object[: exc.start].count(b"\n") + 1
         raise file_error(Source(file=file, line=line), "not TOML: this is no text in UTF-8.") from exc
@@ -138,7 +153,9 @@ def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
     before, after = match.string[: match.start()], match.string[match.end() :]
     if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
         # A user or a password in a URL: what would end it there is percent-encoded (RFC 3986, 3.2.1).
-        return quote(os.environ[name], safe="%!$&'()*+,;=:")
+        # It may be encoded already; a percent sign of its own is not.
+        value = re.sub("%(?![0-9A-Fa-f]{2})", "%25", os.environ[name])
+        return quote(value, safe="%!$&'()*+,;=:")
     return os.environ[name]
 
 

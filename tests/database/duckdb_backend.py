@@ -201,6 +201,11 @@ class Backend(port.Backend):
         super().__init__(url)
         self._connection = duckdb.connect(url.partition("://")[2], read_only=True)
 
+    @property
+    def place(self) -> str:
+        """The path of the file."""
+        return self.url.partition("://")[2]
+
     def load_runner(self) -> "Runner":
         """Return what runs statements."""
         return Runner(self._connection)

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from dbtools.alembic import upgrade
-from dbtools.backends.postgresql.connections import PooledConnection
+from dbtools.backends.postgresql.connections import PooledConnection, connect, end, prepare, rolled_back
 from dbtools.backends.postgresql.control import Control
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
@@ -66,6 +66,30 @@ async def test_each_transaction_sets_what_it_needs_and_leaves_nothing(
 ) -> None:
     async with proxy(url, refuses=refuses) as pooled:
         assert await _answers(pooled, tmp_path) == ([ROW], [["P1DT2H", "7"]], NOTHING_SET)
+
+
+@pytest.mark.parametrize("refuses", [True, False], ids=["refuses settings", "ignores settings"])
+async def test_settings_of_the_url_hold_in_each_transaction(refuses: bool, url: str) -> None:
+    query = "schema=pg_catalog&options=-c%20work_mem%3D123kB&application_name=it%27s"
+    async with proxy(url, refuses=refuses) as pooled:
+        connection: Any = await connect(f"{pooled}?{query}")
+        await prepare(connection)
+        async with rolled_back(connection, "begin read only"):
+            kept = [
+                await connection.fetchval(f"show {name}")
+                for name in ("search_path", "work_mem", "application_name", "lock_timeout")
+            ]
+        after = await connection.fetchval("show work_mem")
+        await end(connection)
+
+    assert kept == ["pg_catalog", "123kB", "it's", "5003ms"]
+    assert after != "123kB"
+
+
+async def test_pooler_that_rejects_what_is_meant_for_a_proxy_is_named(url: str) -> None:
+    async with proxy(url, refuses=True) as pooled:
+        with pytest.raises(DatabaseUnavailable, match="a pooler in front of it, rejected"):
+            await connect(f"{pooled}?options=endpoint%3Dx")
 
 
 async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(

@@ -46,7 +46,7 @@ def test_file_that_has_to_be_recovered_is_reported_as_that(tmp_path: Path, comma
     _recover(path)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("dbtools: The database file has to be recovered")
+    assert result.stderr.startswith(f"dbtools: {path}: The database file has to be recovered")
     assert "Open it once with a program that may write to it" in result.stderr
     assert run("check", str(path)).exit_code == 0
 

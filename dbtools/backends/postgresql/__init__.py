@@ -4,16 +4,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
 from dbtools.backends.postgresql import control, inspection
-from dbtools.backends.postgresql.connections import apply, dsn_of, opened, without_password
+from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import read_catalog
 from dbtools.backends.postgresql.registry import PostgresqlRecords, registry_of
 from dbtools.backends.postgresql.syntax import lexis
+from dbtools.backends.postgresql.urls import destination, with_full_paths, without_password
 from dbtools.backends.records import Registry
 from dbtools.catalog import Catalog, Selection
 from dbtools.policy import Role
@@ -52,9 +54,19 @@ class Backend(port.Backend):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        dsn_of(url)
+        self._destination = destination(url)
         self._control = control.Control(url)
         self._search_path: tuple[str, ...] | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the database is and who reads it, for people: never a password."""
+        return self._destination.place
+
+    @staticmethod
+    def resolved(url: str, folder: Path) -> str:
+        """Return *url* with the full paths of certificates, below *folder* where they are relative."""
+        return with_full_paths(url, folder)
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
         """Return the URL without its password, and the variables of the environment that opening it takes."""

@@ -10,18 +10,18 @@ a first one: whoever could run SQL of their own could set both back.
 
 import asyncio
 import hashlib
-import os
-import re
 import secrets
+import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeGuard
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import anyio
 import asyncpg
 
+from dbtools.backends.postgresql.faults import unavailable
+from dbtools.backends.postgresql.urls import SETTINGS, Destination, destination
 from dbtools.errors import ConfigurationError, DatabaseUnavailable, Refused
 
 if TYPE_CHECKING:
@@ -30,19 +30,7 @@ else:
     Connection = asyncpg.Connection
 
 OLDEST = 13  #: the first version that is supported
-CONNECT_TIMEOUT = 10.0  #: seconds
 PATIENCE = 2.0  #: seconds that a connection has to become clean, or to close, before it is given up
-SETTINGS = {
-    "application_name": "dbtools",
-    "timezone": "UTC",
-    "datestyle": "ISO, YMD",
-    "intervalstyle": "iso_8601",
-    "bytea_output": "hex",
-    "extra_float_digits": "1",
-    "standard_conforming_strings": "on",  # the conditions of operators are read so
-    "lock_timeout": "5003",  # shows whether settings arrive: nobody else sets it so
-    "idle_in_transaction_session_timeout": "60000",
-}
 #: What dbtools itself relies on, beside what it sets for each connection.
 RESERVED = {
     *SETTINGS,
@@ -85,30 +73,21 @@ DECODERS: Mapping[str, Callable[[str], object]] = {
     "timestamp": lambda text: text.replace(" ", "T", 1),
     "timestamptz": lambda text: text.replace(" ", "T", 1).replace("+00", "Z", 1),
 }
-#: What the driver reads from the environment where the URL does not say it.
-VARIABLES = (
-    *("PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGPASSFILE", "PGDATABASE", "PGSERVICE", "PGSERVICEFILE"),
-    *("PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "PGSSLCRL", "PGTARGETSESSIONATTRS"),
-)
+#: Settings that a pooler takes, or passes on.
+PASSED_ON = ("application_name", "options")
+#: The names that the system has for them, if it has them.
+TCP_OPTIONS: Mapping[str, str] = {
+    "keepalives_idle": "TCP_KEEPIDLE",
+    "keepalives_interval": "TCP_KEEPINTVL",
+    "keepalives_count": "TCP_KEEPCNT",
+    "tcp_user_timeout": "TCP_USER_TIMEOUT",
+}
 #: What no pooler passes on by itself, as the server writes it.
 ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
 
 #: The internal one is what a call meets on a connection that the server is ending at that moment.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 LOSES_STATEMENTS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
-#: What keeps a connection from being opened, in words for operators: the first that fits.
-UNREACHED: Sequence[tuple[type[Exception], str]] = (
-    (
-        asyncpg.InvalidAuthorizationSpecificationError,
-        "The database refused the login: user or password is wrong.",
-    ),
-    (asyncpg.InvalidCatalogNameError, "The server has no database of this name."),
-    (asyncpg.TooManyConnectionsError, "The server has no connection free."),
-    (asyncpg.CannotConnectNowError, "The server is starting or stopping."),
-    (TimeoutError, f"The server did not answer within {CONNECT_TIMEOUT:g} seconds."),
-    (OSError, "The server cannot be reached: is it running, are host and port right?"),
-    (Exception, "The server cannot be reached with this URL."),
-)
 #: What asyncpg raises where bytes are of another type than it takes them for.
 UNREADABLE = (AssertionError, BufferError, LookupError, TypeError, ValueError, struct.error)
 
@@ -140,10 +119,12 @@ def answering(failing: str) -> Iterator[None]:
 
 async def connect(url: str) -> Connection:
     """Open a connection to *url*, or raise DatabaseUnavailable with what can be done."""
+    target = destination(url)
     try:
-        connection = await _connect(url)
+        connection = await _connect(target)
     except (*DRIVER_ERRORS, ValueError) as exc:
-        raise unavailable(exc) from exc
+        raise unavailable(exc, target) from exc
+    _keep_alive(connection, target.parameters)
     _fit_types(connection)
     try:
         check_version(connection)
@@ -159,38 +140,11 @@ async def end(connection: Any) -> None:
         await connection.close(timeout=PATIENCE)
 
 
-def dsn_of(url: str) -> str:
-    """Return *url* without the name of a driver, or raise ConfigurationError."""
-    dsn = re.sub(r"^[a-zA-Z]+(\+\w+)?://", "postgresql://", url)
-    try:
-        port = urlsplit(dsn).port
-    except ValueError as exc:
-        raise ConfigurationError("The port in the database's URL is no number.") from exc
-    if port is not None and port <= 0:
-        raise ConfigurationError("The port in the database's URL is no port.")
-    return dsn
-
-
-def without_password(url: str) -> tuple[str, Mapping[str, str]]:
-    """Return *url* without its password, and the variables that libpq reads: PGPASSWORD among them."""
-    parts = urlsplit(url)
-    login, at, host = parts.netloc.rpartition("@")
-    user, _, password = login.partition(":")
-    options = [each for each in parts.query.split("&") if each and not each.startswith("password=")]
-    given = [
-        unquote(each[len("password=") :]) for each in parts.query.split("&") if each.startswith("password=")
-    ]
-    known = {name: os.environ[name] for name in VARIABLES if os.environ.get(name)}
-    secrets_of = [unquote(password)] if password else given
-    shared = urlunsplit(parts._replace(netloc=f"{user}{at}{host}", query="&".join(options)))
-    return shared, {**known, **({"PGPASSWORD": secrets_of[-1]} if secrets_of else {})}
-
-
-async def _connect(url: str) -> Connection:
+async def _connect(target: Destination) -> Connection:
     """Open a connection with SETTINGS; a pooler refuses them, or takes them and does nothing."""
-    options: Any = {"timeout": CONNECT_TIMEOUT, "statement_cache_size": 256}
+    options: Any = {**target.arguments(), "statement_cache_size": 256}
     with suppress(asyncpg.ProtocolViolationError):
-        connection: Connection = await asyncpg.connect(dsn_of(url), server_settings=SETTINGS, **options)
+        connection: Connection = await asyncpg.connect(server_settings=dict(target.settings), **options)
         try:
             if await connection.fetchval(ARRIVED) == f"{SETTINGS['lock_timeout']}ms":
                 return connection
@@ -198,12 +152,28 @@ async def _connect(url: str) -> Connection:
             connection.terminate()
             raise
         await end(connection)
-    known = {"application_name": SETTINGS["application_name"]}
+    known = {name: target.settings[name] for name in PASSED_ON if name in target.settings}
     pooled: PooledConnection = await asyncpg.connect(
-        dsn_of(url), server_settings=known, connection_class=PooledConnection, **options
+        server_settings=known, connection_class=PooledConnection, **options
     )
-    pooled.settings |= {name: f"'{value}'" for name, value in SETTINGS.items()}
+    pooled.settings |= {name: sql_text(target.settings[name]) for name in SETTINGS}
+    pooled.given = {
+        name: value for name, value in target.settings.items() if name not in (*SETTINGS, *PASSED_ON)
+    }
     return pooled
+
+
+def _keep_alive(connection: Any, options: Mapping[str, str]) -> None:
+    """Have the system notice where the other end of *connection* is gone, as libpq does and *options* say."""
+    # asyncpg, 0.32 for now, has no public way to its transport.
+    peer = connection._transport.get_extra_info("socket")
+    if peer.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(options.get("keepalives", 1)))
+    for name, option in TCP_OPTIONS.items():
+        value = int(options.get(name, 0))
+        if value > 0 and hasattr(socket, option):
+            peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _fit_types(connection: Any) -> None:
@@ -225,13 +195,6 @@ def check_version(connection: Any) -> None:
     version = connection.get_server_version().major
     if version < OLDEST:
         raise ConfigurationError(f"PostgreSQL {OLDEST} or later is needed, this is {version}.")
-
-
-def unavailable(exc: Exception) -> DatabaseUnavailable:
-    """Return what keeps the database from being reached, without the server's words."""
-    message = next(message for kind, message in UNREACHED if isinstance(exc, kind))
-    passes = isinstance(exc, asyncpg.CannotConnectNowError)
-    return DatabaseUnavailable(message, hint="Try again in a moment." if passes else "")
 
 
 def is_lost(error: Exception) -> bool:
@@ -273,6 +236,7 @@ class PooledConnection(Connection):
         capabilities: Any = self._server_caps  # type: ignore[has-type]
         self._server_caps = capabilities._replace(jit=False)
         self.settings: dict[str, str] = {}  #: the values as SQL
+        self.given: Mapping[str, str] = {}  #: by the URL: the values
         self.session: Mapping[str, str] = {}  #: of a role: the values
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
@@ -292,10 +256,11 @@ class PooledConnection(Connection):
             return await super().prepare(query, **options)
 
     def _preamble(self) -> str:
+        given = [f"select {set_local(*each)}" for each in self.given.items()]
         settings = [f"set local {name} = {value}" for name, value in self.settings.items()]
         # The role comes last: it may not be allowed to set what the login may.
         session = sorted(self.session.items(), key=lambda each: each[0] == "role")
-        return "; ".join((*settings, *(f"select {set_local(*each)}" for each in session)))
+        return "; ".join((*given, *settings, *(f"select {set_local(*each)}" for each in session)))
 
 
 def is_pooled(connection: Any) -> TypeGuard[PooledConnection]:
@@ -313,7 +278,12 @@ async def keep_setting(connection: Any, name: str, value: str) -> None:
 
 async def prepare(connection: Any) -> None:
     """Make *connection* one on which names and values mean what they mean in every call."""
-    await keep_setting(connection, "search_path", await connection.fetchval(PATH))
+    if is_pooled(connection):
+        async with rolled_back(connection, "begin read only"):
+            path = await connection.fetchval(PATH)
+    else:
+        path = await connection.fetchval(PATH)
+    await keep_setting(connection, "search_path", path)
     for name, decoder in DECODERS.items():
         await connection.set_type_codec(
             name, schema="pg_catalog", format="text", encoder=str, decoder=decoder
@@ -363,5 +333,10 @@ def reading(connection: Any) -> Iterator[None]:
 
 def set_local(name: str, value: str) -> str:
     """Return the call that sets *name* to *value* for a transaction, whatever the settings are."""
-    escaped = [text.replace("\\", "\\\\").replace("'", "''") for text in (name, value)]
-    return f"pg_catalog.set_config(E'{escaped[0]}', E'{escaped[1]}', true)"
+    return f"pg_catalog.set_config({sql_text(name)}, {sql_text(value)}, true)"
+
+
+def sql_text(value: str) -> str:
+    """Return *value* as a literal, whatever the settings are."""
+    escaped = value.replace("\\", "\\\\").replace("'", "''")
+    return f"E'{escaped}'"

@@ -28,7 +28,6 @@ from dbtools.backends.port import (
     refusal,
 )
 from dbtools.backends.postgresql.connections import (
-    SETTINGS,
     apply,
     is_lost,
     keep_setting,
@@ -56,6 +55,7 @@ from dbtools.backends.postgresql.prepared_queries import (
 )
 from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, calls_in, lexis, placeholder_in
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, read_types, sql_name
+from dbtools.backends.postgresql.urls import SETTINGS
 from dbtools.backends.postgresql.versions import versions_locked
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused

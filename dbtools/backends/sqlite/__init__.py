@@ -1,10 +1,13 @@
 """SQLite: a file, read through the standard library's driver, each statement on a thread."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
@@ -12,7 +15,7 @@ from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Read
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import location_of
+from dbtools.backends.sqlite.location import encoded, location_of
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
 from dbtools.backends.sqlite.stamps import Watched, read_file, stamp_of
 from dbtools.backends.sqlite.syntax import lexis
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["Backend"]
 
 SESSIONLESS = "A database file has no roles and no settings of its own."
+
+
+#: What a program leaves that was to open another file, and what a new database is before its first table.
+EMPTY = "{} is empty, and served as a database without tables: is this the right file?"
 
 
 class Backend(port.Backend):
@@ -46,6 +53,22 @@ class Backend(port.Backend):
         super().__init__(url)
         self._location = location_of(url)
 
+    @property
+    def place(self) -> str:
+        """The path of the file, as it was given."""
+        return self._location.given
+
+    @staticmethod
+    def resolved(url: str, folder: Path) -> str:
+        """Return *url* with the full path of the file, below *folder* where it is relative."""
+        scheme, separator, rest = url.partition(":///")
+        is_relative = separator and rest and not rest.startswith("/")
+        return f"{scheme}:///{encoded(folder.absolute())}/{rest}" if is_relative else url
+
+    def shareable(self) -> tuple[str, Mapping[str, str]]:
+        """Return the URL with the full path of the file: whoever is given it may be in another folder."""
+        return self.resolved(self.url, Path.cwd()), {}
+
     def load_runner(self) -> Runner:
         """Import what runs statements on connections with a thread each."""
         runner: Runner = import_module("dbtools.backends.sqlite.runner").SqliteRunner(self._location)
@@ -61,9 +84,13 @@ class Backend(port.Backend):
         """Return what the file holds now."""
         if session:
             raise Refused(SESSIONLESS)
-        return await asyncio.to_thread(
-            read_file, self._location, lambda connection, file: read_catalog(connection, selection, file)
-        )
+        return await asyncio.to_thread(read_file, self._location, partial(self._introspect, selection))
+
+    def _introspect(self, selection: Selection, connection: sqlite3.Connection, file: str) -> Catalog:
+        catalog = read_catalog(connection, selection, file)
+        is_empty = self._location.path.stat().st_size == 0
+        told = (EMPTY.format(self.place),) if is_empty else ()
+        return replace(catalog, warnings=(*told, *catalog.warnings))
 
     @asynccontextmanager
     async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Describe]:

@@ -2,7 +2,9 @@
 
 import os
 import sqlite3
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +17,35 @@ T = TypeVar("T")
 
 LOCK_TIMEOUT = 5.0  #: seconds that a reader waits for the lock of somebody who writes
 STATEMENTS = 256  #: prepared statements that a connection keeps
+SAMPLE = 2**12  #: bytes at the beginning of a file, by which it is told what the file is
+MANY_BYTES = 240  #: of 256, as in random bytes: of a page of a database there are far fewer
+PAGE = 512  #: bytes, of which each database has a multiple
+UNREADABLE = ("The database file cannot be read.", "")
+#: What keeps a file from being read: the fact and the remedy, by the beginning of SQLite's name for it.
+STATES: Mapping[str, tuple[str, str]] = {
+    "SQLITE_BUSY": (
+        "The database file is locked by another program.",
+        "Try again when that has finished writing, or end it.",
+    ),
+    "SQLITE_LOCKED": ("The database file is locked by another program.", "Try again in a moment."),
+    "SQLITE_CORRUPT": (
+        "The database file is damaged.",
+        "`sqlite3 FILE .recover` saves what can be read; a backup is better.",
+    ),
+}
+RECOVERY = (
+    "The database file has to be recovered: a program stopped while writing to it.",
+    "Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
+)
+ENCRYPTED = (
+    "This is not a SQLite database, or an encrypted one (SQLCipher, SEE), which dbtools cannot read.",
+    "Decrypt it into another file: sqlcipher_export() of SQLCipher does.",
+)
+TEXT = (
+    "This is a text file, not a SQLite database.",
+    "Make a database of it first: `sqlite3 NEW.db`, then .read FILE for SQL or .import FILE TABLE for CSV.",
+)
+OTHER = ("This file is not a SQLite database.", "Its first bytes belong to another format.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +53,7 @@ class Location:
     """A database file, and whether it is taken as one that nobody writes."""
 
     path: Path
+    given: str = ""  #: the path as somebody wrote it
     immutable: bool = False
 
     @cached_property
@@ -43,7 +75,12 @@ def location_of(url: str) -> Location:
     immutable = options.get("immutable", ["0"])[-1] in ("1", "true")
     written = text[1:]
     path = written if os.path.exists(written) else unquote(written)
-    return Location(path=Path(path).absolute(), immutable=immutable)
+    return Location(path=Path(path).absolute(), given=path, immutable=immutable)
+
+
+def encoded(path: Path) -> str:
+    """Return *path* as it stands in a URL."""
+    return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def open_file(
@@ -67,14 +104,37 @@ def open_file(
 
 def connect(location: Location, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite3.Connection:
     """Open *location* for reading, or raise DatabaseUnavailable with what can be done."""
-    if not os.path.isfile(location.path):
-        raise errors.DatabaseUnavailable("The database file does not exist.")
+    check_file(location)
     try:
         connection = open_file(location, lock_timeout=lock_timeout)
         connection.execute("select count(*) from sqlite_schema").fetchone()
     except sqlite3.Error as exc:
         raise unavailable(location, exc) from exc
     return connection
+
+
+def check_file(location: Location) -> None:
+    """Raise DatabaseUnavailable where *location* has no file that this user may read."""
+    try:
+        is_file = stat.S_ISREG(os.stat(location.path).st_mode)
+        if is_file:
+            with open(location.path, "rb"):
+                return
+    except PermissionError as exc:
+        hint = "Let the user who runs dbtools read it, and enter each folder above it."
+        raise _fault(location, "This user may not read the database file.", hint) from exc
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        hint = errors.nearest_path(Path(location.given))
+        raise _fault(location, "The database file does not exist.", hint) from exc
+    except OSError as exc:
+        raise _fault(location, "The database file cannot be read.") from exc
+    if location.path.is_dir():
+        raise _fault(location, "This is a folder, not a database file.", "Name the file in it.")
+    raise _fault(location, "This is not a regular file.")
+
+
+def _fault(location: Location, message: str, hint: str = "") -> errors.DatabaseUnavailable:
+    return errors.DatabaseUnavailable(f"{location.given or location.path}: {message}", hint=hint)
 
 
 def read_any_text(connection: sqlite3.Connection, read: Callable[[], T]) -> T:
@@ -96,28 +156,33 @@ def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavai
     """Return what keeps *location* from being opened."""
     name = getattr(exc, "sqlite_errorname", "")
     if wants_recovery(exc):
-        return to_be_recovered()
+        return _fault(location, *RECOVERY)
     if name.startswith("SQLITE_NOTADB"):
-        return errors.DatabaseUnavailable("The file is not a SQLite database.")
+        return _fault(location, *_content(location.path))
     writable = os.access(location.path.parent, os.W_OK)
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) and not writable:
-        return errors.DatabaseUnavailable(
+        return _fault(
+            location,
             "The database is in WAL mode in a folder that cannot be written, so it cannot be opened.",
-            hint="If nobody writes to it, add ?immutable=1 to its URL, else make the folder writable.",
+            "If nobody writes to it, add ?immutable=1 to its URL, else make the folder writable.",
         )
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return errors.DatabaseUnavailable("The database file is locked by another program.")
-    return errors.DatabaseUnavailable("The database file cannot be read.")
+    words = next((words for state, words in STATES.items() if name.startswith(state)), UNREADABLE)
+    return _fault(location, *words)
+
+
+def _content(path: Path) -> tuple[str, str]:
+    """Return what the file at *path* is, which is not a SQLite database, and what to do."""
+    with suppress(OSError), open(path, "rb") as file:
+        head = file.read(SAMPLE)
+        if len(set(head)) > MANY_BYTES and os.stat(path).st_size % PAGE == 0:
+            return ENCRYPTED
+        with suppress(UnicodeDecodeError):
+            # The last character may be cut.
+            if not set(head.decode(errors="strict" if len(head) < SAMPLE else "ignore")) & set("\0\ufffd"):
+                return TEXT
+    return OTHER
 
 
 def wants_recovery(error: Exception) -> bool:
     """Return whether a program stopped while writing, which a reader cannot undo."""
     return getattr(error, "sqlite_errorname", "") in ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
-
-
-def to_be_recovered() -> errors.DatabaseUnavailable:
-    """Return what is said of a file that has to be recovered."""
-    return errors.DatabaseUnavailable(
-        "The database file has to be recovered: a program stopped while writing to it.",
-        hint="Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
-    )

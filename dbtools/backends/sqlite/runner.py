@@ -16,7 +16,7 @@ from dbtools.backends.selects import compile_query, compile_select
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
 from dbtools.backends.sqlite.jobs import Connection, Job, Stopped, is_too_big
-from dbtools.backends.sqlite.location import Location, to_be_recovered, wants_recovery
+from dbtools.backends.sqlite.location import RECOVERY, Location, wants_recovery
 from dbtools.backends.sqlite.lookups import Lookups
 from dbtools.backends.sqlite.stamps import ConnectionLost
 from dbtools.backends.sqlite.syntax import lexis
@@ -123,7 +123,7 @@ def translated(error: Exception) -> errors.CallError:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return errors.Busy()
     if wants_recovery(error):
-        return to_be_recovered()
+        return errors.DatabaseUnavailable(RECOVERY[0], hint=RECOVERY[1])
     if "integer overflow" in str(error):
         return errors.OutOfRange()
     if is_too_big(error):

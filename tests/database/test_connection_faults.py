@@ -1,0 +1,346 @@
+"""What keeps PostgreSQL from being reached, each by a real cause: the place, the fact and the remedy."""
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import asyncpg
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from dbtools.backends import open_backend
+from dbtools.backends.port import Subject
+from dbtools.backends.postgresql import urls
+from dbtools.backends.postgresql.connections import connect, end
+from dbtools.backends.postgresql.parameters import PARAMETERS
+from dbtools.backends.postgresql.urls import destination
+from dbtools.catalog import Selection
+from dbtools.errors import DatabaseUnavailable
+from dbtools.policy import Caller, Role
+from dbtools.server.protocol import always, build_server
+from dbtools.service.toolbox import Toolbox
+from tests.postgresql_server import PostgresqlServer, free_port
+from tests.protocol import client
+from tests.secure_server import ENCODED, KEY_PASSWORD, PASSWORD, SecureServer, signed
+from tests.unit.shop import resolving
+
+#: A URL in, what an operator is told out.
+Refusal = Callable[[str], str]
+Answer = Callable[[socket.socket], None]
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let no file and no variable of whoever runs the tests count."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for each in PARAMETERS.values():
+        monkeypatch.delenv(each.variable, raising=False)
+
+
+async def _read(url: str) -> dict[str, object]:
+    """Return what a connection to *url* is like."""
+    connection = await connect(url)
+    try:
+        (row,) = await connection.fetch(
+            "select s.ssl, s.version, current_setting('search_path') as path, "
+            "current_setting('statement_timeout') as timeout, current_setting('application_name') as name "
+            "from pg_stat_ssl as s where s.pid = pg_backend_pid()"
+        )
+        return dict(row)
+    finally:
+        await end(connection)
+
+
+@pytest.fixture(scope="session")
+def refusal(portal: BlockingPortal) -> Refusal:
+    """Give a function: a URL in, what an operator is told of it out, without a password."""
+
+    def refusal(url: str) -> str:
+        told: str = portal.call(_told, url)
+        assert not [each for each in (PASSWORD, ENCODED, KEY_PASSWORD) if each in told]
+        return told
+
+    return refusal
+
+
+async def _told(url: str) -> str:
+    backend = open_backend(url)
+    with pytest.raises(DatabaseUnavailable) as caught:
+        await backend.introspect(Selection())
+    await backend.close()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("database", "query", "encrypted"),
+    [
+        ("open", "sslmode=disable", False),
+        ("open", "sslmode=allow", False),
+        ("open", "sslmode=prefer", True),
+        ("open", "", True),
+        ("open", "ssl=true", True),
+        ("secure", "", True),
+        ("secure", "sslmode=allow", True),
+        ("secure", "sslmode=require", True),
+        ("secure", "sslmode=require&sslrootcert={files}/root.crt", True),
+        ("secure", "sslmode=verify-ca&sslrootcert={files}/root.crt", True),
+        ("certified", "sslmode=require&sslcert={files}/client.crt&sslkey={files}/client.key", True),
+        (
+            "certified",
+            f"sslcert={{files}}/client.crt&sslkey={{files}}/locked.key&sslpassword={KEY_PASSWORD}",
+            True,
+        ),
+        ("secure", "sslmode=require&sslnegotiation=postgres&ssl_min_protocol_version=TLSv1.3", True),
+        ("secure", "channel_binding=prefer&gssencmode=disable&pgbouncer=true&keepalives_idle=30", True),
+        ("open", "target_session_attrs=read-write&connect_timeout=5&load_balance_hosts=random", True),
+    ],
+)
+async def test_url_connects(secure: SecureServer, database: str, query: str, encrypted: bool) -> None:
+    found = await _read(secure.url(database, query))
+
+    assert found["ssl"] is encrypted
+
+
+@pytest.mark.parametrize("query", ["sslmode=verify-full&sslrootcert={files}/root.crt", "sslrootcert=system"])
+def test_name_in_the_certificate_is_compared(
+    secure: SecureServer,
+    portal: BlockingPortal,
+    query: str,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: Refusal,
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(secure.folder / "root.crt"))
+    found = portal.call(_read, secure.url("secure", query, host="localhost"))
+
+    assert found["ssl"] is True
+    assert "is not valid for 127.0.0.1" in refusal(secure.url("secure", query))
+
+
+async def test_settings_of_the_url_arrive(secure: SecureServer) -> None:
+    options = "options=-c%20statement_timeout%3D7s%20--search-path%3Dpg_catalog"
+    found = await _read(secure.url("open", f"{options}&application_name=billing"))
+    schema = await _read(secure.url("open", 'schema=a"b&fallback_application_name=other'))
+
+    assert (found["timeout"], found["path"], found["name"]) == ("7s", "pg_catalog", "billing")
+    assert (schema["path"], schema["name"]) == ('"a""b"', "other")
+
+
+async def test_engine_of_migrations_takes_the_same_parameters(secure: SecureServer) -> None:
+    url = secure.url("secure", "sslmode=verify-ca&sslrootcert={files}/root.crt&application_name=migration")
+    engine = open_backend(url).open_engine()
+    async with engine.connect() as connection:  # type: ignore[union-attr]
+        found = await connection.exec_driver_sql("show application_name")
+        name = found.scalar_one()
+    await engine.dispose()  # type: ignore[misc]
+
+    assert name == "migration"
+
+
+async def test_service_file_counts_where_the_url_says_nothing(
+    secure: SecureServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "services"
+    file.write_text(
+        f"[shop]\nhost=127.0.0.1\nport={secure.port}\nuser=ann\npassword={PASSWORD}\n"
+        "dbname=secure\napplication_name=service\n"
+    )
+    found = await _read(f"postgresql:///open?service=shop&servicefile={file}")
+    monkeypatch.setenv("PGSERVICE", "shop")
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+    monkeypatch.setenv("PGAPPNAME", "environment")
+    place = open_backend("postgresql://").place
+    again = await _read("postgresql://")
+
+    assert (found["name"], again["name"]) == ("service", "service")
+    assert place == f"127.0.0.1:{secure.port}/secure as ann"
+
+
+OF_SERVER = [
+    pytest.param("open", "", "ann:wrong", "refused the password", "%40", id="wrong password"),
+    pytest.param("open", "", "ann", "asks for a password", "PGPASSWORD", id="no password"),
+    pytest.param("secure", "sslmode=disable", None, "without TLS", "sslmode=require", id="TLS required"),
+    pytest.param("template1", "", None, "pg_hba.conf does not allow", "scram-sha-256", id="no entry"),
+    pytest.param(
+        "certified", "", None, "pg_hba.conf does not allow", "sslcert", id="no certificate of the client"
+    ),
+    pytest.param("closed", "", None, "no right to connect", 'on database "closed" to "ann"', id="no CONNECT"),
+    pytest.param("missing", "", None, "no database missing", "psql --list", id="no such database"),
+    pytest.param("postgres", "", "bob", "no connection left", "CONNECTION LIMIT", id="too many connections"),
+    pytest.param("postgres", "", "eve", "no user eve", 'create role "eve"', id="no such user"),
+    pytest.param("postgres", "", "idle", "no user idle", "login", id="user that may not log in"),
+    pytest.param(
+        "postgres", "options=-c%20nothing%3D1", None, "a setting from the URL", "options", id="setting"
+    ),
+    pytest.param(
+        "postgres", "options=endpoint%3Dx", None, "a setting from the URL", "options", id="endpoint"
+    ),
+]
+
+
+@pytest.mark.parametrize(("database", "query", "login", "said", "step"), OF_SERVER)
+def test_refusal_of_the_server_names_the_place_and_the_step(
+    secure: SecureServer,
+    portal: BlockingPortal,
+    database: str,
+    query: str,
+    login: str | None,
+    said: str,
+    step: str,
+    refusal: Refusal,
+) -> None:
+    url = secure.url(database, query)
+    url = url.replace(f"ann:{ENCODED}", login) if login else url
+    told = refusal(url)
+
+    user = (login or "ann").partition(":")[0]
+    assert told.startswith(f"127.0.0.1:{secure.port}/{database} as {user}: ")
+    assert said in told
+    assert step in told
+    assert portal.call(_text_of_server, url) not in told
+
+
+async def _text_of_server(url: str) -> str:
+    target = destination(url)
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        await asyncpg.connect(server_settings=dict(target.settings), **target.arguments())
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        pytest.param("sslmode=verify-full", "sslrootcert=system", id="no authority"),
+        pytest.param("sslmode=require&sslrootcert={files}/none.crt", "none.crt does not exist", id="missing"),
+        pytest.param(
+            "sslmode=require&sslrootcert={files}/text.crt", "contains no PEM certificate", id="no PEM"
+        ),
+        pytest.param("sslmode=require&sslrootcert={files}", "cannot be read", id="folder"),
+        pytest.param("sslmode=verify-ca&sslrootcert={files}/other.crt", "not signed by", id="untrusted"),
+        pytest.param("sslrootcert=system", "not signed by", id="untrusted by the system"),
+        pytest.param("sslcert={files}/client.crt&sslkey={files}/locked.key", "sslpassword", id="locked key"),
+        pytest.param("sslcert={files}/client.crt&sslkey={files}/none.key", "sslkey: the file", id="no key"),
+    ],
+)
+def test_certificate_that_cannot_be_used_is_named(
+    secure: SecureServer, query: str, said: str, refusal: Refusal
+) -> None:
+    told = refusal(secure.url("secure", query))
+
+    assert told.startswith(f"127.0.0.1:{secure.port}/secure as ann: ")
+    assert said in told
+
+
+def test_server_without_tls_is_told_from_one_with(
+    postgresql_server: PostgresqlServer, refusal: Refusal
+) -> None:
+    told = refusal(f"{postgresql_server.url}?sslmode=require")
+
+    assert "does not support TLS, which sslmode=require requires" in told
+
+
+def test_standby_that_takes_no_connections_is_named(secure: SecureServer, refusal: Refusal) -> None:
+    told = refusal(f"postgresql://dbtools@127.0.0.1:{secure.starting}/postgres")
+
+    assert "a standby that accepts no connections" in told
+    assert "Try again" in told
+
+
+@contextmanager
+def _listener(answer: Answer) -> Iterator[int]:
+    """Give the port of a server that gives each connection *answer*."""
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    peer, _ = bound.accept()
+                    with peer, suppress(OSError):
+                        answer(peer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield bound.getsockname()[1]
+        bound.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def _answer_http(peer: socket.socket) -> None:
+    peer.recv(1000)
+    peer.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+
+@pytest.mark.parametrize("query", ["", "?sslmode=disable", "?sslmode=allow"])
+def test_port_of_a_web_server_is_no_database(query: str, refusal: Refusal) -> None:
+    with _listener(_answer_http) as port:
+        told = refusal(f"postgresql://ann@127.0.0.1:{port}/shop{query}")
+
+    assert told.startswith(f"127.0.0.1:{port}/shop as ann: This is not a PostgreSQL server")
+
+
+def test_proxy_that_hangs_is_waited_for_as_long_as_the_url_says(
+    monkeypatch: pytest.MonkeyPatch, refusal: Refusal
+) -> None:
+    monkeypatch.setattr(urls, "CONNECT_TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+        told = refusal(f"postgresql://ann@127.0.0.1:{port}/shop")
+
+    assert "did not answer within 0.2 seconds" in told
+    assert "connect_timeout" in told
+
+
+def test_certificate_that_has_expired_is_told_as_that(
+    secure: SecureServer, tmp_path: Path, refusal: Refusal
+) -> None:
+    expired = signed("127.0.0.1", secure.authority, expired=True)
+    (tmp_path / "server.pem").write_bytes(expired.certificate_text + expired.key_text())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+
+    def answer(peer: socket.socket) -> None:
+        peer.recv(8)
+        peer.sendall(b"S")
+        context.wrap_socket(peer, server_side=True)
+
+    with _listener(answer) as port:
+        query = f"sslmode=verify-full&sslrootcert={secure.folder}/root.crt"
+        told = refusal(f"postgresql://ann@127.0.0.1:{port}/shop?{query}")
+
+    assert "certificate has expired" in told
+
+
+def test_unknown_name_and_refused_port_are_told_apart(refusal: Refusal) -> None:
+    unknown = refusal("postgresql://ann@nowhere.invalid/shop")
+    refused = refusal(f"postgresql://ann@127.0.0.1:{free_port()}/shop")
+    socketless = refusal("postgresql://ann@%2Fnowhere/shop")
+
+    assert (
+        "nowhere.invalid:5432/shop as ann: The host name nowhere.invalid cannot be resolved (DNS)" in unknown
+    )
+    assert "nothing listens on this port" in refused
+    assert (
+        "/nowhere:5432/shop as ann: The server cannot be reached: there is no socket in this folder"
+        in socketless
+    )
+
+
+def test_no_host_of_the_wanted_kind_is_told(postgresql_server: PostgresqlServer, refusal: Refusal) -> None:
+    told = refusal(f"{postgresql_server.url}?target_session_attrs=standby")
+
+    assert "target_session_attrs=standby" in told
+
+
+async def test_client_is_told_no_place_and_the_log_is(secure: SecureServer) -> None:
+    backend = open_backend(secure.url("missing"))
+    toolbox = Toolbox(resolving(lambda: backend.introspect(Selection()), (Role(),)), None)  # type: ignore[arg-type]
+    async with client.connect(build_server(toolbox, always(Caller()), "")) as peer:
+        error = await peer.error("tools/list")
+    with pytest.raises(DatabaseUnavailable) as caught:
+        async with backend.listen(Subject.SCHEMA, lambda: None):
+            pass
+
+    assert error["message"] == str(DatabaseUnavailable())
+    assert backend.place in str(caught.value)
