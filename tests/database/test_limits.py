@@ -15,13 +15,14 @@ import pytest
 
 from dbtools.backends.pool import EnginePool
 from dbtools.backends.postgresql import runner as postgresql_runner
+from dbtools.backends.postgresql.connections import prepare
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.sqlite import runner as sqlite_runner
 from dbtools.backends.sqlite.guard import CONTAINS, Search
 from dbtools.backends.sqlite.jobs import Connection
 from dbtools.backends.sqlite.location import location_of
 from dbtools.backends.sqlite.stamps import ConnectionLost
-from dbtools.errors import CallError, DbtoolsError
+from dbtools.errors import CallError, DatabaseUnavailable, DbtoolsError
 from dbtools.links import ROW_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.results import Answer
@@ -484,3 +485,25 @@ def test_value_that_only_the_database_can_refuse_names_its_column(serve: Serve) 
     assert raised.value.code == "bad_value"
     assert "address (inet)" in str(raised.value)
     assert "nonsense" not in str(raised.value)
+
+
+@pytest.mark.parametrize("losses", [pytest.param(1, id="once"), pytest.param(100, id="always")])
+def test_connection_that_is_lost_while_it_is_prepared_is_opened_again(
+    losses: int, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLAlchemy would put an error of its own in the place of the driver's."""
+    left = [None] * losses
+
+    async def lose(connection: Any) -> None:
+        if left:
+            left.pop()
+            connection.terminate()
+        await prepare(connection)
+
+    monkeypatch.setattr(postgresql_runner, "prepare", lose)
+    with serve("postgresql", DDL) as shop:
+        if losses == 1:
+            assert shop.call("get_t", {"id": 1}).structured == {"row": {"id": 1, "v": "one"}}
+            return
+        with pytest.raises(DatabaseUnavailable):
+            shop.call("get_t", {"id": 1})
