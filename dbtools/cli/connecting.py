@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 PACKAGE = "dbtools-mcp"
 TOKEN = "DBTOOLS_TOKEN"
 SECRET = " It now holds values of the environment, such as a password: do not commit it."
-LOCAL = ("127.0.0.1", "::1", "localhost")
-VARIABLE = re.compile(r"\$\{([^}]*)\}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environment
 
 
@@ -117,20 +115,23 @@ def _trial(target: str | None) -> str:
 
 def _address(url: str, token: str | None) -> tuple[str, str | None]:
     """Return *url* with its path, and the variable of its token: none where the server is on this machine."""
+    from dbtools.settings.fields import LOOPBACK
+
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise click.UsageError("--http takes the URL of a server, such as https://db.example.com/mcp.")
     whole = url if parts.path not in ("", "/") else f"{url.rstrip('/')}/mcp"
-    return whole, token or (None if parts.hostname in LOCAL else TOKEN)
+    return whole, token or (None if parts.hostname in LOOPBACK else TOKEN)
 
 
 def _name_of(target: str | None, http: str | None) -> str:
     """Return what the client calls the server: the host, or the database that *target* names."""
     from dbtools.errors import ConfigurationError
+    from dbtools.settings.fields import LOOPBACK
 
     if http is not None:
         host = urlsplit(http).hostname or ""
-        return "dbtools" if host in LOCAL else name_for(host)
+        return "dbtools" if host in LOOPBACK else name_for(host)
     try:
         place = settings_for(target).database.url
     except ConfigurationError:
@@ -142,6 +143,7 @@ def _name_of(target: str | None, http: str | None) -> str:
 def _launch(target: str | None, role: str, claims: tuple[str, ...]) -> Launch:
     """Return how a client starts dbtools for *target*, from any folder."""
     from dbtools.backends import open_backend
+    from dbtools.settings.files import VARIABLE
 
     settings = settings_for(target, role)
     url, environment = open_backend(settings.database.url).shareable()

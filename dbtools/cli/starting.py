@@ -1,6 +1,7 @@
 """`dbtools init` and `dbtools sample`: a first configuration, and a database to try things on."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 Hidden = Mapping[tuple[str, str], Sequence[str]]  #: names of columns, by schema and table
 
-PASSWORD = "PGPASSWORD"
 CONFIGURATION, EXAMPLE = Path("dbtools.toml"), Path("queries/example.sql")
 SAMPLE = "sample.db"
 DATABASES = "*.db"
@@ -49,7 +49,7 @@ tables."*" = true             # names or patterns of tables: true, false, or wha
 HIDDEN = """
 # These columns look like secrets. To show one, take it out of its list.
 """
-LOGIN = "# The password is not written here: it comes from the environment variable PGPASSWORD.\n"
+LOGIN = "# The password is not written here: it comes from the environment variable {}.\n"
 FIND = """\
 -- name: find_{tool}
 -- description: Rows of {title} whose {label} is like a pattern; upper and lower case are the same.
@@ -121,7 +121,9 @@ def init(target: str | None, as_json: bool) -> None:
         url, environment, catalog = wait_for(_read, place)
         hidden = _ask_what_to_hide(catalog, asks)
         description = _ask("What is the database about, in one sentence? (may be empty)", "") if asks else ""
-        text = configuration(catalog, url, hidden, description, has_password=PASSWORD in environment)
+        # What the URL holds and this file does not: its password.
+        password = next((each for each in environment if each not in os.environ), "")
+        text = configuration(catalog, url, hidden, description, password)
         try:
             EXAMPLE.parent.mkdir(exist_ok=True)
             EXAMPLE.write_text(example_query(catalog, hidden), encoding="utf-8")
@@ -133,15 +135,15 @@ def init(target: str | None, as_json: bool) -> None:
             written = [str(CONFIGURATION), str(EXAMPLE)]
             click.echo(json.dumps({"written": written, "tables": len(catalog.tables), "left_out": left_out}))
         else:
-            _tell(len(catalog.tables), left_out, has_password=PASSWORD in environment)
+            _tell(len(catalog.tables), left_out, password)
 
 
-def _tell(tables: int, left_out: Sequence[str], *, has_password: bool) -> None:
+def _tell(tables: int, left_out: Sequence[str], password: str) -> None:
     click.echo(f"{CONFIGURATION} and {EXAMPLE} are written for {tables} tables.")
     if left_out:
         click.echo(f"Left out, since they look like secrets: {'; '.join(left_out)}.")
-    if has_password:
-        click.echo(f"The password is not in the file: set {PASSWORD} where the server is started.")
+    if password:
+        click.echo(f"The password is not in the file: set {password} where the server is started.")
     click.echo("Next: `dbtools check --connect`, then `dbtools connect claude-code --write`.")
 
 
@@ -195,10 +197,11 @@ def _listed(catalog: "Catalog", location: tuple[str, str], names: Sequence[str])
     return visible(", ".join(f"{catalog.unique_name(table)}.{name}" for name in names))
 
 
-def configuration(
-    catalog: "Catalog", url: str, hidden: Hidden, description: str = "", *, has_password: bool = False
-) -> str:
-    """Return the text of dbtools.toml for the database at *url*, in which columns are *hidden*."""
+def configuration(catalog: "Catalog", url: str, hidden: Hidden, description: str, password: str) -> str:
+    """Return the text of dbtools.toml for the database at *url*, in which columns are *hidden*.
+
+    *password* is the variable that holds the password, if there is one.
+    """
     rules = []
     for location, names in hidden.items():
         table = catalog.table(*location)
@@ -210,7 +213,7 @@ def configuration(
         table=_toml(catalog.unique_name(first)) if first else "orders",
         column=_toml(first.columns[-1].name) if first else '"note"',
         url=_toml(url),
-        login=LOGIN if has_password else "",
+        login=LOGIN.format(password) if password else "",
         description=f"description = {_toml(description)}\n" if description else "",
         hidden=f"{HIDDEN}{''.join(rules)}" if rules else "",
     )

@@ -320,3 +320,9 @@ def test_password_in_a_configuration_stays_there(home: Home) -> None:
     (home.folder / "dbtools.toml").write_text(f'[database]\nurl = "{URL}"\n')
 
     assert "env" not in home.shown("cursor", "dbtools.toml")["entry"]
+
+
+def test_help_and_the_readme_name_every_client(home: Home) -> None:
+    texts = (home.run("--help").stdout, (ROOT / "README.md").read_text())
+
+    assert [[each for each in CLIENTS if each not in text] for text in texts] == [[], []]
