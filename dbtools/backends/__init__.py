@@ -51,6 +51,8 @@ def url_of_file(path: Path) -> str:
 
 def resolved_url(url: str, folder: Path) -> str:
     """Return *url* with the relative paths of files in it made absolute below *folder*."""
+    if _scheme(url) not in BACKENDS:
+        return url  # it is refused where it is opened
     resolved: str = _package(url).Backend.resolved(url, folder)
     return resolved
 
@@ -68,10 +70,14 @@ def _package(url: str) -> Any:
 
 
 def _module(url: str) -> str:
-    scheme = url.partition(":")[0].partition("+")[0].lower()
+    scheme = _scheme(url)
     if scheme not in BACKENDS:
         raise errors.ConfigurationError(
             f"No dialect for URLs that begin with {scheme!r}.",
             hint=f"There are: {listing(BACKENDS)}.",
         )
     return BACKENDS[scheme]
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0].partition("+")[0].lower()
