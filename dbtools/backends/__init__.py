@@ -8,7 +8,7 @@ from typing import Any
 from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.backends.records import Registry
-from dbtools.errors import listing
+from dbtools.errors import listing, nearest
 
 __all__ = [
     "BACKENDS",
@@ -73,8 +73,8 @@ def _module(url: str) -> str:
     scheme = _scheme(url)
     if scheme not in BACKENDS:
         raise errors.ConfigurationError(
-            f"No dialect for URLs that begin with {scheme!r}.",
-            hint=f"There are: {listing(BACKENDS)}.",
+            f"Databases with URLs that begin with {scheme!r} are not supported.",
+            hint=f"{nearest(scheme, BACKENDS)}A URL begins with one of: {listing(BACKENDS)}.",
         )
     return BACKENDS[scheme]
 

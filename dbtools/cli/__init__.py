@@ -23,8 +23,10 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that *args* begin with, or raise UsageError."""
-        if self.get_command(ctx, args[0]) is None and is_target(args[0]):
-            word = "URL" if "://" in args[0] else shlex.quote(args[0])
+        from dbtools.settings.files import is_login
+
+        if self.get_command(ctx, args[0]) is None and (is_target(args[0]) or is_login(args[0])):
+            word = "URL" if is_login(args[0]) else shlex.quote(args[0])
             ctx.fail(f"No such command. To serve this database: dbtools serve {word}")
         return super().resolve_command(ctx, args)
 

@@ -93,7 +93,8 @@ def _call_of(words: tuple[str, ...]) -> tuple[str | None, str, dict[str, object]
     """Read [TARGET] TOOL [arguments]."""
     target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
     if not words:
-        shown = shlex.join(["dbtools", "tools", *([target] if target else [])])
+        named = [target] if target and "://" not in target else []
+        shown = shlex.join(["dbtools", "tools", *named])
         raise click.UsageError(f"TOOL is missing: `{shown}` lists them.")
     if target is None and len(words) > 1 and "=" not in words[1] and "{" not in words[1]:
         from dbtools.errors import nearest

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dbtools.cli.documents import Json, Toml
 
-HEADER = "DBTOOLS_AUTHORIZATION"
+HEADER, PLACEHOLDER = "DBTOOLS_AUTHORIZATION", "<the value of"
 Entry = Mapping[str, object]  #: of a client's file, for one server
 Http = Callable[[str, str | None], Entry]  #: of a URL, and of the variable that holds the token
 
@@ -132,7 +132,7 @@ def _bridged(url: str, token: str | None) -> Entry:
     entry = {"command": "npx", "args": ["-y", "mcp-remote", url, *insecure]}
     if token is None:
         return entry
-    value = f"Bearer {os.environ.get(token) or f'<the value of {token}>'}"
+    value = f"Bearer {os.environ.get(token) or f'{PLACEHOLDER} {token}>'}"
     args = [*entry["args"], "--header", f"Authorization:${{{HEADER}}}"]
     return {**entry, "args": args, "env": {HEADER: value}}
 

@@ -143,7 +143,7 @@ def _tell(tables: int, left_out: Sequence[str], password: str) -> None:
     if left_out:
         click.echo(f"Left out, since they look like secrets: {'; '.join(left_out)}.")
     if password:
-        click.echo(f"The password is not in the file: set {password} where the server is started.")
+        click.echo(f"The password is not in the file. Before the next steps: export {password}=…")
     click.echo("Next: `dbtools check --connect`, then `dbtools connect claude-code --write`.")
 
 

@@ -170,7 +170,7 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
             meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
             message = (
                 f"role {role.name}, queries: {permitted.name} reads {series(shown)}. "
-                f"Where that is meant: {meant}."
+                f"The role can call it all the same. If that is intended: {meant}."
             )
             yield _warning("reads_hidden", message, grants[0].source)
 

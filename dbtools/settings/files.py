@@ -48,6 +48,9 @@ def settings_of(target: str | None, folder: Path) -> Settings:
 
 def _refuse_target(target: str, path: Path) -> NoReturn:
     hint = "TARGET is a database file, a database URL or a .toml file."
+    if is_login(target):
+        message = "This is neither a file nor a URL, but looks like a login."
+        raise errors.ConfigurationError(message, hint="A URL is SCHEME://USER:PASSWORD@HOST/DATABASE.")
     if os.path.isdir(path):
         raise errors.ConfigurationError(
             f"{quoted(target, 200)} is a folder.", hint=f"Name a file in it. {hint}"
@@ -57,6 +60,11 @@ def _refuse_target(target: str, path: Path) -> NoReturn:
     raise errors.ConfigurationError(
         f"There is no file {quoted(target, 200)}.", hint=f"{nearest_path(path)}{hint}"
     )
+
+
+def is_login(word: str) -> bool:
+    """Return whether *word* looks like a URL or a connection string that may hold a password: never shown."""
+    return "@" in word or "://" in word or re.search(r"\bpassword\s*=", word) is not None
 
 
 def is_file(path: Path) -> bool:

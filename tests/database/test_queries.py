@@ -169,7 +169,7 @@ def test_check_tells_what_queries_uncover(dialect: str, serve_queries: ServeQuer
             if each["code"] in ("reads_hidden", "unknown_query")
         ]
 
-    meant = "Where that is meant: { name = "
+    meant = "The role can call it all the same. If that is intended: { name = "
     assert found == [
         (22, "unknown_query", f"role wrong, queries: there is no query 'peak'. Did you mean peek? {UNREAD}"),
         (22, "unknown_query", f"role wrong, queries: there is no query 'x*'. {UNREAD}"),
@@ -543,7 +543,7 @@ def test_functions_whose_reads_nobody_knows_are_told(serve_queries: ServeQueries
     ]
     assert [each["message"] for each in found["findings"] if each["code"] == "reads_hidden"] == [
         "role clerk, queries: leaks_of reads what the function public.leak reads. "
-        'Where that is meant: { name = "leaks_of", accept_reads = true }.'
+        'The role can call it all the same. If that is intended: { name = "leaks_of", accept_reads = true }.'
     ]
     assert "query leaks_of: what the function public.leak reads is not told." in script.stderr
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ from mcp import Client, StdioServerParameters
 from dbtools.cli.clients import CLIENTS, Form, name_for
 from tests.protocol.client import PATIENCE, ROOT
 
-URL = "postgresql://ann:p%40ss@db.example.com:5433/shop?sslmode=require"
-SHARED = "postgresql://ann@db.example.com:5433/shop?sslmode=require"
+URL = "postgresql://ann:p%40ss@db.invalid:5433/shop?sslmode=require"
+SHARED = "postgresql://ann@db.invalid:5433/shop?sslmode=require"
 REMOTE = "https://db.example.com"
 TOKEN = "Bearer ${env:DBTOOLS_TOKEN}"
 BRIDGED = {
@@ -306,6 +308,7 @@ def test_ends_of_lines_and_the_mark_of_utf_8_stay(home: Home) -> None:
         pytest.param(("--http", REMOTE, "--token-env", "dbt-secret"), id="a token for its variable"),
         pytest.param(("--http", "https://user:pw@db.example.com/mcp"), id="a login in the URL"),
         pytest.param(("--http", "db.example.com"), id="no URL"),
+        pytest.param(("shop.db", "--http", REMOTE), id="two servers"),
         pytest.param(("shop.db", "--write", "--remove"), id="there and back"),
     ],
 )
@@ -326,3 +329,62 @@ def test_help_and_the_readme_name_every_client(home: Home) -> None:
     texts = (home.run("--help").stdout, (ROOT / "README.md").read_text())
 
     assert [[each for each in CLIENTS if each not in text] for text in texts] == [[], []]
+
+
+def test_what_a_client_would_not_show_is_told_at_once(home: Home) -> None:
+    with closing(sqlite3.connect(home.folder / "users.db")) as connection:
+        connection.execute("create table users (id integer primary key, password_hash text)")
+
+    secrets = home.run("cursor", "users.db", "--write")
+    unreached = home.run("cursor", URL, "--write")
+    remote = home.run("cursor", "--http", "http://db.example.com", "--write")
+
+    assert "users.password_hash" in secrets.stderr
+    assert "The database cannot be read now" in unreached.stderr
+    assert "PGPASSWORD=… " in unreached.stderr
+    assert SHARED in unreached.stderr
+    assert "p@ss" not in unreached.stderr
+    assert "DBTOOLS_TOKEN has to be set where the client starts" in remote.stderr
+    assert "unencrypted" in remote.stderr
+
+
+def test_environment_of_the_same_server_is_updated(home: Home) -> None:
+    home.run("cursor", SHARED, "--write")
+    home.run("cursor", SHARED, "--write", PGPASSWORD="sekret")
+
+    assert _content(home.file("cursor"))["mcpServers"]["shop"]["env"] == {"PGPASSWORD": "sekret"}
+
+
+def test_client_that_keeps_the_token_needs_it(home: Home) -> None:
+    printed = home.run("claude-desktop", "--http", REMOTE)
+    done = home.run("claude-desktop", "--http", REMOTE, "--write", status=2)
+
+    assert "<the value of DBTOOLS_TOKEN>" in printed.stdout
+    assert "set DBTOOLS_TOKEN first" in done.stderr
+
+
+def test_another_server_over_http_is_not_removed(home: Home) -> None:
+    home.run("cursor", "--http", "http://127.0.0.1:8001", "--write")
+
+    refused = home.run("cursor", "--http", "http://127.0.0.1:8002", "--remove", status=2)
+    home.run("cursor", "--http", "http://127.0.0.1:8001", "--remove")
+
+    assert "another server 'dbtools'" in refused.stderr
+    assert _content(home.file("cursor")) == {"mcpServers": {}}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param((URL, "cursor"), "CLIENT comes first", id="the wrong way round"),
+        pytest.param(("cursr", "shop.db"), "Did you mean cursor?", id="misspelt client"),
+        pytest.param(("cursor", "host=db user=ann password=p@ss"), "looks like a login", id="words of libpq"),
+        pytest.param(("cursor", "ann:p@ss@db/shop"), "looks like a login", id="no scheme"),
+    ],
+)
+def test_password_in_a_wrong_place_is_not_repeated(home: Home, words: tuple[str, ...], said: str) -> None:
+    done = home.run(*words, status=2)
+
+    assert said in done.stderr
+    assert "p@ss" not in done.stderr
+    assert "p%40ss" not in done.stderr

@@ -72,6 +72,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     "service": Parameter(By.DBTOOLS, "PGSERVICE"),
     "servicefile": Parameter(By.DBTOOLS, "PGSERVICEFILE"),
     "pgbouncer": Parameter(By.NOBODY, "", ("true", "false")),
+    **dict.fromkeys(
+        ("connection_limit", "pool_timeout", "socket_timeout", "sslaccept", "sslidentity"),
+        Parameter(By.NOBODY, why="it is for Prisma alone: remove it"),
+    ),
     "sslcompression": Parameter(By.NOBODY, "PGSSLCOMPRESSION", ON_OFF),
     "client_encoding": Parameter(
         By.NOBODY, "PGCLIENTENCODING", ("auto", "utf8", "UTF8", "utf-8", "UTF-8"), "dbtools reads UTF-8"
