@@ -47,7 +47,7 @@ def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, a
         caller_of(settings, role, claim)
         view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
         for each in view.problems:
-            if not isinstance(each, str) and each.level == "error":
+            if not isinstance(each, str) and each.level == "error" and each.role == role:
                 click.echo(f"dbtools: {each}", err=True)
         if as_json:
             from dbtools.cli.presentation import tools_json

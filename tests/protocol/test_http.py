@@ -581,4 +581,4 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     await HttpApp(plan)({"type": "lifespan"}, receive, send)
 
     assert sent == ["lifespan.startup.failed"]
-    assert told == ["The database file does not exist."]
+    assert told == [f"{tmp_path / 'gone.db'}: The database file does not exist."]

@@ -199,8 +199,8 @@ def test_call_prints_its_answer_alone_where_a_registry_keeps_the_log(url: str, t
 @pytest.mark.parametrize(
     ("registry", "says"),
     [
-        pytest.param("missing.db", "The database file does not exist.", id="no file"),
-        pytest.param("postgresql://127.0.0.1:1/x", "The server cannot be reached", id="no server"),
+        pytest.param("missing.db", "missing.db: The database file does not exist.", id="no file"),
+        pytest.param("postgresql://ann@127.0.0.1:1/x", "127.0.0.1:1/x as ann: The server", id="no server"),
     ],
 )
 def test_registry_that_cannot_be_read_ends_the_log_with_2(tmp_path: Path, registry: str, says: str) -> None:
@@ -209,7 +209,8 @@ def test_registry_that_cannot_be_read_ends_the_log_with_2(tmp_path: Path, regist
     result = run("log", str(path))
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"dbtools: [registry] url: {says}")
+    assert result.stderr.startswith("dbtools: [registry] url: ")
+    assert says in result.stderr
 
 
 def test_database_without_a_registry_ends_the_log_with_2(
