@@ -115,7 +115,9 @@ def test_odd_value_of_each_key_is_read_or_refused_with_file_and_line(
         pytest.param(f"[limits]\nmax_rows = {'{a=' * 3_000}", 4, "too many brackets", id="braces"),
         pytest.param(f"[{'.'.join('a' * 5_000)}]", 3, "more than 50 levels", id="levels of a header"),
         pytest.param("[queries]\ndirectory = [", 5, "not TOML:", id="end of the text"),
-        pytest.param("[registry]\nurl = 'mysql://h/d'", 4, "registry.url: Databases with URLs", id="registry"),
+        pytest.param(
+            "[registry]\nurl = 'mysql://h/d'", 4, "registry.url: Databases with URLs", id="registry"
+        ),
         pytest.param("[limits]\ncalls_per_minute = 9999999999", 4, "limits.calls_per_minute:", id="huge"),
     ],
 )
