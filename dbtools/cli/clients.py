@@ -42,7 +42,6 @@ class Launch:
 class Client:
     """A client, by its file."""
 
-    title: str
     file: Callable[[], Path]
     section: str  #: the key of the file that holds the servers
     http: Http
@@ -107,20 +106,17 @@ def _home(variable: str, *default: str) -> Path:
     return Path(os.environ[variable]) if os.environ.get(variable) else Path.home().joinpath(*default)
 
 
-def _headers(reference: str) -> Callable[[str | None], Entry]:
-    """Return what makes headers, where *reference* is how the client's file names a variable."""
-
-    def headers(token: str | None) -> Entry:
-        value = f"Bearer {reference.replace('NAME', token or '')}"
-        return {"headers": {"Authorization": value}} if token else {}
-
-    return headers
-
-
 def _remote(key: str, reference: str, **fixed: str) -> Http:
-    """Return what makes the entry of a server over HTTP, with its URL as *key*."""
-    headers = _headers(reference)
-    return lambda url, token: {**fixed, key: url, **headers(token)}
+    """Return what makes the entry of a server over HTTP, with its URL as *key*.
+
+    *reference* is how the client's file refers to the variable NAME.
+    """
+
+    def entry(url: str, token: str | None) -> Entry:
+        value = f"Bearer {reference.replace('NAME', token or '')}"
+        return {**fixed, key: url} | ({"headers": {"Authorization": value}} if token else {})
+
+    return entry
 
 
 def _bridged(url: str, token: str | None) -> Entry:
@@ -151,7 +147,6 @@ def _codex_http(url: str, token: str | None) -> Entry:
 #: geminicli.com/docs/tools/mcp-server, developers.openai.com/codex/mcp.
 CLIENTS: Mapping[str, Client] = {
     "claude-code": Client(
-        title="Claude Code",
         file=lambda: _home("CLAUDE_CONFIG_DIR") / ".claude.json",
         section="mcpServers",
         stdio={"type": "stdio"},
@@ -159,21 +154,18 @@ CLIENTS: Mapping[str, Client] = {
         then="Start a new session of Claude Code.",
     ),
     "claude-desktop": Client(
-        title="Claude Desktop",
         file=lambda: _config("Claude", "claude_desktop_config.json"),
         section="mcpServers",
         http=_bridged,
         then="Quit Claude Desktop and start it again.",
     ),
     "cursor": Client(
-        title="Cursor",
         file=lambda: Path.home() / ".cursor" / "mcp.json",
         section="mcpServers",
         http=_remote("url", "${env:NAME}"),
         then="Cursor reads the file at once; switch the server on in its settings if it is off.",
     ),
     "vscode": Client(
-        title="VS Code",
         file=lambda: _config("Code", "User", "mcp.json"),
         section="servers",
         stdio={"type": "stdio"},
@@ -181,28 +173,24 @@ CLIENTS: Mapping[str, Client] = {
         then="Start the server with “MCP: List Servers” in VS Code.",
     ),
     "windsurf": Client(
-        title="Windsurf",
         file=lambda: Path.home() / ".codeium" / "windsurf" / "mcp_config.json",
         section="mcpServers",
         http=_remote("serverUrl", "${env:NAME}"),
         then="Refresh the MCP servers in Cascade.",
     ),
     "zed": Client(
-        title="Zed",
         file=_zed,
         section="context_servers",
         http=_zed_http,
         then="Zed reads the file at once.",
     ),
     "gemini": Client(
-        title="Gemini CLI",
         file=lambda: Path.home() / ".gemini" / "settings.json",
         section="mcpServers",
         http=_remote("httpUrl", "$NAME"),
         then="Start Gemini CLI again.",
     ),
     "codex": Client(
-        title="Codex",
         file=lambda: _home("CODEX_HOME", ".codex") / "config.toml",
         section="mcp_servers",
         form=Form.TOML,
@@ -210,7 +198,6 @@ CLIENTS: Mapping[str, Client] = {
         then="Start Codex again.",
     ),
     "mcp.json": Client(
-        title="Clients that read .mcp.json",
         file=lambda: Path.cwd() / ".mcp.json",
         section="mcpServers",
         stdio={"type": "stdio"},

@@ -143,7 +143,7 @@ async def _doubts(settings: "Settings") -> list[str]:
     """Return what the one who connects a client should know, and would not see in the client."""
     from dbtools.backends import open_backend
     from dbtools.errors import DatabaseUnavailable, listing
-    from dbtools.policy import secret_columns
+    from dbtools.policy import secret_names
 
     backend = open_backend(settings.database.url)
     try:
@@ -152,8 +152,7 @@ async def _doubts(settings: "Settings") -> list[str]:
         return [f"The database cannot be read now: {exc}"]
     finally:
         await backend.close()
-    secrets = {} if settings.roles else secret_columns(catalog)
-    shown = [f"{table}.{name}" for (_, table), names in secrets.items() for name in names]
+    shown = [] if settings.roles else secret_names(catalog)
     doubt = f"Columns that look like secrets are shown: {listing(shown)}. `dbtools init` leaves them out."
     return [*catalog.posture, *([doubt] if shown else [])]
 

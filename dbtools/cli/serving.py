@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dbtools")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 CLIENT = "claude-code"  #: for which the command is told
-FILE = "dbtools.toml"
 FEW = 8  #: names of tools on one line
 
 
@@ -140,9 +139,9 @@ class _Operator:
         """Name the columns that nobody has decided to show and that look like secrets."""
         if self._target is None or self._target.endswith(".toml"):
             return
-        from dbtools.policy import secret_columns
+        from dbtools.policy import secret_names
 
-        found = [f"{table}.{name}" for (_, table), names in secret_columns(catalog).items() for name in names]
+        found = secret_names(catalog)
         if found:
             self.tell(
                 f"Columns that look like secrets are shown: {_few(found)}. "
@@ -215,6 +214,7 @@ def _connecting(*words: str) -> str:
 def _place(target: str | None) -> str:
     """Return *target* as it is found from any folder, without a password."""
     from dbtools.backends import open_backend
+    from dbtools.settings.files import FILE
 
     if target is not None and "://" in target:
         url, _ = open_backend(target).shareable()

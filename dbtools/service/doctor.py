@@ -51,15 +51,9 @@ async def findings_of_connection(backend: Backend) -> list[Finding]:
     probe = await (await backend.runner()).probe()
     taken = (time.monotonic() - began) * 1000
     where = f"{probe.version} at {backend.place} answers in {taken:.0f} ms."
-    proof = (
-        _finding(OK, "read_only", "A write was refused on a connection like those of calls.")
-        if probe.refuses_writes
-        else _finding(
-            "error",
-            "not_read_only",
-            NOT_REFUSED,
-        )
-    )
+    proof = _finding(OK, "read_only", "A write was refused on a connection like those of calls.")
+    if not probe.refuses_writes:
+        proof = _finding("error", "not_read_only", NOT_REFUSED)
     return [_finding(OK, "connection", where), proof]
 
 
