@@ -32,7 +32,7 @@ __all__ = ["Backend"]
 SESSIONLESS = "A database file has no roles and no settings of its own."
 
 
-#: What a program leaves that was to open another file, and what a new database is before its first table.
+#: A misspelt path often leaves an empty file behind; a new database is one as well.
 EMPTY = "{} is empty, and served as a database without tables: is this the right file?"
 
 
