@@ -133,6 +133,11 @@ class Answer:
     rows: int = 0
     truncated: bool = False
 
+    @property
+    def json(self) -> str:
+        """TEMPORARY."""
+        return dump(self.structured)[1]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:

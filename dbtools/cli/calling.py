@@ -111,22 +111,22 @@ async def _called(
     """Call *tool* as the server would, and write it down where calls are kept."""
     from dbtools.errors import UnknownTool
     from dbtools.server import open_kept_log
-    from dbtools.server.calls import Calls, Request
-    from dbtools.server.quotas import Quotas
+    from dbtools.server.calls import Calls, IncomingCall
+    from dbtools.server.limiter import Limiter
     from dbtools.service.explanation import problems_of
 
     log = open_kept_log(settings)
-    quotas = Quotas(settings.limits.storage)
+    limiter = Limiter(settings.limits.storage)
     try:
-        request = Request(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
-        return await Calls(toolbox, quotas, log).call(request)
+        request = IncomingCall(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
+        return await Calls(toolbox, limiter, log).call(request)
     except UnknownTool:
         # Whoever types this command may know what clients may not.
         for problem in problems_of(await toolbox.view(caller.role), tool):
             click.echo(f"dbtools: {problem}", err=True)
         raise
     finally:
-        quotas.close()
+        limiter.close()
         log.close()
 
 

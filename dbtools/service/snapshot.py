@@ -6,6 +6,7 @@ from functools import cached_property
 
 from dbtools import errors
 from dbtools.catalog import Catalog
+from dbtools.cells import dump
 from dbtools.policy import Caller, Finding, Role
 from dbtools.results import Manner, Surface
 from dbtools.service.resolve import Resolved, ResolvedRole
@@ -51,6 +52,16 @@ class View:
     def warnings(self) -> tuple[str, ...]:
         """The problems as lines of text."""
         return tuple(map(str, self.problems))
+
+    @cached_property
+    def tool_contents(self) -> tuple[bytes, ...]:
+        """TEMPORARY."""
+        return tuple(dump(tool_content(each))[1].encode() for each in self.definitions)
+
+    @cached_property
+    def resource_contents(self) -> tuple[bytes, ...]:
+        """TEMPORARY."""
+        return tuple(dump(each.content())[1].encode() for each in self.resources)
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:

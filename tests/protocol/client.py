@@ -7,14 +7,20 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import anyio
-from mcp.server.lowlevel import Server
 
-from dbtools.server.stdio import LineStreams
+from dbtools.policy import Caller
+from dbtools.server.calls import Calls
+from dbtools.server.limiter import Limiter
+from dbtools.server.notices import Notices
+from dbtools.server.protocol import Server
+from dbtools.server.stdio import LineConnection
+from dbtools.service.toolbox import Toolbox
 
 ROOT = Path(__file__).parents[2]
 HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -265,17 +271,40 @@ async def _open_writer(pipe: BinaryIO) -> asyncio.StreamWriter:
     return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """A server, and whom it serves."""
+
+    server: Server
+    caller: Caller
+
+
+def build_server(
+    toolbox: Toolbox,
+    caller: Caller,
+    instructions: str,
+    *,
+    calls: Calls | None = None,
+    notices: Notices | None = None,
+) -> Serving:
+    """Return a server of *toolbox* for *caller*; with *notices* it tells of changes."""
+    calls = calls or Calls(toolbox, Limiter(), None)
+    server = Server(toolbox, calls, instructions=instructions, notices=notices)
+    return Serving(server=server, caller=caller)
+
+
 @asynccontextmanager
-async def connect(server: Server[Any], *, version: str = MODERN) -> AsyncIterator[Client]:
-    """Run *server* in this process on the streams that `serve` uses, and give a client of it."""
+async def connect(serving: Serving, *, version: str = MODERN) -> AsyncIterator[Client]:
+    """Answer over a socket by the protocol that `serve` has for its pipes, and give a client of it."""
     ours, theirs = socket.socketpair()
-    async with AsyncExitStack() as stack:
-        reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
-        stack.callback(writer.close)
-        far_reader, far_writer = await asyncio.open_connection(sock=theirs, limit=LONGEST_LINE)
-        stack.callback(far_writer.close)
-        streams = LineStreams(far_reader, far_writer)
-        group = await stack.enter_async_context(anyio.create_task_group())
-        stack.callback(group.cancel_scope.cancel)
-        group.start_soon(server.run, streams, streams, server.create_initialization_options())
+    connection = LineConnection(serving.server, serving.caller)
+    transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, theirs)
+    reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
+    try:
         yield Client(reader, writer, version)
+    finally:
+        connection.leave()
+        await connection.finish()
+        writer.close()
+        transport.close()
+        await anyio.lowlevel.checkpoint()

@@ -158,5 +158,7 @@ async def open_session(client: httpx2.AsyncClient, **headers: str) -> dict[str, 
 
 
 def events(text: str) -> list[Message]:
-    """Return the messages of a stream of events."""
+    """Return the messages of an answer: of a stream of events, or the one that it is."""
+    if text.startswith("{"):
+        return [json.loads(text)]
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]

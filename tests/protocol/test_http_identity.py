@@ -9,11 +9,9 @@ from typing import Any
 import anyio
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.identity import Identified, Identity
-from dbtools.server.requests import Requests
+from dbtools.server.identity import Identity, Refusal
 from dbtools.server.tokens import hash_of, new_token
 from dbtools.service.serving import open_served
 from dbtools.settings import load
@@ -156,27 +154,21 @@ REASONS = {
 
 
 async def test_log_tells_why_requests_are_refused(
-    server: HttpServer, caplog: pytest.LogCaptureFixture
+    server: HttpServer,
 ) -> None:
     settings = load(server.log.parent / "dbtools.toml")
     served, found = open_served(settings), {}
 
-    async def never(scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError
-
-    async def nothing(*_: object) -> Any:
-        return None
-
     try:
         await served.toolbox.snapshot()
         async with anyio.create_task_group() as group:
-            app = Identified(never, Identity(served, Caller(), group))
+            identity = Identity(served, Caller(), group)
             for case in REASONS:
                 headers, *_ = HOSTILE[case]
-                fields = [(name.lower().encode(), _encoded(value)) for name, value in (headers or {}).items()]
-                requests, scope = Requests(app), {"type": "http", "headers": fields, "method": "POST"}
-                await requests(scope, nothing, nothing)
-                found[case] = caplog.records[-1].getMessage().partition(" (")[2].removesuffix(").")
+                shown = [_decoded(value) for value in (headers or {}).values()]
+                refusal = await identity.admit(shown)
+                assert isinstance(refusal, Refusal)
+                found[case] = refusal.reason
             group.cancel_scope.cancel()
     finally:
         await served.backend.close()
@@ -184,8 +176,8 @@ async def test_log_tells_why_requests_are_refused(
     assert found == REASONS
 
 
-def _encoded(value: str | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.encode()
+def _decoded(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
 
 
 @pytest.mark.parametrize("case", HOSTILE)
