@@ -127,7 +127,7 @@ class HttpApp:
 
     def _assemble(self, manager: SharedSessions, run: Running) -> Load:
         server = self._plan.settings.server
-        identity = Identity(run.served, self._plan.anybody, run.group)
+        identity = Identity(run.served, self._plan.anybody)
         identity.prepare()
         load = Load(
             Bodies(OwnIds(manager.asgi_app), server.max_body),

@@ -1,5 +1,6 @@
 """Who makes an HTTP request: a bearer token in, a Caller out, for each request anew (RFC 6750, RFC 9728).
 
+PyJWT is imported late: only who configures signed tokens waits for it.
 What is known of callers comes into force with the snapshot that was made from the same configuration, so that
 nobody has a role before its policy is there; what is taken away counts at once.
 """
@@ -9,10 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from anyio.abc import TaskGroup
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.responses import Response
@@ -20,13 +20,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.policy import Caller
 from dbtools.server.bodies import error
-from dbtools.server.keys import Keys, NoKeysError
 from dbtools.server.requests import REASON, fields
-from dbtools.server.tokens import BadTokenError, claims_of, end_of, find, scopes_of
+from dbtools.server.tokens import BadTokenError, NoKeysError, end_of, find, scopes_of
 from dbtools.service.serving import Served
 from dbtools.settings import JwtSection, Settings, typed_claims
 from dbtools.settings.roles import role_names
 from dbtools.types import quoted
+
+if TYPE_CHECKING:
+    from dbtools.server.keys import Keys
 
 CALLER = "dbtools.caller"  #: the key of the scope that holds who makes a request
 STILL = "dbtools.still"  #: that of what tells, when it is called and awaited, whether they still may
@@ -80,10 +82,9 @@ class Admitted:
 class Identity:
     """Knows callers by their tokens; what the configuration says of them may change meanwhile."""
 
-    def __init__(self, served: Served, anybody: Caller, group: TaskGroup) -> None:
+    def __init__(self, served: Served, anybody: Caller) -> None:
         self._served = served
         self._anybody = Admitted(caller=anybody)  #: where nobody is asked
-        self._group = group  #: in which keys are read
         self._keys: dict[tuple[object, ...], Keys] = {}
 
     def prepare(self) -> None:
@@ -157,7 +158,7 @@ class Identity:
         if section is None:
             return INVALID
         try:
-            claims = await claims_of(token, section, self._keys_of(section))
+            claims = await self._keys_of(section).claims_of(token, section)
         except NoKeysError:
             return UNCHECKED
         except BadTokenError as exc:
@@ -165,8 +166,10 @@ class Identity:
         named = _named(settings, section, claims, token)
         return named if isinstance(named, Refusal) else Admitted(caller=named, end=end_of(claims))
 
-    def _keys_of(self, section: JwtSection) -> Keys:
+    def _keys_of(self, section: JwtSection) -> "Keys":
         """Return the keys of *section*; those that no settings name any more are forgotten."""
+        from dbtools.server.keys import Keys
+
         place = _place(section)
         if place not in self._keys:
             sections = (
@@ -174,7 +177,7 @@ class Identity:
             )
             named = {_place(each) for each in sections if each is not None}
             self._keys = {each: keys for each, keys in self._keys.items() if each in named}
-            self._keys[place] = Keys(section.jwks, section.algorithms, self._group)
+            self._keys[place] = Keys(section.jwks, section.algorithms)
         return self._keys[place]
 
     def metadata_at(self, path: str) -> Mapping[str, object] | None:
