@@ -27,7 +27,8 @@ from dbtools.server.bodies import Bodies
 from dbtools.server.connections import BoundedProtocol
 from dbtools.server.exporting import exporting
 from dbtools.server.hosts import LOOPBACK_ORIGIN, Hosts, is_loopback
-from dbtools.server.identity import CALLER, Identified, Identity
+from dbtools.server.identified import Identified
+from dbtools.server.identity import CALLER, Identity
 from dbtools.server.load import Load, end_with_parent, most_connections
 from dbtools.server.logs import begin_log
 from dbtools.server.notices import Notices

@@ -1,6 +1,6 @@
 """Who makes an HTTP request: a bearer token in, a Caller out, for each request anew (RFC 6750, RFC 9728).
 
-PyJWT is imported late: only who configures signed tokens waits for it.
+This is independent of ASGI. PyJWT is imported late: only who configures signed tokens waits for it.
 What is known of callers comes into force with the snapshot that was made from the same configuration, so that
 nobody has a role before its policy is there; what is taken away counts at once.
 """
@@ -8,19 +8,11 @@ nobody has a role before its policy is there; what is taken away counts at once.
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from dbtools.policy import Caller
-from dbtools.server.bodies import error
-from dbtools.server.requests import REASON, fields
 from dbtools.server.tokens import BadTokenError, NoKeysError, end_of, find, scopes_of
 from dbtools.service.serving import Served
 from dbtools.settings import JwtSection, Settings, typed_claims
@@ -201,39 +193,6 @@ class Identity:
             parts |= {"scope": " ".join(refusal.scopes), "resource_metadata": metadata_url(section.resource)}
         told = ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
         return f"Bearer {told}".rstrip()
-
-
-class Identified:
-    """Passes requests on with their caller in the scope, and with what tells whether they still may."""
-
-    def __init__(self, app: ASGIApp, identity: Identity) -> None:
-        self._app = app
-        self._identity = identity
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 401, 403 or 503, or pass the request on."""
-        authorization = fields(scope, b"authorization")
-        found = await self._identity.admit(authorization)
-        if isinstance(found, Refusal):
-            scope[REASON] = found.reason
-            await self._refused(found)(scope, receive, send)
-            return
-        # The SDK binds sessions to whom it finds here; the token itself goes no further.
-        user = _user(found.caller.identity or "")
-        stay = Stay(self._identity, authorization, found)
-        await self._app({**scope, CALLER: found.caller, STILL: stay, "user": user}, receive, send)
-
-    def _refused(self, refusal: Refusal) -> Response:
-        # Clients show the words of an error of the protocol, and of no other.
-        answer = error(refusal.status, refusal.description)
-        if refusal.status in (401, 403):
-            answer.headers["www-authenticate"] = self._identity.challenge(refusal)
-        return answer
-
-
-@lru_cache(maxsize=1_000)
-def _user(name: str) -> AuthenticatedUser:
-    return AuthenticatedUser(AccessToken(token="", client_id=name, subject=name, scopes=[]))
 
 
 class Stay:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dbtools.server.tokens import hash_of, new_token
 from tests.protocol.client import PATIENCE, ROOT
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
@@ -32,6 +33,28 @@ async def list_tools():
     await database.close()
 
 anyio.run(list_tools)
+print(*sys.modules)
+"""
+
+#: makes a token, and admits who shows another
+ADMIT = """
+import sys
+from pathlib import Path
+import anyio
+from dbtools.cli import main
+from dbtools.policy import Caller
+from dbtools.server.identity import Admitted, Identity
+from dbtools.service.serving import open_served
+from dbtools.settings import load
+
+async def admit(path, token):
+    served = open_served(load(Path(path)))
+    await served.toolbox.snapshot()
+    assert isinstance(await Identity(served, Caller()).admit([f"Bearer {token}"]), Admitted)
+    await served.backend.close()
+
+main(["token", "new"], standalone_mode=False)
+anyio.run(admit, *sys.argv[1:])
 print(*sys.modules)
 """
 
@@ -63,6 +86,15 @@ def test_list_of_a_postgresql_database_needs_its_driver_only(
 
     assert imported & (LATER | {"aiosqlite", "sqlite3"}) == set()
     assert {"mcp", "asyncpg"} <= imported
+
+
+def test_tokens_of_ours_need_no_library_for_signed_ones(path: Path, tmp_path: Path) -> None:
+    configuration, token = tmp_path / "dbtools.toml", new_token()
+    tokens = f'tokens = [{{ sha256 = "{hash_of(token)}", role = "default" }}]'
+    configuration.write_text(f'[database]\nurl = "sqlite:///{path}"\n[auth]\n{tokens}\n')
+    imported = _imported(ADMIT, str(configuration), token)
+
+    assert imported & {"jwt", "cryptography", "httpx2", "mcp", "starlette"} == set()
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])

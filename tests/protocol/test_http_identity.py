@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.identity import Identified, Identity
+from dbtools.server.identified import Identified
+from dbtools.server.identity import Identity
 from dbtools.server.requests import Requests
 from dbtools.server.tokens import hash_of, new_token
 from dbtools.service.serving import open_served
