@@ -12,7 +12,8 @@ from dbtools.server.tokens import hash_of, new_token
 from tests.protocol.client import PATIENCE, ROOT
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
-LATER = {"sqlalchemy", "alembic", "rich"}  #: by the first call, and by commands that print
+#: by the first call, by commands that print, and where signed tokens are configured
+LATER = {"sqlalchemy", "alembic", "rich", "jwt"}
 #: does what `serve` does up to the answer of tools/list, then prints what has been imported
 LIST = """
 import sys
@@ -95,6 +96,12 @@ def test_tokens_of_ours_need_no_library_for_signed_ones(path: Path, tmp_path: Pa
     imported = _imported(ADMIT, str(configuration), token)
 
     assert imported & {"jwt", "cryptography", "httpx2", "mcp", "starlette"} == set()
+
+
+def test_server_over_http_needs_no_library_for_signed_tokens() -> None:
+    imported = _imported("import sys, dbtools.server.http; print(*sys.modules)")
+
+    assert "jwt" not in imported
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
