@@ -67,7 +67,7 @@ async def _review_keys(settings: Settings) -> tuple[Finding, ...]:
     try:
         await read_keys(section.jwks, section.algorithms)
     except UnreadableKeysError as exc:
-        message = f"[auth] jwt.jwks: the keys cannot be read: {exc}."
+        message = f"[auth] jwt.jwks: {exc}."
         source = settings.source("auth", "jwt", "jwks")
         return (Finding(code="bad_keys", message=message, source=source),)
     return ()

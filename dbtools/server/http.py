@@ -108,7 +108,7 @@ class HttpApp:
     def open(self, run: Running, limiter: Limiter) -> Endpoint:
         """Begin to answer requests with what runs; return what answers those of MCP."""
         plan, refusals = self._plan, Refusals()
-        identity = Identity(run.served, plan.anybody, run.group)
+        identity = Identity(run.served, plan.anybody)
         identity.prepare()
         most = plan.settings.server.max_body
         server = self.extended(run.server)

@@ -1,5 +1,6 @@
 """Who makes an HTTP request: a bearer token in, a Caller out, for each request anew (RFC 6750, RFC 9728).
 
+This is independent of ASGI. PyJWT is imported late: only who configures signed tokens waits for it.
 What is known of callers comes into force with the snapshot that was made from the same configuration, so that
 nobody has a role before its policy is there; what is taken away counts at once.
 """
@@ -8,18 +9,18 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from anyio.abc import TaskGroup
-
 from dbtools.policy import Caller
-from dbtools.server.keys import Keys, NoKeysError
-from dbtools.server.tokens import BadTokenError, claims_of, end_of, find, scopes_of
+from dbtools.server.tokens import BadTokenError, NoKeysError, end_of, find, scopes_of
 from dbtools.service.serving import Served
 from dbtools.settings import JwtSection, Settings, typed_claims
 from dbtools.settings.roles import role_names
 from dbtools.types import quoted
+
+if TYPE_CHECKING:
+    from dbtools.server.keys import Keys
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 LONGEST_NAME = 40  #: characters of a role that is not there
@@ -71,10 +72,9 @@ class Admitted:
 class Identity:
     """Knows callers by their tokens; what the configuration says of them may change meanwhile."""
 
-    def __init__(self, served: Served, anybody: Caller, group: TaskGroup) -> None:
+    def __init__(self, served: Served, anybody: Caller) -> None:
         self._served = served
         self._anybody = Admitted(caller=anybody)  #: where nobody is asked
-        self._group = group  #: in which keys are read
         self._keys: dict[tuple[object, ...], Keys] = {}
 
     def prepare(self) -> None:
@@ -148,7 +148,7 @@ class Identity:
         if section is None:
             return INVALID
         try:
-            claims = await claims_of(token, section, self._keys_of(section))
+            claims = await self._keys_of(section).claims_of(token, section)
         except NoKeysError:
             return UNCHECKED
         except BadTokenError as exc:
@@ -156,8 +156,10 @@ class Identity:
         named = _named(settings, section, claims, token)
         return named if isinstance(named, Refusal) else Admitted(caller=named, end=end_of(claims))
 
-    def _keys_of(self, section: JwtSection) -> Keys:
+    def _keys_of(self, section: JwtSection) -> "Keys":
         """Return the keys of *section*; those that no settings name any more are forgotten."""
+        from dbtools.server.keys import Keys
+
         place = _place(section)
         if place not in self._keys:
             sections = (
@@ -165,7 +167,7 @@ class Identity:
             )
             named = {_place(each) for each in sections if each is not None}
             self._keys = {each: keys for each, keys in self._keys.items() if each in named}
-            self._keys[place] = Keys(section.jwks, section.algorithms, self._group)
+            self._keys[place] = Keys(section.jwks, section.algorithms)
         return self._keys[place]
 
     def metadata_at(self, path: str) -> Mapping[str, object] | None:

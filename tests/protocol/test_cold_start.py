@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from dbtools.server.tokens import hash_of, new_token
 from tests.protocol.client import PATIENCE, ROOT
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
-LATER = {"sqlalchemy", "alembic", "rich"}  #: by the first call, and by commands that print
+#: by the first call, by commands that print, and where signed tokens are configured
+LATER = {"sqlalchemy", "alembic", "rich", "jwt"}
 #: does what `serve` does up to the answer of tools/list, then prints what has been imported
 LIST = """
 import sys
@@ -32,6 +34,28 @@ async def list_tools():
     await database.close()
 
 anyio.run(list_tools)
+print(*sys.modules)
+"""
+
+#: makes a token, and admits who shows another
+ADMIT = """
+import sys
+from pathlib import Path
+import anyio
+from dbtools.cli import main
+from dbtools.policy import Caller
+from dbtools.server.identity import Admitted, Identity
+from dbtools.service.serving import open_served
+from dbtools.settings import load
+
+async def admit(path, token):
+    served = open_served(load(Path(path)))
+    await served.toolbox.snapshot()
+    assert isinstance(await Identity(served, Caller()).admit([f"Bearer {token}"]), Admitted)
+    await served.backend.close()
+
+main(["token", "new"], standalone_mode=False)
+anyio.run(admit, *sys.argv[1:])
 print(*sys.modules)
 """
 
@@ -63,6 +87,21 @@ def test_list_of_a_postgresql_database_needs_its_driver_only(
 
     assert imported & (LATER | {"aiosqlite", "sqlite3"}) == set()
     assert {"mcp", "asyncpg"} <= imported
+
+
+def test_tokens_of_ours_need_no_library_for_signed_ones(path: Path, tmp_path: Path) -> None:
+    configuration, token = tmp_path / "dbtools.toml", new_token()
+    tokens = f'tokens = [{{ sha256 = "{hash_of(token)}", role = "default" }}]'
+    configuration.write_text(f'[database]\nurl = "sqlite:///{path}"\n[auth]\n{tokens}\n')
+    imported = _imported(ADMIT, str(configuration), token)
+
+    assert imported & {"jwt", "cryptography", "httpx2", "mcp", "starlette"} == set()
+
+
+def test_server_over_http_needs_no_library_for_signed_tokens() -> None:
+    imported = _imported("import sys, dbtools.server.http; print(*sys.modules)")
+
+    assert "jwt" not in imported
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
