@@ -47,8 +47,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a head; where there is no room, whoever waits longest makes it."""
         super().connection_made(transport)
-        # To be told of whatever is not taken at once.
-        transport.set_write_buffer_limits(high=0)
         if len(self.connections) > self.most:
             longest = next(iter(self.waiting), self)
             longest.transport.abort()

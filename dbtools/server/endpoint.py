@@ -4,14 +4,13 @@ In this order: who asks, whether there is a slot, the body, the message, the ses
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.bodies import read_body
+from dbtools.server.asked import ENDING, Asked, Refused, check_accept, check_content_type, error, json_answer
 from dbtools.server.exchange import Exchange, Questions
 from dbtools.server.identity import Identity, Refusal, Stay
 from dbtools.server.kernel import Peer, Session, check_version
@@ -50,22 +49,12 @@ STATUSES = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
     METHOD_NOT_FOUND: 404,
 }
 LOOK_AFTER = 0.05  #: seconds until a request is watched for a client that leaves; most are answered by then
-STILL = 5.0  #: seconds between two checks whether whoever listens still may
-ENDING = "The server is shutting down. Try again."
 FULL = "The server is at its limit. Try again."
 TAKEN = "A request with this ID is running in the session: each needs an ID of its own."
 UNOPENED = (
     "Send initialize first to open a session. Requests of 2026-07-28 need none, but the header "
     "MCP-Protocol-Version."
 )
-
-
-class Refused(Exception):
-    """An HTTP answer that is no success."""
-
-    def __init__(self, response: Response) -> None:
-        super().__init__()
-        self.response = response
 
 
 class Endpoint:
@@ -144,33 +133,35 @@ class Endpoint:
             answer.headers["www-authenticate"] = self._identity.challenge(found)
         return answer
 
-    async def _serve_alone(self, asked: "Asked") -> None:
+    async def _serve_alone(self, asked: Asked) -> None:
         """Answer a request of 2026-07-28, or of a version that nobody knows."""
         if asked.scope["method"] != "POST":
             raise Refused(Response(status_code=405, headers={"Allow": "POST"}))
         body = await asked.body(self._most)
-        _check_accept(asked.scope, "application/json", "text/event-stream")
+        check_accept(asked.scope, "application/json", "text/event-stream")
         message = parse(body)
         header = asked.header
         match message:
             case Malformed():
-                raise Refused(_json(message.reply(), 400))
+                raise Refused(json_answer(message.reply(), 400))
             case Answered():
                 raise Refused(error(400, "Nothing has been asked."))
             case Notification():
                 try:
                     check_version(next(iter(header("mcp-protocol-version")), None))
                 except ProtocolError as exc:
-                    raise Refused(_json(encode_error(None, exc), 400)) from exc
+                    raise Refused(json_answer(encode_error(None, exc), 400)) from exc
                 await Response(status_code=202)(asked.scope, asked.receive, asked.send)
             case Request():
                 try:
                     peer = self._server.admit(Session(is_modern=True), message, asked.caller, header)
                 except ProtocolError as exc:
-                    raise Refused(_json(encode_error(message.id, exc), STATUSES.get(exc.code, 200))) from exc
+                    raise Refused(
+                        json_answer(encode_error(message.id, exc), STATUSES.get(exc.code, 200))
+                    ) from exc
                 await self._answer(asked, message, peer, leaves=True)
 
-    async def _serve_session(self, asked: "Asked") -> None:
+    async def _serve_session(self, asked: Asked) -> None:
         """Answer a request of the era of sessions."""
         session = self._session(asked)
         match asked.scope["method"]:
@@ -184,7 +175,7 @@ class Endpoint:
             case _:
                 raise Refused(error(405, "Method not allowed.", {"Allow": "GET, POST, DELETE"}))
 
-    def _session(self, asked: "Asked") -> HttpSession | None:
+    def _session(self, asked: Asked) -> HttpSession | None:
         """Return the session that a request names, None where it names none."""
         named = fields(asked.scope, SESSION)
         if not named or self._stateless:
@@ -194,14 +185,14 @@ class Endpoint:
             raise Refused(error(404, "Session not found."))
         return found
 
-    async def _post(self, asked: "Asked", session: HttpSession | None) -> None:
+    async def _post(self, asked: Asked, session: HttpSession | None) -> None:
         body = await asked.body(self._most)
-        _check_accept(asked.scope, "application/json", "text/event-stream")
-        _check_content_type(asked.scope)
+        check_accept(asked.scope, "application/json", "text/event-stream")
+        check_content_type(asked.scope)
         message = parse(body)
         match message:
             case Malformed():
-                raise Refused(_json(message.reply(), 400))
+                raise Refused(json_answer(message.reply(), 400))
             case Request():
                 await self._request(asked, message, session)
             case _:
@@ -211,14 +202,14 @@ class Endpoint:
                     raise Refused(error(400, UNOPENED))
                 await Response(status_code=202)(asked.scope, asked.receive, asked.send)
 
-    async def _request(self, asked: "Asked", request: Request, session: HttpSession | None) -> None:
+    async def _request(self, asked: Asked, request: Request, session: HttpSession | None) -> None:
         if session is None and not self._stateless and request.method != "initialize":
             raise Refused(error(400, UNOPENED))
         state = session.session if session is not None else self._fresh(asked)
         try:
             peer = self._server.admit(state, request, asked.caller)
         except ProtocolError as exc:
-            raise Refused(_json(encode_error(request.id, exc), 200)) from exc
+            raise Refused(json_answer(encode_error(request.id, exc), 200)) from exc
         if session is None:
             headers = self._opened(asked, state) if request.method == "initialize" else ()
             await self._answer(asked, request, peer, headers=headers)
@@ -231,7 +222,7 @@ class Endpoint:
         finally:
             del session.turns[request.id]
 
-    def _fresh(self, asked: "Asked") -> Session:
+    def _fresh(self, asked: Asked) -> Session:
         """Return the state of a request that names no session."""
         if not self._stateless:
             return Session(is_modern=False)
@@ -239,7 +230,7 @@ class Endpoint:
         revision = HANDSHAKES[named[0]] if named else UNNAMED
         return Session(peer=Peer(revision), is_modern=False)
 
-    def _opened(self, asked: "Asked", state: Session) -> Sequence[tuple[bytes, bytes]]:
+    def _opened(self, asked: Asked, state: Session) -> Sequence[tuple[bytes, bytes]]:
         """Return the headers that name a new session."""
         if self._stateless:
             return ()
@@ -262,7 +253,7 @@ class Endpoint:
 
     async def _answer(
         self,
-        asked: "Asked",
+        asked: Asked,
         request: Request,
         peer: Peer,
         *,
@@ -301,9 +292,9 @@ class Endpoint:
         status = STATUSES.get(reply.code, 200) if leaves else 200
         await answering.finish(reply.message, status, headers)
 
-    async def _stream(self, asked: "Asked", session: HttpSession) -> None:
+    async def _stream(self, asked: Asked, session: HttpSession) -> None:
         """Tell the client of a session what changes, until one of both leaves."""
-        _check_accept(asked.scope, "text/event-stream")
+        check_accept(asked.scope, "text/event-stream")
         if session.stream is not None:
             raise Refused(error(409, "The session has a stream already."))
         session.stream = stream = EventStream(asked.send)
@@ -313,70 +304,6 @@ class Endpoint:
         finally:
             session.stream = None
             asked.unwatch()
-
-
-class Asked:
-    """One request over HTTP, and who makes it."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send, caller: Caller, stay: Stay) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.caller = caller
-        self.turn = Turn()
-        self._send = send
-        self._stay = stay
-        self._is_begun = self._is_open = False
-        self._watchers: list[asyncio.Task[None]] = []
-
-    async def send(self, message: Message) -> None:
-        """Send a part of the answer."""
-        self._is_begun = True
-        self._is_open = message.get("more_body", message["type"] == "http.response.start")
-        await self._send(message)
-
-    async def break_off(self) -> None:
-        """End an answer that was stopped: a stream ends as a whole, other clients are asked to try again."""
-        if self._is_open:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif not self._is_begun:
-            raise Refused(error(503, ENDING))
-
-    def header(self, name: str) -> Sequence[str]:
-        """Return the values of the header *name*, which is in lower case."""
-        return fields(self.scope, name.encode())
-
-    async def body(self, most: int) -> bytes:
-        """Return the whole body, or raise Refused."""
-        body = await read_body(self.scope, self.receive, most)
-        if isinstance(body, bytes):
-            return body
-        status, message = body
-        raise Refused(error(status, message))
-
-    def watch(self, lasts: bool, leave: Callable[[], object] | None = None) -> None:
-        """Have *leave* called, or the request stopped, when its client leaves, or may no longer stay."""
-        leave = leave or partial(self.turn.stop, "left")
-        waits: list[Callable[[], Awaitable[None]]] = [self._left, *([self._expired] if lasts else [])]
-        loop = asyncio.get_running_loop()
-        self._watchers = [loop.create_task(_after(wait, leave)) for wait in waits]
-
-    def unwatch(self) -> None:
-        """Watch no longer."""
-        for each in self._watchers:
-            each.cancel()
-
-    async def _left(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
-
-    async def _expired(self) -> None:
-        while await self._stay():  # noqa: ASYNC110 (nobody tells)
-            await asyncio.sleep(STILL)
-
-
-async def _after(wait: Callable[[], Awaitable[None]], act: Callable[[], object]) -> None:
-    await wait()
-    act()
 
 
 def _known(session: HttpSession | None) -> HttpSession:
@@ -389,27 +316,3 @@ def _is_modern(scope: Scope) -> bool:
     """Return whether a request is of an era without sessions, or of a version that nobody knows."""
     version = fields(scope, b"mcp-protocol-version")
     return bool(version) and version[0] not in HANDSHAKES
-
-
-def _check_accept(scope: Scope, *wanted: str) -> None:
-    """Raise Refused where the client does not accept every type that is *wanted* (RFC 9110, 12.5.1)."""
-    accepted = {each.split(";")[0].strip().lower() for each in ",".join(fields(scope, b"accept")).split(",")}
-    for type in wanted:
-        if not accepted & {type, f"{type.partition('/')[0]}/*", "*/*"}:
-            raise Refused(error(406, f"Accept must name {' and '.join(wanted)}."))
-
-
-def _check_content_type(scope: Scope) -> None:
-    type = next(iter(fields(scope, b"content-type")), "")
-    if type.split(";")[0].strip() != "application/json":
-        raise Refused(error(415, "Content-Type must be application/json."))
-
-
-def error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    """Return an HTTP answer with an error of JSON-RPC that belongs to no request."""
-    problem = ProtocolError(INVALID_REQUEST, message)
-    return _json(encode_error(None, problem), status, headers)
-
-
-def _json(body: bytes, status: int, headers: dict[str, str] | None = None) -> Response:
-    return Response(body, status, headers, media_type="application/json")

@@ -15,7 +15,8 @@ import pytest
 from mcp import Client
 
 from dbtools.policy import Caller
-from dbtools.server import bodies, hosts
+from dbtools.server import hosts
+from dbtools.server.asked import BODY_IN, is_too_much
 from dbtools.server.http import HttpApp, Plan
 from dbtools.settings import DatabaseSection, Settings
 from tests.postgresql_server import PostgresqlServer
@@ -253,7 +254,7 @@ async def test_body_in_another_encoding_than_utf8_is_refused(encoding: str, shar
     ],
 )
 def test_json_has_so_many_levels_and_values_at_most(body: bytes, much: bool) -> None:
-    assert bodies.is_too_much(body) is much
+    assert is_too_much(body) is much
 
 
 @pytest.mark.parametrize(
@@ -543,7 +544,7 @@ async def test_slow_heads_and_bodies_hold_up_nobody(
     other_writer.write(b"GET /healthz HT")
     async with shared.client() as client:
         answered = await call(client, "get_person", {"id": 2})
-    with anyio.fail_after(bodies.BODY_IN + PATIENCE):
+    with anyio.fail_after(BODY_IN + PATIENCE):
         slow = await reader.read(12)
         unfinished = await other_reader.read()
     writer.close()
