@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -32,6 +33,7 @@ class Hosts:
         exempt: Collection[str] = (),
     ) -> None:
         self._app = app
+        self._shared = _shared(app, origins, local=local)
         self._hosts = frozenset(map(str.lower, (*hosts, *(LOOPBACK_HOSTS if local else ()))))
         self._origins = frozenset(each.lower().rstrip("/") for each in origins)
         self._local = local
@@ -48,7 +50,7 @@ class Hosts:
             answer = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
             await answer(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            await (self._shared if fields(scope, b"origin") else self._app)(scope, receive, send)
 
     def _is_host(self, named: Sequence[str]) -> bool:
         if len(named) != 1:
@@ -62,6 +64,18 @@ class Hosts:
         origin = named[0].lower()
         is_local = self._local and re.fullmatch(LOOPBACK_ORIGIN, origin) is not None
         return len(named) == 1 and (origin in self._origins or is_local)
+
+
+def _shared(app: ASGIApp, origins: Collection[str], *, local: bool) -> ASGIApp:
+    """Return *app* as pages of *origins*, or of the own machine, can call it (Fetch, CORS protocol)."""
+    return CORSMiddleware(
+        app,
+        allow_origins=[origin.rstrip("/") for origin in origins],
+        allow_origin_regex=LOOPBACK_ORIGIN if local else None,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
+    )
 
 
 def is_loopback(host: str) -> bool:

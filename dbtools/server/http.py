@@ -14,7 +14,6 @@ import anyio
 import orjson
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -25,7 +24,7 @@ from dbtools.policy import Caller
 from dbtools.server.connections import BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.exporting import exporting
-from dbtools.server.hosts import LOOPBACK_ORIGIN, Hosts, is_loopback
+from dbtools.server.hosts import Hosts, is_loopback
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.limiter import Limiter
 from dbtools.server.logs import begin_log
@@ -161,8 +160,6 @@ def application(
         Middleware(Requests, refusals),
         Middleware(Hosts, section.allowed_hosts, section.allowed_origins, local=local, exempt=HEALTH),
     ]
-    if section.allowed_origins or local:
-        middleware.append(_shared(section.allowed_origins, local=local))
     routes = [
         Route(PATH, endpoint),
         Route(f"{PATH}/", endpoint),
@@ -212,18 +209,6 @@ class Health:
 
 def _json(content: object, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type="application/json")
-
-
-def _shared(origins: tuple[str, ...], *, local: bool) -> Middleware:
-    """Return what lets pages of *origins*, or of the own machine, call (Fetch, CORS protocol)."""
-    return Middleware(
-        CORSMiddleware,
-        allow_origins=[origin.rstrip("/") for origin in origins],
-        allow_origin_regex=LOOPBACK_ORIGIN if local else None,
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=["*"],
-        expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
-    )
 
 
 def _spare_garbage() -> None:
