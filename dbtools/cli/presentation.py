@@ -40,7 +40,8 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
     table.add_column("title")
     for heading in (*parts, "tokens"):
         table.add_column(heading, justify="right")
-    costs = [[*(tokens_of(content[part]) for part in parts), tokens_of(content)] for content in contents]
+    each = zip(contents, view.costs, strict=True)
+    costs = [[*(tokens_of(content[part]) for part in parts), cost] for content, cost in each]
     for content, cost in zip(contents, costs, strict=True):
         table.add_row(*map(_text, [content["name"], content["title"], *cost]))
     table.add_section()
