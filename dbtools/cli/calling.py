@@ -81,12 +81,12 @@ def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: boo
             role,
             title=f"Calling {tool}",
         )
-        from dbtools.cli.presentation import content_json, print_answer
-
         if as_json:
-            click.echo(content_json(answer.structured))
-        else:
-            print_answer(answer)
+            click.echo(answer.json)
+            return
+        from dbtools.cli.presentation import print_answer
+
+        print_answer(answer)
 
 
 def _call_of(words: tuple[str, ...]) -> tuple[str | None, str, dict[str, object]]:

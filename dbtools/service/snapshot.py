@@ -6,7 +6,7 @@ from functools import cached_property
 
 from dbtools import errors
 from dbtools.catalog import Catalog
-from dbtools.cells import dump
+from dbtools.cells import json_of
 from dbtools.policy import Caller, Finding, Role
 from dbtools.results import Manner, Surface
 from dbtools.service.resolve import Resolved, ResolvedRole
@@ -19,7 +19,7 @@ from dbtools.tools.definition import (
     ToolDefinition,
     Toolset,
     change_of,
-    tokens_of,
+    tokens_in,
     tool_content,
 )
 from dbtools.tools.resources import Resource, define_resources, updated_resources
@@ -41,27 +41,32 @@ class View:
     definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
     resources: tuple[Resource, ...] = field(default=(), repr=False)  #: that are listed
 
+    @cached_property
+    def tool_contents(self) -> tuple[bytes, ...]:
+        """The JSON of each definition, as `tools/list` shows it."""
+        return tuple(json_of(tool_content(each)).encode() for each in self.definitions)
+
+    @cached_property
+    def resource_contents(self) -> tuple[bytes, ...]:
+        """The JSON of each resource, as `resources/list` shows it."""
+        return tuple(json_of(each.content()).encode() for each in self.resources)
+
+    @property
+    def costs(self) -> tuple[int, ...]:
+        """How many tokens each definition takes."""
+        return tuple(tokens_in(len(each)) for each in self.tool_contents)
+
     @property
     def cost_of_tables(self) -> int:
         """How many tokens the definitions of tables take that are listed."""
         queries = {query.name for query in self.setting.queries}
-        shown = (each for each in self.definitions if each.name not in queries)
-        return sum(tokens_of(tool_content(each)) for each in shown)
+        costs = zip(self.definitions, self.costs, strict=True)
+        return sum(cost for each, cost in costs if each.name not in queries)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """The problems as lines of text."""
         return tuple(map(str, self.problems))
-
-    @cached_property
-    def tool_contents(self) -> tuple[bytes, ...]:
-        """TEMPORARY."""
-        return tuple(dump(tool_content(each))[1].encode() for each in self.definitions)
-
-    @cached_property
-    def resource_contents(self) -> tuple[bytes, ...]:
-        """TEMPORARY."""
-        return tuple(dump(each.content())[1].encode() for each in self.resources)
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:

@@ -30,7 +30,7 @@ from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.versions import confirmation, fingerprint
 from dbtools.backends.selects import compile_query, compile_select
-from dbtools.cells import Cut
+from dbtools.cells import Cut, held
 from dbtools.errors import (
     BadValue,
     Busy,
@@ -221,7 +221,7 @@ async def _fetch_batches(
         if not found:
             return records, False
         records += found
-        room -= sum(len(cell) for each in found for cell in each if isinstance(cell, str | bytes))
+        room -= sum(map(held, zip(*found, strict=True)))
         if room < 0:
             break
     return records, True

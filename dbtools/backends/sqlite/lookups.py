@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from dbtools.backends.port import Fetched, Run
 from dbtools.backends.sqlite.guard import secure
-from dbtools.backends.sqlite.jobs import length
 from dbtools.backends.sqlite.location import Location, open_file
 from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
+from dbtools.cells import held
 from dbtools.errors import SchemaChanged
 
 LARGEST_VALUE = 65_536  #: bytes of one cell
@@ -66,7 +66,7 @@ class Lookups:
             if sql in self._slow:
                 self._leave(sql)
             self._slow.add(sql)
-        if any(length(row) > run.plan.shortest for row in rows):
+        if any(held(row) > run.plan.shortest for row in rows):
             return None
         return Fetched(rows=tuple(rows[: run.limit]), more=len(rows) > run.limit)
 
