@@ -1,0 +1,93 @@
+"""The same exchanges with the official SDK and with us: statuses, codes and results are the same."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp
+
+from dbtools.service.serving import open_toolbox
+from dbtools.service.toolbox import Toolbox
+from tests.oracle import ours
+from tests.oracle.exchanges import HttpAnswer, HttpRequest, Message, play_http, play_lines
+from tests.oracle.recorded import http_scripts, line_scripts
+from tests.oracle.sdk_server import sdk_app, sdk_server, serve_sdk_lines
+from tests.protocol.conftest import settings_for
+
+INSTRUCTIONS = "A small world."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """An exchange of which the sides make something else."""
+
+    sent: bytes | HttpRequest | None  #: None: the end of the input
+    sdk: list[Message] | HttpAnswer
+    ours: list[Message] | HttpAnswer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intended:
+    """A difference that is meant to be."""
+
+    reason: str
+    applies: Callable[[Difference], bool]
+
+
+Apps = dict[bool, tuple[ASGIApp, ASGIApp]]  #: the SDK's application and ours, by whether they are stateless
+INTENDED: tuple[Intended, ...] = ()
+
+
+@pytest.fixture(scope="module")
+async def toolbox(path: Path) -> AsyncIterator[Toolbox]:
+    """Give the toolbox that both sides serve."""
+    toolbox, database = open_toolbox(settings_for(path))
+    yield toolbox
+    await database.close()
+
+
+@pytest.fixture(scope="module")
+async def apps(toolbox: Toolbox) -> AsyncIterator[Apps]:
+    """Give the SDK's application and ours, by whether they are stateless."""
+    async with AsyncExitStack() as stack:
+        found: Apps = {}
+        for stateless in (False, True):
+            server = sdk_server(toolbox, INSTRUCTIONS, stateless=stateless)
+            theirs = await stack.enter_async_context(sdk_app(server, stateless=stateless))
+            own = ours.http_app(toolbox, INSTRUCTIONS, stateless=stateless)
+            found[stateless] = (theirs, await stack.enter_async_context(own))
+        yield found
+
+
+async def line_differences(script: Sequence[bytes], toolbox: Toolbox) -> list[Difference]:
+    """Return where the sides answer the lines of *script* differently without being meant to."""
+    server = sdk_server(toolbox, INSTRUCTIONS)
+    expected = await play_lines(partial(serve_sdk_lines, server), script)
+    actual = await play_lines(partial(ours.serve_lines, toolbox, INSTRUCTIONS), script)
+    return _differences([*script, None], expected, actual)
+
+
+async def http_differences(script: Sequence[HttpRequest], apps: tuple[ASGIApp, ASGIApp]) -> list[Difference]:
+    """Return where the sides answer the requests of *script* differently without being meant to."""
+    expected, actual = [await play_http(app, script) for app in apps]
+    return _differences(script, expected, actual)
+
+
+def _differences(sent: Sequence[Any], expected: Sequence[Any], actual: Sequence[Any]) -> list[Difference]:
+    rows = zip(sent, expected, actual, strict=True)
+    found = [Difference(sent=each, sdk=sdk, ours=own) for each, sdk, own in rows if sdk != own]
+    return [each for each in found if not any(intended.applies(each) for intended in INTENDED)]
+
+
+@pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in line_scripts()])
+async def test_recorded_lines_are_answered_alike(script: list[bytes], toolbox: Toolbox) -> None:
+    assert await line_differences(script, toolbox) == []
+
+
+@pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in http_scripts()])
+async def test_recorded_requests_are_answered_alike(script: list[HttpRequest], apps: Apps) -> None:
+    assert await http_differences(script, apps[False]) == []
