@@ -87,16 +87,17 @@ async def _next(reader: asyncio.StreamReader) -> Message:
 
 
 async def play_http(app: ASGIApp, script: Iterable[HttpRequest]) -> list[HttpAnswer]:
-    """Return what *app* answers to each request, whose session ends after the last one."""
-    session = NO_SESSION
+    """Return what *app* answers to each request; the first session is that of the script."""
+    sessions: list[str] = []
     answers: list[HttpAnswer] = []
     for request in script:
-        answer = await _ask(app, request.within(session))
-        opened = answer.headers.get(SESSION, NO_SESSION)
-        session = opened if session == NO_SESSION else session
-        answers.append(comparable_answer(answer, session))
-    if session != NO_SESSION:
-        await _ask(app, HttpRequest(verb="DELETE", headers=((SESSION, session),)))
+        answer = await _ask(app, request.within(sessions[0] if sessions else NO_SESSION))
+        session = answer.headers.get(SESSION)
+        if session is not None and session not in sessions and answer.status < 400:
+            sessions.append(session)
+        answers.append(comparable_answer(answer, sessions))
+    for each in sessions:
+        await _ask(app, HttpRequest(verb="DELETE", headers=((SESSION, each),)))
     return answers
 
 
@@ -154,11 +155,11 @@ def _messages(body: bytes, content_type: str) -> list[Message]:
     return [json.loads(body)] if "json" in content_type and body else []
 
 
-def comparable_answer(answer: HttpAnswer, session: str) -> HttpAnswer:
-    """Return what of *answer* has to be the same: the names of sessions differ."""
+def comparable_answer(answer: HttpAnswer, sessions: Sequence[str]) -> HttpAnswer:
+    """Return what of *answer* has to be the same: a session counts by its place among *sessions*."""
     headers = {name: answer.headers[name] for name in ("allow",) if name in answer.headers}
     if answer.status < 400 and SESSION in answer.headers:
-        headers[SESSION] = answer.headers[SESSION].replace(session, THE_SESSION)
+        headers[SESSION] = f"session {sessions.index(answer.headers[SESSION])}"
     messages = [comparable(each) for each in answer.messages]
     return HttpAnswer(status=answer.status, headers=headers, messages=messages)
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 from starlette.types import ASGIApp
 
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
-from tests.oracle import ours
+from tests.oracle import ours, strategies
 from tests.oracle.exchanges import HttpAnswer, HttpRequest, Message, play_http, play_lines
+from tests.oracle.messages import initialize, lines, request
 from tests.oracle.recorded import http_scripts, line_scripts
 from tests.oracle.sdk_server import sdk_app, sdk_server, serve_sdk_lines
 from tests.protocol.conftest import settings_for
@@ -91,3 +93,27 @@ async def test_recorded_lines_are_answered_alike(script: list[bytes], toolbox: T
 @pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in http_scripts()])
 async def test_recorded_requests_are_answered_alike(script: list[HttpRequest], apps: Apps) -> None:
     assert await http_differences(script, apps[False]) == []
+
+
+@settings(max_examples=800, suppress_health_check=[HealthCheck.too_slow])
+@given(script=strategies.line_scripts())
+async def test_generated_lines_are_answered_alike(script: list[bytes], toolbox: Toolbox) -> None:
+    assert await line_differences(script, toolbox) == []
+
+
+@settings(max_examples=1_000, suppress_health_check=[HealthCheck.too_slow])
+@given(sent=st.booleans().flatmap(strategies.in_mode))
+async def test_generated_requests_are_answered_alike(
+    sent: tuple[bool, list[HttpRequest]], apps: Apps
+) -> None:
+    stateless, script = sent
+
+    assert await http_differences(script, apps[stateless]) == []
+
+
+async def test_difference_is_noticed(toolbox: Toolbox) -> None:
+    script = lines(initialize("2025-11-25"), request("tools/list", {}, "2025-11-25"))
+    expected = await play_lines(partial(serve_sdk_lines, sdk_server(toolbox, INSTRUCTIONS)), script)
+    actual = await play_lines(partial(ours.serve_lines, toolbox, "Another world."), script)
+
+    assert [each.sent for each in _differences([*script, None], expected, actual)] == script[:1]
