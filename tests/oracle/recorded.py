@@ -198,6 +198,9 @@ def _conversations() -> Iterator[tuple[str, list[Message]]]:
     )
     yield "two streams", [listening, {**listening, "id": "v"}, request("tools/list", {}, MODERN, 2)]
     for version in (LATEST, MODERN):
+        call, after = request(*_call("list_slow"), version, "w"), request("tools/list", {}, version, 2)
+        cancel = notification("notifications/cancelled", {"requestId": "w"})
+        yield f"call that is cancelled {version}", [*opening(version), call, cancel, after]
         for name, said in _SILENT.items():
             yield f"{name} {version}", [*opening(version), said, request("tools/list", {}, version, 2)]
 

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -40,7 +41,13 @@ wrong: st.SearchStrategy[object] = st.recursive(
     max_leaves=3,
 )
 ids: st.SearchStrategy[Any] = st.integers(-3, 40) | st.integers(2**31, 2**70) | st.text(max_size=4)
+_asked = st.sampled_from([*REQUESTS.values()])
+_methods = st.sampled_from(METHODS)
+_versions = st.sampled_from(VERSIONS)
+_verbs = st.sampled_from(VERBS)
 _odd_ids: st.SearchStrategy[Any] = st.sampled_from([None, True, False, 0.5, [], {}])
+_some_ids = st.lists(ids, min_size=1, max_size=4, unique=True)
+_any_ids = st.lists(ids | ids | ids | _odd_ids, min_size=1, max_size=3, unique_by=repr)
 metas = (
     st.sampled_from([envelope(), *METAS.values()])
     | st.dictionaries(st.sampled_from(["progressToken", "x", f"{PREFIX}logLevel"]), wrong, max_size=2)
@@ -50,15 +57,20 @@ metas = (
 
 
 def _seldom(draw: st.DrawFn, one_in: int) -> bool:
-    return draw(st.sampled_from([False] * (one_in - 1) + [True]))
+    return draw(_once_in(one_in))
+
+
+@cache
+def _once_in(number: int) -> st.SearchStrategy[bool]:
+    return st.sampled_from([False] * (number - 1) + [True])
 
 
 @st.composite
 def requests(draw: st.DrawFn, version: str, *, id: object) -> Message:
     """Draw a request of *version* with *id*: mostly a right one, some of which are damaged."""
-    method, params = deepcopy(draw(st.sampled_from([*REQUESTS.values()])))
+    method, params = deepcopy(draw(_asked))
     if _seldom(draw, 12):
-        method = draw(st.sampled_from(METHODS))
+        method = draw(_methods)
     if method == "initialize":
         params = deepcopy(initialize(draw(st.sampled_from(VERSIONS + ODD_VERSIONS)))["params"])
     if version == MODERN:
@@ -107,12 +119,12 @@ def messages(draw: st.DrawFn, version: str, *, id: object) -> Message:
 @st.composite
 def line_scripts(draw: st.DrawFn) -> list[bytes]:
     """Draw what one connection says, in one era or in both."""
-    version = draw(st.sampled_from(VERSIONS))
+    version = draw(_versions)
     said: list[Message] = []
     if version != MODERN and not _seldom(draw, 8):
         said = [{**initialize(version), "id": "open"}, notification("notifications/initialized")]
-    for id in draw(st.lists(ids, min_size=1, max_size=4, unique=True)):
-        other = draw(st.sampled_from([version] * 12 + [MODERN, HANDSHAKES[-1]]))
+    for id in draw(_some_ids):
+        other = draw(_versions) if _seldom(draw, 8) else version
         said.append(draw(messages(other, id=id)))
     return lines(*said)
 
@@ -125,7 +137,7 @@ def http_scripts(draw: st.DrawFn, *, stateless: bool) -> list[HttpRequest]:
     if version != MODERN and not _seldom(draw, 8):
         opened = initialize(version)
         script.append(post(opened, headers(opened, version)))
-    for id in draw(st.lists(ids | ids | ids | _odd_ids, min_size=1, max_size=3, unique_by=repr)):
+    for id in draw(_any_ids):
         message = draw(messages(version, id=id))
         script.append(draw(_carried(message, version, stateless=stateless)))
     return script
@@ -151,7 +163,7 @@ def _carried(draw: st.DrawFn, message: Message, version: str, *, stateless: bool
     again = (
         [draw(st.sampled_from(request.headers))] if request.headers and not draw(st.integers(0, 19)) else []
     )
-    verb = "POST" if stateless else draw(st.sampled_from(VERBS))
+    verb = "POST" if stateless else draw(_verbs)
     return HttpRequest(verb=verb, headers=(*request.headers, *again), body=request.body)
 
 
