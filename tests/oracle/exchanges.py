@@ -11,6 +11,8 @@ from typing import Any
 import anyio
 from starlette.types import ASGIApp, Message as Event
 
+from tests.oracle.validation import validate_envelope
+
 PATIENCE = 10.0  #: seconds for an answer that there will be
 LONGEST_LINE = 2**24  #: bytes
 SESSION = "mcp-session-id"
@@ -18,6 +20,7 @@ THE_SESSION = "{session}"  #: stands in a script for the session that its `initi
 NO_SESSION = "0" * 32
 LISTEN = "subscriptions/listen"
 SLOW = b'"list_slow"'  #: the tool whose calls are cancelled, not waited for
+
 
 Message = dict[str, Any]
 CLOSED: Message = {"closed": True}  #: stands for an answer where the server has closed its output
@@ -76,15 +79,21 @@ async def play_lines(serve: ServeLines, script: Sequence[bytes]) -> list[list[Me
             heard.append([comparable(await _next(reader))] if wants_answer else [])
         writer.write_eof()
         with anyio.fail_after(PATIENCE):
-            rest = [comparable(json.loads(line)) async for line in reader]
+            rest = [comparable(_message(line)) async for line in reader]
         return [*heard, sorted(rest, key=json.dumps)]
 
 
 async def _next(reader: asyncio.StreamReader) -> Message:
     with anyio.move_on_after(PATIENCE):
         line = await reader.readline()
-        return json.loads(line) if line else CLOSED
+        return _message(line) if line else CLOSED
     return SILENCE
+
+
+def _message(content: bytes) -> Message:
+    message: Message = json.loads(content)
+    validate_envelope(message)
+    return message
 
 
 async def play_http(app: ASGIApp, script: Iterable[HttpRequest]) -> list[HttpAnswer]:
@@ -152,8 +161,8 @@ def _scope(request: HttpRequest) -> dict[str, Any]:
 
 def _messages(body: bytes, content_type: str) -> list[Message]:
     if "event-stream" in content_type:
-        return [json.loads(line[6:]) for line in body.splitlines() if line.startswith(b"data: {")]
-    return [json.loads(body)] if "json" in content_type and body else []
+        return [_message(line[6:]) for line in body.splitlines() if line.startswith(b"data: {")]
+    return [_message(body)] if "json" in content_type and body else []
 
 
 def comparable_answer(answer: HttpAnswer, sessions: Sequence[str]) -> HttpAnswer:

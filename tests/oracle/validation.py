@@ -25,7 +25,7 @@ def validate(message: Message, *, version: str, method: str | None = None) -> No
 
     *method* is that of the request that a result or an error answers.
     """
-    _assert_fits(types.JSONRPCMessage, message)
+    validate_envelope(message)
     if "result" in message:
         assert (method, version) in SERVER_RESULTS, f"{version} has no result of {method}: {message}"
         _assert_fits(SERVER_RESULTS[method, version], message["result"])  # type: ignore[index]
@@ -37,6 +37,11 @@ def validate(message: Message, *, version: str, method: str | None = None) -> No
         models = SERVER_REQUESTS if "id" in message else SERVER_NOTIFICATIONS
         assert (message["method"], version) in models, f"{version} does not have {message}"
         _assert_fits(models[message["method"], version], message)
+
+
+def validate_envelope(message: Message) -> None:
+    """Raise AssertionError unless *message* is one of JSON-RPC."""
+    _assert_fits(types.JSONRPCMessage, message)
 
 
 def _assert_fits(model: Any, value: object) -> None:
