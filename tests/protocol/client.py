@@ -21,6 +21,7 @@ from dbtools.server.notices import Notices
 from dbtools.server.protocol import Server
 from dbtools.server.stdio import LineConnection
 from dbtools.service.toolbox import Toolbox
+from tests.oracle.validation import validate
 
 ROOT = Path(__file__).parents[2]
 HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -34,7 +35,7 @@ Message = dict[str, Any]
 
 
 class Client:
-    """One end of a connection; the server is at the other."""
+    """One end of a connection; the server is at the other, and each of its messages is validated."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: str = MODERN
@@ -44,6 +45,7 @@ class Client:
         self._reader = reader
         self._writer = writer
         self._last = 0
+        self._methods: dict[object, str] = {}  #: of requests, by id
 
     async def open(self) -> Message:
         """Shake hands in the client's version, or discover the server; return the result."""
@@ -124,9 +126,25 @@ class Client:
 
     async def send_line(self, line: bytes, *, end: bytes = b"\n") -> None:
         """Send a line as it is."""
+        self._note(line)
         self._writer.write(line + end)
         with anyio.fail_after(PATIENCE):
             await self._writer.drain()
+
+    def _note(self, line: bytes) -> None:
+        """Remember the method of the request that *line* is."""
+        try:
+            # As a server may read them, of too many digits only the first ones.
+            message = json.loads(line, parse_int=lambda digits: int(digits[:4_000]))
+        except (ValueError, RecursionError):
+            return  # a line that is answered by an error only
+        if isinstance(message, dict) and isinstance(message.get("id"), int | str) and "method" in message:
+            self._methods[message["id"]] = message["method"]
+
+    def _read(self, line: bytes) -> Message:
+        message = read_message(line)
+        validate(message, version=self.version, method=self._methods.get(message.get("id")))
+        return message
 
     async def answer(self, id: object) -> Message:
         """Return the answer to the request *id*."""
@@ -151,14 +169,14 @@ class Client:
             line = await self._reader.readline()
         if not line:
             raise EOFError("The server has closed its output.")
-        return read_message(line)
+        return self._read(line)
 
     async def rest(self) -> list[Message]:
         """Say no more, and return everything that was received until the server closed its output."""
         self.hang_up()
         with anyio.fail_after(PATIENCE):
             async for line in self._reader:
-                self.received.append(read_message(line))
+                self.received.append(self._read(line))
         return self.received
 
     def hang_up(self) -> None:

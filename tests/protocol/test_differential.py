@@ -1,0 +1,148 @@
+"""The same exchanges with the official SDK and with us: statuses, codes and results are the same."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from starlette.types import ASGIApp
+
+from dbtools.service.serving import open_toolbox
+from dbtools.service.toolbox import Toolbox
+from tests.oracle import ours, strategies
+from tests.oracle.exchanges import HttpAnswer, HttpRequest, Message, play_http, play_lines
+from tests.oracle.messages import initialize, lines, request
+from tests.oracle.recorded import http_scripts, line_scripts
+from tests.oracle.sdk_server import sdk_app, sdk_server, serve_sdk_lines
+from tests.protocol.conftest import settings_for
+
+INSTRUCTIONS = "A small world."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """An exchange of which the sides make something else."""
+
+    sent: bytes | HttpRequest | None  #: None: the end of the input
+    sdk: list[Message] | HttpAnswer
+    ours: list[Message] | HttpAnswer
+
+    def __str__(self) -> str:
+        """Return all of it, a line each."""
+        return f"\nsent: {self.sent!r}\nsdk:  {self.sdk}\nours: {self.ours}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intended:
+    """A difference that is meant to be."""
+
+    reason: str
+    applies: Callable[[Difference], bool]
+
+
+Apps = dict[bool, tuple[ASGIApp, ASGIApp]]  #: the SDK's application and ours, by whether they are stateless
+INTENDED: tuple[Intended, ...] = ()
+
+
+@pytest.fixture(scope="module")
+async def toolbox(path: Path) -> AsyncIterator[Toolbox]:
+    """Give the toolbox that both sides serve."""
+    toolbox, database = open_toolbox(settings_for(path))
+    yield toolbox
+    await database.close()
+
+
+@pytest.fixture(scope="module")
+async def apps(toolbox: Toolbox) -> AsyncIterator[Apps]:
+    """Give the SDK's application and ours, by whether they are stateless."""
+    async with AsyncExitStack() as stack:
+        found: Apps = {}
+        for stateless in (False, True):
+            server = sdk_server(toolbox, INSTRUCTIONS, stateless=stateless)
+            theirs = await stack.enter_async_context(sdk_app(server, stateless=stateless))
+            own = ours.http_app(toolbox, INSTRUCTIONS, stateless=stateless)
+            found[stateless] = (theirs, await stack.enter_async_context(own))
+        yield found
+
+
+async def line_differences(script: Sequence[bytes], toolbox: Toolbox) -> list[Difference]:
+    """Return where the sides answer the lines of *script* differently without being meant to."""
+    server = sdk_server(toolbox, INSTRUCTIONS)
+    expected = await play_lines(partial(serve_sdk_lines, server), script)
+    actual = await play_lines(partial(ours.serve_lines, toolbox, INSTRUCTIONS), script)
+    return _differences([*script, None], expected, actual)
+
+
+async def http_differences(script: Sequence[HttpRequest], apps: tuple[ASGIApp, ASGIApp]) -> list[Difference]:
+    """Return where the sides answer the requests of *script* differently without being meant to."""
+    expected, actual = [await play_http(app, script) for app in apps]
+    return _differences(script, expected, actual)
+
+
+def _differences(
+    sent: Sequence[Any],
+    expected: Sequence[Any],
+    actual: Sequence[Any],
+    intended: Sequence[Intended] = INTENDED,
+) -> list[Difference]:
+    rows = zip(sent, expected, actual, strict=True)
+    found = [
+        Difference(sent=each, sdk=sdk, ours=own) for each, sdk, own in rows if _exact(sdk) != _exact(own)
+    ]
+    return [each for each in found if not any(meant.applies(each) for meant in intended)]
+
+
+def _exact(outcome: object) -> str:
+    """Return *outcome* as JSON, where 1 is not 1.0 and 0 is not false."""
+    return json.dumps(outcome, sort_keys=True, default=asdict)
+
+
+def _assert_none(found: Sequence[Difference]) -> None:
+    assert not found, "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in line_scripts()])
+async def test_recorded_lines_are_answered_alike(script: list[bytes], toolbox: Toolbox) -> None:
+    _assert_none(await line_differences(script, toolbox))
+
+
+@pytest.mark.parametrize("script", [pytest.param(script, id=name) for name, script in http_scripts()])
+async def test_recorded_requests_are_answered_alike(script: list[HttpRequest], apps: Apps) -> None:
+    _assert_none(await http_differences(script, apps[False]))
+
+
+@settings(max_examples=800, suppress_health_check=[HealthCheck.too_slow])
+@given(script=strategies.line_scripts())
+async def test_generated_lines_are_answered_alike(script: list[bytes], toolbox: Toolbox) -> None:
+    _assert_none(await line_differences(script, toolbox))
+
+
+@settings(max_examples=1_000, suppress_health_check=[HealthCheck.too_slow])
+@given(sent=st.booleans().flatmap(strategies.in_mode))
+async def test_generated_requests_are_answered_alike(
+    sent: tuple[bool, list[HttpRequest]], apps: Apps
+) -> None:
+    stateless, script = sent
+    _assert_none(await http_differences(script, apps[stateless]))
+
+
+async def test_difference_is_noticed(toolbox: Toolbox) -> None:
+    script = lines(initialize("2025-11-25"), request("tools/list", {}, "2025-11-25"))
+    expected = await play_lines(partial(serve_sdk_lines, sdk_server(toolbox, INSTRUCTIONS)), script)
+    actual = await play_lines(partial(ours.serve_lines, toolbox, "Another world."), script)
+
+    assert [each.sent for each in _differences([*script, None], expected, actual)] == script[:1]
+    assert len(_differences([b"", b""], [{"x": 1}, {"x": 1}], [{"x": 1.0}, {"x": True}])) == 2
+
+
+async def test_intended_difference_is_none() -> None:
+    meant = Intended(reason="The second is another.", applies=lambda difference: difference.sent == b"2")
+
+    found = _differences([b"1", b"2", b"3"], [[], [], []], [[{}], [{}], []], (meant,))
+
+    assert [each.sent for each in found] == [b"1"]
