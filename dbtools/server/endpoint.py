@@ -139,6 +139,7 @@ class Endpoint:
             raise Refused(Response(status_code=405, headers={"Allow": "POST"}))
         body = await asked.body(self._most)
         check_accept(asked.scope, "application/json", "text/event-stream")
+        check_content_type(asked.scope)
         message = parse(body)
         header = asked.header
         match message:
@@ -168,6 +169,7 @@ class Endpoint:
             case "POST":
                 await self._post(asked, session)
             case "GET":
+                check_accept(asked.scope, "text/event-stream")
                 await self._stream(asked, _known(session))
             case "DELETE":
                 self.sessions.close(_known(session))
@@ -225,10 +227,10 @@ class Endpoint:
     def _fresh(self, asked: Asked) -> Session:
         """Return the state of a request that names no session."""
         if not self._stateless:
-            return Session(is_modern=False)
+            return Session(is_modern=False, ignores_envelopes=True)
         named = fields(asked.scope, b"mcp-protocol-version")
         revision = HANDSHAKES[named[0]] if named else UNNAMED
-        return Session(peer=Peer(revision), is_modern=False)
+        return Session(peer=Peer(revision), is_modern=False, ignores_envelopes=True)
 
     def _opened(self, asked: Asked, state: Session) -> Sequence[tuple[bytes, bytes]]:
         """Return the headers that name a new session."""
@@ -294,7 +296,6 @@ class Endpoint:
 
     async def _stream(self, asked: Asked, session: HttpSession) -> None:
         """Tell the client of a session what changes, until one of both leaves."""
-        check_accept(asked.scope, "text/event-stream")
         if session.stream is not None:
             raise Refused(error(409, "The session has a stream already."))
         session.stream = stream = EventStream(asked.send)

@@ -53,7 +53,8 @@ class Session:
     """The state of a connection or a session; of a single request where each stands alone."""
 
     peer: Peer | None = None  #: who has shaken hands
-    is_modern: bool | None = None  #: decided by the first request
+    is_modern: bool | None = None  #: None: the first request decides
+    ignores_envelopes: bool = False  #: of requests, since something else has decided
 
 
 def admit(session: Session, request: Request, methods: Collection[str], header: Header | None = None) -> Peer:
@@ -70,7 +71,7 @@ def admit(session: Session, request: Request, methods: Collection[str], header: 
     if request.method == "initialize":
         session.peer = _shake_hands(request.params)
         return session.peer
-    if enveloped:
+    if enveloped and not session.ignores_envelopes:
         message = "This connection began with a handshake: requests of 2026-07-28 need another connection."
         raise ProtocolError(INVALID_REQUEST, message)
     revision = session.peer.revision if session.peer is not None else LATEST_HANDSHAKE

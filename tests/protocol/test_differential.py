@@ -1,6 +1,7 @@
 """The same exchanges with the official SDK and with us: statuses, codes and results are the same."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
@@ -22,6 +23,8 @@ from tests.oracle.sdk_server import sdk_app, sdk_server, serve_sdk_lines
 from tests.protocol.conftest import settings_for
 
 INSTRUCTIONS = "A small world."
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,80 @@ class Intended:
 
 
 Apps = dict[bool, tuple[ASGIApp, ASGIApp]]  #: the SDK's application and ours, by whether they are stateless
-INTENDED: tuple[Intended, ...] = ()
+
+
+def _code(outcome: list[Message] | HttpAnswer) -> object:
+    """Return the code of the only message of *outcome*, where that is an error."""
+    messages = outcome.messages if isinstance(outcome, HttpAnswer) else outcome
+    return messages[0]["error"]["code"] if len(messages) == 1 and "error" in messages[0] else None
+
+
+def _over_http(difference: Difference, sdk: int, ours: int) -> bool:
+    """Return whether both sides have answered over HTTP, with these statuses."""
+    one, other = difference.sdk, difference.ours
+    return (
+        isinstance(one, HttpAnswer)
+        and isinstance(other, HttpAnswer)
+        and (one.status, other.status) == (sdk, ours)
+    )
+
+
+def _body(difference: Difference) -> bytes:
+    sent = difference.sent
+    return sent.body if isinstance(sent, HttpRequest) else sent or b""
+
+
+def _params(difference: Difference) -> Message:
+    """Return the parameters of what was sent."""
+    try:
+        message = json.loads(_body(difference))
+    except ValueError:
+        return {}
+    params = message.get("params") if isinstance(message, dict) else None
+    return params if isinstance(params, dict) else {}
+
+
+def _describes_client_badly(difference: Difference) -> bool:
+    meta = _params(difference).get("_meta")
+    odd = {"clientInfo", "logLevel", "clientCapabilities"}
+    named = meta if isinstance(meta, dict) else _params(difference)
+    return any(str(name).rpartition("/")[2] in odd or name == "capabilities" for name in named)
+
+
+INTENDED: tuple[Intended, ...] = (
+    Intended(
+        reason="Half a surrogate pair is read over HTTP as on stdio, so that the answer names the argument.",
+        applies=lambda it: _code(it.sdk) == PARSE_ERROR and SURROGATE.search(_body(it)) is not None,
+    ),
+    Intended(
+        reason="What is no message is an invalid request (JSON-RPC 2.0, 5.1), with its ID where it has one.",
+        applies=lambda it: (
+            _code(it.ours) == INVALID_REQUEST
+            and _code(it.sdk) in (INVALID_REQUEST, INVALID_PARAMS)
+            and _over_http(it, 400, 400)
+        ),
+    ),
+    Intended(
+        reason="A refusal says why.",
+        applies=lambda it: _over_http(it, 405, 405) or _over_http(it, 406, 406),
+    ),
+    Intended(
+        reason="Another type of content is 415 (RFC 9110, 15.5.16).",
+        applies=lambda it: _over_http(it, 400, 415),
+    ),
+    Intended(
+        reason="A method that is not served is unknown, whatever its parameters.",
+        applies=lambda it: (_code(it.sdk), _code(it.ours)) == (INVALID_PARAMS, METHOD_NOT_FOUND),
+    ),
+    Intended(
+        reason="A request with an ID of another type is no notification: its client waits for an answer.",
+        applies=lambda it: _code(it.ours) == INVALID_REQUEST and _over_http(it, 202, 400),
+    ),
+    Intended(
+        reason="What the server makes no use of is not checked: how the client describes itself.",
+        applies=lambda it: _code(it.sdk) == INVALID_PARAMS and _describes_client_badly(it),
+    ),
+)
 
 
 @pytest.fixture(scope="module")

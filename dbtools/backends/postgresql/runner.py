@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import asyncpg
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dbtools.aggregates import Measure
 from dbtools.backends.plans import CELLS_HELD, Plan
@@ -44,6 +44,9 @@ from dbtools.errors import (
 )
 from dbtools.statement import Output, QueryShape, Shape
 from dbtools.types import Family
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 SCHEME = "postgresql+asyncpg://"
 CONNECTIONS = 8
@@ -165,7 +168,7 @@ def _is_usable(connection: Any) -> bool:
     return not connection.is_closed()
 
 
-def open_engine(url: str) -> AsyncEngine:
+def open_engine(url: str) -> "AsyncEngine":
     """Return an engine that may change the database at *url*."""
 
     async def connect_to_migrate() -> Any:
@@ -173,7 +176,12 @@ def open_engine(url: str) -> AsyncEngine:
         await keep_setting(connection, "statement_timeout", MIGRATING)
         return connection
 
-    return create_async_engine(SCHEME, async_creator=connect_to_migrate, poolclass=sa.NullPool)
+    # It imports the ORM, which no call needs.
+    asynchronous = import_module("sqlalchemy.ext.asyncio")
+    engine: AsyncEngine = asynchronous.create_async_engine(
+        SCHEME, async_creator=connect_to_migrate, poolclass=sa.NullPool
+    )
+    return engine
 
 
 async def _set(connection: Any, session: Mapping[str, str]) -> None:
