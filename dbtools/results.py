@@ -108,9 +108,15 @@ class ResultSet:
 
     def is_longer(self, most: int) -> bool:
         """Return whether the cells hold more than *most* characters and bytes."""
-        sized = [column for column, kinds in zip(self.columns, self.kinds, strict=True) if kinds & SIZED]
+        sized: Sequence[Sequence[object]] = self.rows
+        if len(self.rows) == 1:
+            # Quicker than by columns.
+            is_cut = Cut in set(map(class_of, self.rows[0]))
+        else:
+            columns = zip(self.columns, self.kinds, strict=True)
+            sized, is_cut = [column for column, kinds in columns if kinds & SIZED], self.is_cut
         length = sum(map(held, sized))
-        if self.is_cut:
+        if is_cut:
             length += held(cell.start for row in self.rows for cell in row if isinstance(cell, Cut))
         return length > most
 

@@ -164,6 +164,7 @@ def test_result_knows_how_much_it_holds() -> None:
     assert [whole.is_longer(4), whole.is_longer(5), whole.is_cut] == [True, False, False]
     assert [cut.is_longer(5), cut.is_longer(6), cut.is_cut] == [True, False, True]
     assert [_found().is_longer(0), _found().is_cut] == [False, False]
+    assert [_found(cut.rows[0]).is_longer(4), _found(cut.rows[0]).is_longer(5)] == [True, False]
 
 
 def _csv(table: Table, *, truncated: bool = False, **extra: object) -> str:
