@@ -158,7 +158,7 @@ def check_accept(scope: Scope, *wanted: str) -> None:
 
 def check_content_type(scope: Scope) -> None:
     type = next(iter(fields(scope, b"content-type")), "")
-    if type.split(";")[0].strip() != "application/json":
+    if type.split(";")[0].strip().lower() != "application/json":
         raise Refused(error(415, "Content-Type must be application/json."))
 
 

@@ -89,6 +89,8 @@ def _admit_alone(request: Request, methods: Collection[str], header: Header | No
         requested = request.params.get("protocolVersion")
         message = "This connection serves 2026-07-28, which has no handshake."
         raise ProtocolError(UNSUPPORTED_VERSION, message, _supported(requested))
+    if header is not None:
+        _check_repetitions(header)
     meta = request.params.get("_meta")
     if not isinstance(meta, dict):
         raise ProtocolError(INVALID_PARAMS, f"params._meta must have {VERSION_KEY} and {CAPABILITIES_KEY}.")
@@ -156,6 +158,13 @@ def _supported(requested: object) -> Json:
     return {**supported, "requested": requested} if isinstance(requested, str) else supported
 
 
+def _check_repetitions(header: Header) -> None:
+    """Raise ProtocolError where a header stands there twice: two readers could take different ones."""
+    for name in ("mcp-protocol-version", "mcp-method", "mcp-name"):
+        if len(header(name)) > 1:
+            raise ProtocolError(HEADER_MISMATCH, f"The header {name} must stand there once.")
+
+
 def _check_headers(request: Request, version: object, header: Header) -> None:
     """Raise ProtocolError where a header does not repeat what the body of *request* says."""
     if header("mcp-protocol-version") != [version]:
@@ -163,11 +172,8 @@ def _check_headers(request: Request, version: object, header: Header) -> None:
     if header("mcp-method") != [request.method]:
         raise ProtocolError(HEADER_MISMATCH, "Mcp-Method must equal the method in the body.")
     name = NAMED.get(request.method)
-    named = header("mcp-name")
-    if len(named) > 1:
-        raise ProtocolError(HEADER_MISMATCH, "Mcp-Name must stand there once.")
     value = request.params.get(name) if name else None
-    if value is not None and [value] != [_decoded(each) for each in named]:
+    if value is not None and [value] != [_decoded(each) for each in header("mcp-name")]:
         raise ProtocolError(HEADER_MISMATCH, f"Mcp-Name must equal params.{name}.")
 
 

@@ -112,7 +112,7 @@ def _message(value: object) -> Message:
             return Request(id, method, params or {})  # type: ignore[arg-type]
         return Malformed(None, INVALID_REQUEST, "The ID must be a string or an integer.")
     result, error = value.get("result"), value.get("error")
-    if "method" not in value and (isinstance(result, dict) or isinstance(error, dict)):
+    if "method" not in value and ((isinstance(result, dict) and is_id) or isinstance(error, dict)):
         return Response(id if is_id else None, result, error or {})
     return _invalid(id if is_id else None)
 

@@ -180,7 +180,6 @@ def _conversations() -> Iterator[tuple[str, list[Message]]]:
     yield "unknown method before the handshake", [{**listed, "method": "x/y"}, *opening(LATEST)]
     yield "ping before the handshake", [request("ping", {}, LATEST), *opening(LATEST)]
     yield "no notification after the handshake", [initialize(LATEST), listed]
-    yield "notification first", [notification("notifications/initialized"), listed]
     yield "two handshakes", [*opening("2025-03-26"), {**initialize("2025-06-18"), "id": 2}, listed]
     yield "modern request after a handshake", [*opening(LATEST), request("tools/list", {}, MODERN), listed]
     yield "handshake after a modern request", [request("tools/list", {}, MODERN), initialize(LATEST), listed]

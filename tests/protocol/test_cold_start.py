@@ -10,7 +10,7 @@ from threading import Timer
 
 import pytest
 
-from dbtools.server.tokens import new_token
+from dbtools.server.tokens import hash_of, new_token
 from tests.protocol.client import PATIENCE, ROOT
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]

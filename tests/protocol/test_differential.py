@@ -24,6 +24,7 @@ from tests.protocol.conftest import settings_for
 
 INSTRUCTIONS = "A small world."
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
+NOTIFIED = b'"notifications/initialized"'
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -34,6 +35,12 @@ class Difference:
     sent: bytes | HttpRequest | None  #: None: the end of the input
     sdk: list[Message] | HttpAnswer
     ours: list[Message] | HttpAnswer
+    before: Sequence[Any] = ()  #: what was sent before
+
+    @property
+    def before_as_lines(self) -> bytes:
+        """What was sent before, where that is lines."""
+        return b"".join(each for each in self.before if isinstance(each, bytes))
 
     def __str__(self) -> str:
         """Return all of it, a line each."""
@@ -53,8 +60,11 @@ Apps = dict[bool, tuple[ASGIApp, ASGIApp]]  #: the SDK's application and ours, b
 
 def _code(outcome: list[Message] | HttpAnswer) -> object:
     """Return the code of the only message of *outcome*, where that is an error."""
-    messages = outcome.messages if isinstance(outcome, HttpAnswer) else outcome
-    return messages[0]["error"]["code"] if len(messages) == 1 and "error" in messages[0] else None
+    match outcome.messages if isinstance(outcome, HttpAnswer) else outcome:
+        case [{"error": {"code": code}}]:
+            return code
+        case _:
+            return None
 
 
 def _over_http(difference: Difference, sdk: int, ours: int) -> bool:
@@ -101,6 +111,22 @@ INTENDED: tuple[Intended, ...] = (
             and _code(it.sdk) in (INVALID_REQUEST, INVALID_PARAMS)
             and _over_http(it, 400, 400)
         ),
+    ),
+    Intended(
+        reason="A handshake begins with initialize: the notification that follows it opens nothing alone.",
+        applies=lambda it: (
+            _code(it.ours) == INVALID_PARAMS
+            and NOTIFIED in it.before_as_lines
+            and b'"initialize"' not in it.before_as_lines
+        ),
+    ),
+    Intended(
+        reason="A progress token that is null is none.",
+        applies=lambda it: _code(it.sdk) == INVALID_PARAMS and b'"progressToken": null' in _body(it),
+    ),
+    Intended(
+        reason="The case of a type of content does not matter (RFC 9110, 8.3.1).",
+        applies=lambda it: isinstance(it.sdk, HttpAnswer) and it.sdk.status == 415,
     ),
     Intended(
         reason="A refusal says why.",
@@ -166,11 +192,15 @@ def _differences(
     actual: Sequence[Any],
     intended: Sequence[Intended] = INTENDED,
 ) -> list[Difference]:
-    rows = zip(sent, expected, actual, strict=True)
-    found = [
-        Difference(sent=each, sdk=sdk, ours=own) for each, sdk, own in rows if _exact(sdk) != _exact(own)
-    ]
-    return [each for each in found if not any(meant.applies(each) for meant in intended)]
+    found: list[Difference] = []
+    for at, (each, sdk, own) in enumerate(zip(sent, expected, actual, strict=True)):
+        if _exact(sdk) == _exact(own):
+            continue
+        difference = Difference(sent=each, sdk=sdk, ours=own, before=sent[:at])
+        if any(meant.applies(difference) for meant in intended):
+            break  # the sides are in different states now
+        found.append(difference)
+    return found
 
 
 def _exact(outcome: object) -> str:
@@ -219,6 +249,6 @@ async def test_difference_is_noticed(toolbox: Toolbox) -> None:
 async def test_intended_difference_is_none() -> None:
     meant = Intended(reason="The second is another.", applies=lambda difference: difference.sent == b"2")
 
-    found = _differences([b"1", b"2", b"3"], [[], [], []], [[{}], [{}], []], (meant,))
+    found = _differences([b"1", b"2", b"3"], [[], [], []], [[{}], [{}], [{}]], (meant,))
 
     assert [each.sent for each in found] == [b"1"]

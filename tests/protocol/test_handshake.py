@@ -66,6 +66,15 @@ async def test_request_before_the_handshake_is_refused(server: Serving, version:
     assert opened["protocolVersion"] == version
 
 
+async def test_notification_alone_opens_nothing(server: Serving) -> None:
+    """The SDK takes it for the whole handshake."""
+    async with connect(server, version=HANDSHAKES[-1]) as client:
+        await client.notify("notifications/initialized")
+        error = await client.error("tools/list")
+
+    assert error["code"] == INVALID_PARAMS
+
+
 async def test_discover_may_be_left_out(server: Serving) -> None:
     async with connect(server) as client:
         result = await client.result("tools/list")
