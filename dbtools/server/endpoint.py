@@ -214,7 +214,8 @@ class Endpoint:
             raise Refused(json_answer(encode_error(request.id, exc), 200)) from exc
         if session is None:
             headers = self._opened(asked, state) if request.method == "initialize" else ()
-            await self._answer(asked, request, peer, headers=headers)
+            # Without a session, no message of the client could cancel the request.
+            await self._answer(asked, request, peer, headers=headers, leaves=self._stateless)
             return
         if request.id in session.turns:
             raise Refused(error(400, TAKEN))
@@ -283,6 +284,7 @@ class Endpoint:
             reply = await self._server.answer(exchange)
         except asyncio.CancelledError:
             if asked.turn.reason != CANCEL:
+                answering.abandon()
                 raise
             asked.turn.caught()
             problem = ProtocolError(CANCELLED, "Request cancelled")
@@ -291,7 +293,7 @@ class Endpoint:
             for timer in timers:
                 timer.cancel()
             asked.unwatch()
-        status = STATUSES.get(reply.code, 200) if leaves else 200
+        status = 200 if peer.revision.has_handshake else STATUSES.get(reply.code, 200)
         await answering.finish(reply.message, status, headers)
 
     async def _stream(self, asked: Asked, session: HttpSession) -> None:

@@ -16,6 +16,7 @@ from dbtools.server.messages import (
     encode,
     encode_notification,
 )
+from dbtools.server.versions import ASKED
 from dbtools.telemetry import new_request_id
 
 Send = Callable[[bytes], None]  #: one message, without its end; it waits for nothing
@@ -92,6 +93,7 @@ class Exchange:
 
         Until 2025-11-25 alone: since then a result of the type `input_required` asks.
         """
-        if self.questions is None or method not in self.peer.revision.asks:
+        is_able = method not in ASKED or ASKED[method] in self.peer.capabilities
+        if self.questions is None or method not in self.peer.revision.asks or not is_able:
             raise ProtocolError(INTERNAL_ERROR, f"The client cannot be asked for {method}.")
         return await self.questions.ask(self.send, method, params, patience)

@@ -28,7 +28,6 @@ from dbtools.server.hosts import Hosts, is_loopback
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.limiter import Limiter
 from dbtools.server.logs import begin_log
-from dbtools.server.protocol import Server
 from dbtools.server.requests import Refusals, Requests
 from dbtools.server.running import Operator, Running, running
 from dbtools.service.serving import Served
@@ -110,8 +109,7 @@ class HttpApp:
         identity = Identity(run.served, plan.anybody)
         identity.prepare()
         most = plan.settings.server.max_body
-        server = self.extended(run.server)
-        endpoint = Endpoint(server, identity, limiter, most=most, stateless=plan.stateless)
+        endpoint = Endpoint(run.server, identity, limiter, most=most, stateless=plan.stateless)
         run.group.start_soon(refusals.run)
         run.group.start_soon(endpoint.sessions.expire)
         local = is_loopback(plan.host)
@@ -119,10 +117,6 @@ class HttpApp:
             endpoint, identity, Health(run.served), refusals, plan.settings.server, local=local
         )
         return endpoint
-
-    def extended(self, server: Server) -> Server:
-        """Return *server*, which a test may give further methods."""
-        return server
 
 
 def limiter_of(plan: Plan) -> Limiter:

@@ -89,6 +89,11 @@ class Answering:
         """Send *message* before the answer."""
         self.begin().put(message)
 
+    def abandon(self) -> None:
+        """Send no more: nobody reads it, or the server ends."""
+        if self._task is not None:
+            self._task.cancel()
+
     async def finish(self, message: bytes, status: int = 200, headers: Headers = ()) -> None:
         """Send the answer itself, with *status* unless it is a stream already."""
         if self._stream is not None and self._task is not None:

@@ -30,6 +30,11 @@ CACHEABLE = {  #: the methods whose results say how long they are fresh
     "resources/read",
 }
 CONTENT = {"text", "image", "resource"}
+ASKED: Mapping[str, str] = {  #: what a client has to be able to do to be asked
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +84,10 @@ MODERN: Mapping[str, Revision] = {each.version: each for each in REVISIONS if no
 LATEST_HANDSHAKE = list(HANDSHAKES.values())[-1]
 UNNAMED = HANDSHAKES["2025-03-26"]  #: over HTTP, of a request that names none (2025-06-18, transports)
 
-#: The parameters of each method; a name with `?` may be absent or null.
+#: The parameters of each method; a name with `?` may be absent or null, `*` stands for every name.
 Shape = Mapping[str, object]
 PAGE: Shape = {"cursor?": str}
-RETRIED: Shape = {"inputResponses?": dict, "requestState?": str}
+RETRIED: Shape = {"inputResponses?": {"*": dict}, "requestState?": str}
 PARAMS: Mapping[str, Shape] = {
     "initialize": {
         "protocolVersion": str,
@@ -119,12 +124,14 @@ def check(params: Json, shape: Shape, at: str = "params") -> None:
     """Raise ProtocolError where *params* do not have the *shape*."""
     for name, wanted in shape.items():
         key = name.removesuffix("?")
-        value = params.get(key)
-        if value is None and name.endswith("?"):
-            continue
-        if isinstance(wanted, dict):
-            if not isinstance(value, dict):
-                raise ProtocolError(INVALID_PARAMS, f"{at}.{key} must be an object.")
-            check(value, wanted, f"{at}.{key}")
-        elif type(value) is not wanted:
-            raise ProtocolError(INVALID_PARAMS, f"{at}.{key} must be {TYPES[wanted]}.")
+        for value in params.values() if key == "*" else [params.get(key)]:
+            if value is not None or key == name:
+                _check(value, wanted, f"{at}.{key}")
+
+
+def _check(value: object, wanted: object, at: str) -> None:
+    kind = dict if isinstance(wanted, dict) else wanted
+    if type(value) is not kind:
+        raise ProtocolError(INVALID_PARAMS, f"{at} must be {TYPES[kind]}.")
+    if isinstance(wanted, dict) and isinstance(value, dict):
+        check(value, wanted, at)

@@ -163,6 +163,9 @@ async def test_bad_argument_is_a_result_that_the_model_can_mend(
         pytest.param({"name": None}, id="name that is null"),
         pytest.param({"name": "list_person", "arguments": [1]}, id="arguments that are an array"),
         pytest.param({"name": "list_person", "arguments": "{}"}, id="arguments that are a string"),
+        pytest.param({"name": "list_person", "inputResponses": {"a": 5}}, id="response that is a number"),
+        pytest.param({"name": "list_person", "inputResponses": {"a": None}}, id="response that is null"),
+        pytest.param({"name": "list_person", "requestState": 5}, id="state that is a number"),
     ],
 )
 async def test_malformed_call_is_a_protocol_error(client: Client, params: Message) -> None:
