@@ -157,6 +157,7 @@ def check_accept(scope: Scope, *wanted: str) -> None:
 
 
 def check_content_type(scope: Scope) -> None:
+    """Raise Refused where the body is not said to be JSON."""
     type = next(iter(fields(scope, b"content-type")), "")
     if type.split(";")[0].strip().lower() != "application/json":
         raise Refused(error(415, "Content-Type must be application/json."))
@@ -169,4 +170,5 @@ def error(status: int, message: str, headers: dict[str, str] | None = None) -> R
 
 
 def json_answer(body: bytes, status: int, headers: dict[str, str] | None = None) -> Response:
+    """Return an HTTP answer with *body*, which is JSON."""
     return Response(body, status, headers, media_type="application/json")

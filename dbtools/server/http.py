@@ -143,6 +143,9 @@ def application(
 ) -> Starlette:
     """Return what is at which path, behind what every request passes."""
 
+    async def alive(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
     async def metadata(request: Request) -> Response:
         found = identity.metadata_at(request.url.path.rstrip("/"))
         return await nothing(request) if found is None else _json(found)
@@ -157,7 +160,7 @@ def application(
     routes = [
         Route(PATH, endpoint),
         Route(f"{PATH}/", endpoint),
-        Route(HEALTH[0], lambda _: PlainTextResponse("ok\n")),
+        Route(HEALTH[0], alive),
         Route(HEALTH[1], health.ready),
         Route(f"{WELL_KNOWN}{{rest:path}}", metadata),
     ]

@@ -69,6 +69,7 @@ def admit(session: Session, request: Request, methods: Collection[str], header: 
     if session.is_modern:
         return _admit_alone(request, methods, header)
     if request.method == "initialize":
+        _check_params(request)
         session.peer = _shake_hands(request.params)
         return session.peer
     if enveloped and not session.ignores_envelopes:
@@ -118,7 +119,6 @@ def _is_enveloped(params: Json) -> bool:
 
 
 def _shake_hands(params: Json) -> Peer:
-    check(params, PARAMS["initialize"])
     revision = HANDSHAKES.get(str(params["protocolVersion"]), LATEST_HANDSHAKE)
     capabilities = params["capabilities"]
     assert isinstance(capabilities, dict)

@@ -201,9 +201,8 @@ class LineConnection(asyncio.Protocol):
             await asyncio.wait(self._tasks, timeout=GRACE)
 
     def _cancel(self) -> None:
-        for task in self._running.values():
+        for task in self._tasks:
             task.cancel()
-        self._running.clear()
 
 
 class Output(asyncio.Protocol):
