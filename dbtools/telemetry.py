@@ -84,7 +84,10 @@ def server_span(
     method: str, id: object, params: Mapping[str, object], version: str = ""
 ) -> AbstractContextManager[RequestSpan]:
     """Return the span of a request of MCP; its parent is that which `_meta` names (W3C Trace Context)."""
-    return _server_span(method, id, params, version) if is_told() else UNTOLD
+    meta = params.get("_meta")
+    is_traced = isinstance(meta, Mapping) and "traceparent" in meta
+    # Without an SDK too, what is logged and what the database is told name the trace.
+    return _server_span(method, id, params, version) if is_traced or is_told() else UNTOLD
 
 
 @contextmanager
