@@ -8,13 +8,14 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from itertools import chain
-from operator import attrgetter
 from types import NoneType
+from typing import Any
 
 import orjson
 
@@ -31,11 +32,14 @@ INVISIBLE = re.compile(
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 SURROGATES = re.compile("[\ud800-\udfff]")
+SPECIAL = re.compile('[",\r\n]')  #: what a cell of CSV is quoted for
 
-class_of = attrgetter("__class__")
+class_of = type  #: by a name that no argument has
 INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
-TEXTS = {str, NoneType}
+SIZED = {str, bytes}  #: classes of cells that may be large
+TEXTS = {str, bool, NoneType}  #: classes of cells that are JSON values whatever they say
 INTEGERS = {int, NoneType}
+FLOATS = {float, NoneType}
 
 MEDIA_TYPES: tuple[tuple[bytes, int, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
@@ -95,20 +99,25 @@ def encoder(type: ColumnType) -> Encode:
             return plain
 
 
-def encode_column(type: ColumnType, cells: Sequence[object]) -> Sequence[object]:
-    """Return the JSON values of *cells*, the cells of one column of *type*."""
+def encode_column(type: ColumnType, cells: Sequence[object], kinds: Set[type[object]]) -> Sequence[object]:
+    """Return the JSON values of *cells*, the cells of one column of *type*, which are of so many *kinds*."""
     encode = encoder(type)
-    kinds = set(map(class_of, cells))
     if Cut in kinds:
         return [shown_cut(cell) if isinstance(cell, Cut) else encode(cell) for cell in cells]
-    # Most columns are texts or small integers throughout, which are JSON values already.
-    if encode is plain and kinds <= TEXTS:
+    # Most columns are JSON values already, throughout.
+    if kinds <= TEXTS and encode in (plain, _boolean):
         return cells
-    if encode is plain and kinds <= INTEGERS:
-        numbers = [cell for cell in cells if isinstance(cell, int)]
-        if max(map(abs, numbers), default=0) <= SAFE_INTEGER:
-            return cells
+    if encode is plain and _are_numbers(cells, kinds):
+        return cells
     return list(map(encode, cells))
+
+
+def _are_numbers(cells: Sequence[Any], kinds: Set[type[object]]) -> bool:
+    """Return whether *cells* are numbers and nulls that JSON and its readers hold."""
+    if kinds <= INTEGERS:
+        return max(map(abs, filter(None, cells)), default=0) <= SAFE_INTEGER
+    # One that is not finite shows in the sum.
+    return kinds <= FLOATS and math.isfinite(sum(filter(None, cells)))
 
 
 def plain(cell: object) -> object:
@@ -235,19 +244,67 @@ def _part(value: object, family: Family | None) -> object:
             return plain(value)
 
 
-def dump(value: object) -> tuple[object, str]:
-    """Return *value* and its compact JSON; what is no valid text in *value* is replaced in both."""
+def json_of(value: object) -> str:
+    """Return the compact JSON of *value*: invisible characters escaped, what is no valid text replaced."""
     try:
-        text = orjson.dumps(value).decode()
+        text = orjson.dumps(value)
     except TypeError:
-        value = _valid(value)
-        text = orjson.dumps(value).decode()
-    return value, visible(text)
+        text = orjson.dumps(_valid(value))
+    # JSON itself escapes all other controls.
+    return text.decode() if text.isascii() and b"\x7f" not in text else visible(text.decode())
 
 
 def size(value: object) -> int:
     """Return how many bytes the JSON of *value* takes."""
-    return len(dump(value)[1].encode())
+    return bytes_of(json_of(value))
+
+
+def bytes_of(text: str) -> int:
+    """Return how many bytes *text* takes."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def held(cells: Iterable[Any]) -> int:
+    """Return how many characters and bytes *cells* hold, of texts and bytes that are not cut."""
+    return sum([len(cell) for cell in cells if type(cell) in SIZED])
+
+
+def csv_line(row: Sequence[object]) -> str:
+    """Return a *row* of JSON values as CSV, as COPY writes it: null is empty, '' is ""."""
+    return ",".join(map(_csv_cell, row))
+
+
+def _csv_cell(value: object) -> str:
+    if value is None:
+        return ""
+    if value == "":
+        return '""'
+    text = visible(valid(value)) if isinstance(value, str) else json_of(value)
+    return '"' + text.replace('"', '""') + '"' if SPECIAL.search(text) else text
+
+
+def shortened(cell: object, encode: Encode, longest: int) -> object:
+    """Return *cell*, which *encode* shows, as a Cut where it is longer than *longest* characters or bytes."""
+    if isinstance(cell, Cut):
+        return replace(cell, start=cell.start[:longest])
+    if isinstance(cell, bytes):
+        return cell if len(cell) <= longest else Cut(start=cell[:longest], length=len(cell))
+    value = encode(cell)
+    text = value if isinstance(value, str) else json_of(value)
+    return cell if len(text) <= longest else Cut(start=text[:longest], length=len(text))
+
+
+def cut_to(cell: object, shown: object, most: int) -> str:
+    """Return *cell*, or the JSON value *shown* that it is, cut so that it takes about *most* bytes."""
+    if isinstance(cell, bytes):
+        return shown_cut(Cut(start=cell, length=len(cell)))
+    text = shown if isinstance(shown, str) else json_of(shown)
+    length = len(text)
+    if isinstance(cell, Cut) and isinstance(cell.start, str):
+        text, length = cell.start, cell.length
+    # A character takes a byte at least.
+    end = bisect_right(range(min(len(text), most) + 1), most, key=lambda end: size(text[:end])) - 1
+    return shown_cut(Cut(start=text[:end], length=length))
 
 
 def visible(text: str) -> str:
@@ -264,9 +321,8 @@ def one_line(text: str) -> str:
 
 def _replaced(text: str, odd: re.Pattern[str], instead: Callable[[str], str]) -> str:
     """Return *text* with *instead* of each *odd* character, in time for the length of *text* alone."""
-    table = _table(odd, instead)
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
-    return "".join(piece.translate(table) if odd.search(piece) else piece for piece in pieces)
+    return "".join(piece.translate(_table(odd, instead)) if odd.search(piece) else piece for piece in pieces)
 
 
 @cache
@@ -286,7 +342,7 @@ def _valid(value: object) -> object:
     match value:
         case str():
             return valid(value)
-        case list():
+        case list() | tuple():
             return [_valid(each) for each in value]
         case dict():
             return {_valid(name): _valid(each) for name, each in value.items()}

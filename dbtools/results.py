@@ -1,25 +1,29 @@
 """What the database answered, and how it is shown: ResultSet in, Answer out, equal in both channels."""
 
-import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from functools import cached_property
 from itertools import accumulate, takewhile
+
+import orjson
 
 from dbtools import errors
 from dbtools.cells import (
+    SIZED,
     Cut,
-    Encode,
-    dump,
+    bytes_of,
+    class_of,
+    csv_line,
+    cut_to,
     encode_column,
     encoder,
+    held,
     is_media,
+    json_of,
     media_type,
-    shown_cut,
+    shortened,
     size,
-    valid,
-    visible,
 )
 from dbtools.policy import Limits
 from dbtools.statement import Output
@@ -30,7 +34,6 @@ ROOM_FOR_LENGTH = 40  #: bytes that say how long a cut cell is
 LARGEST_MEDIA = 1_000_000  #: bytes of the pictures and sounds that go along with a row
 LARGEST_OTHER = 100_000  #: bytes of the other blobs that do
 DEAREST = 6_000  #: bytes that a picture or a sound counts as at most: a model takes some 2,000 tokens for it
-SPECIAL = re.compile('[",\r\n]')  #: what a cell of CSV is quoted for
 
 
 class Rows(StrEnum):
@@ -88,15 +91,34 @@ class ResultSet:
     rows: tuple[tuple[object, ...], ...]
     more: bool = False  #: whether the statement has further rows
 
+    @cached_property
+    def columns(self) -> tuple[tuple[object, ...], ...]:
+        """The cells of each output; nothing where there is no row."""
+        return tuple(zip(*self.rows, strict=True))
+
+    @cached_property
+    def kinds(self) -> tuple[frozenset[type[object]], ...]:
+        """The classes of the cells of each output."""
+        return tuple(frozenset(map(class_of, column)) for column in self.columns)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether any cell is cut."""
+        return any(Cut in kinds for kinds in self.kinds)
+
     def is_longer(self, most: int) -> bool:
         """Return whether the cells hold more than *most* characters and bytes."""
-        length = 0
-        for row in self.rows:
-            starts = [cell.start if isinstance(cell, Cut) else cell for cell in row]
-            length += sum([len(cell) for cell in starts if isinstance(cell, str | bytes)])
-            if length > most:
-                return True
-        return False
+        sized: Sequence[Sequence[object]] = self.rows
+        if len(self.rows) == 1:
+            # Quicker than by columns.
+            is_cut = Cut in set(map(class_of, self.rows[0]))
+        else:
+            columns = zip(self.columns, self.kinds, strict=True)
+            sized, is_cut = [column for column, kinds in columns if kinds & SIZED], self.is_cut
+        length = sum(map(held, sized))
+        if is_cut:
+            length += held(cell.start for row in self.rows for cell in row if isinstance(cell, Cut))
+        return length > most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,28 +148,60 @@ class Link:
 class Answer:
     """The result of a call: structured content, the same as text, and what goes along."""
 
-    structured: Mapping[str, object]
-    text: str
+    json: str  #: the structured content, encoded once: it goes into either channel as it is
+    csv: str = ""  #: the text, where that is not the JSON
     media: tuple[Media, ...] = ()
     links: tuple[Link, ...] = ()
     rows: int = 0
     truncated: bool = False
 
+    @property
+    def text(self) -> str:
+        """The text channel."""
+        return self.csv or self.json
+
+    @cached_property
+    def structured(self) -> Mapping[str, object]:
+        """The structured content as values."""
+        content: Mapping[str, object] = orjson.loads(self.json)
+        return content
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Encoded rows under their column names."""
+    """Encoded rows under their column names, and how they are written: each way once."""
 
     columns: tuple[str, ...]
-    rows: list[list[object]]
+    rows: Sequence[Sequence[object]]
+    style: Style = field(default_factory=Style)
+
+    @cached_property
+    def json(self) -> str:
+        """The rows as JSON."""
+        return json_of(self._shown)
+
+    @cached_property
+    def parts(self) -> Sequence[str]:
+        """Each row as JSON."""
+        return [json_of(row) for row in self._shown]
+
+    @cached_property
+    def lines(self) -> Sequence[str]:
+        """Each row as a line of the text channel."""
+        return list(map(csv_line, self.rows)) if self.style.text is Text.CSV else self.parts
+
+    @property
+    def _shown(self) -> Sequence[object]:
+        if self.style.rows is Rows.ARRAYS:
+            return self.rows
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def encode_rows(found: ResultSet, names: Sequence[str]) -> Table:
+def encode_rows(found: ResultSet, names: Sequence[str], style: Style) -> Table:
     """Return the first `len(names)` outputs of *found* as JSON values."""
-    cells = zip(*found.rows, strict=True)
-    shown = zip(names, found.outputs, cells, strict=False)
-    columns = [encode_column(output.term.type, each) for _, output, each in shown]
-    return Table(columns=tuple(names), rows=list(map(list, zip(*columns, strict=True))))
+    shown = zip(names, found.outputs, found.columns, found.kinds, strict=False)
+    columns = [encode_column(output.term.type, cells, kinds) for _, output, cells, kinds in shown]
+    return Table(columns=tuple(names), rows=list(zip(*columns, strict=True)), style=style)
 
 
 class Reserve(IntEnum):
@@ -164,13 +218,22 @@ class Page:
     """The rows of an answer that fit."""
 
     found: ResultSet  #: as they were read; of a single row that is too large the cells are cut
-    table: Table  #: as they are shown
+    table: Table  #: as they are shown, with those behind them that do not fit
     capped: bool  #: whether rows were left out since they do not fit
 
     @property
     def truncated(self) -> bool:
         """Whether there are further rows."""
         return self.found.more or self.capped
+
+    @property
+    def json(self) -> str:
+        """The rows as JSON."""
+        count, table = len(self.found.rows), self.table
+        # What has been written to see how much fits is not written again.
+        if count < len(table.rows) or table.style.text is Text.CSV:
+            return f"[{','.join(table.parts[:count])}]"
+        return table.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,40 +260,38 @@ class Budget:
 
         *after* says how many bytes a number of rows needs besides, such as for a cursor.
         """
-        table = encode_rows(found, names)
+        table = encode_rows(found, names, self.style)
         count = total = len(found.rows)
         while count and (fits := self.fitting_rows(table, after(count))) < count:
             count = fits
         if count == total:
             return Page(found=found, table=table, capped=False)
         if count == 0:
-            found = self.narrowed(found, names, after(1))
-            return Page(found=found, table=encode_rows(found, names), capped=total > 1)
-        table = Table(columns=table.columns, rows=table.rows[:count])
+            return self.narrowed(found, names, after(1))
         return Page(found=replace(found, rows=found.rows[:count]), table=table, capped=True)
 
     def fitting_rows(self, table: Table, after: int = 0) -> int:
         """Return how many rows of *table* fit beside the names of its columns and *after* bytes."""
-        columns, is_csv = size(list(table.columns)), self.style.text is Text.CSV
-        names = columns if self.style.rows is Rows.OBJECTS else 0
-        room = self.room - after - columns
-        if not is_csv and size(table.rows) + names * len(table.rows) <= room:
-            return len(table.rows)
-        lines = (len(_csv_line(row).encode()) if is_csv else 0 for row in table.rows)
-        sizes = (max(size(row) + names, line) + 1 for row, line in zip(table.rows, lines, strict=True))
-        return self.fitting(sizes, after + columns)
+        beside, count = size(table.columns) + after, len(table.rows)
+        more = table.style.rows is Rows.OBJECTS  # A byte more is kept for each object.
+        if table.style.text is Text.JSON and bytes_of(table.json) + more * count + beside <= self.room:
+            return count
+        written = zip(table.parts, table.lines, strict=True)
+        sizes = (max(bytes_of(part) + more, bytes_of(line)) + 1 for part, line in written)
+        return self.fitting(sizes, beside)
 
-    def narrowed(self, found: ResultSet, names: Sequence[str], after: int = 0) -> ResultSet:
+    def narrowed(self, found: ResultSet, names: Sequence[str], after: int = 0) -> Page:
         """Return the first row of *found* alone, the cells under *names* cut until it fits."""
         encoders = [encoder(output.term.type) for output in found.outputs[: len(names)]]
         row = found.rows[0]
         longest = self.limits.max_bytes
         while longest > SHORTEST_CUT:
             longest //= 2
-            cells = [_shortened(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
+            cells = [shortened(cell, encode, longest) for cell, encode in zip(row, encoders, strict=False)]
             smaller = replace(found, rows=((*cells, *row[len(names) :]),))
-            if self.fitting_rows(encode_rows(smaller, names), after):
-                return smaller
+            table = encode_rows(smaller, names, self.style)
+            if self.fitting_rows(table, after):
+                return Page(found=smaller, table=table, capped=len(found.rows) > 1)
         raise errors.BadArgument(
             "One row of these columns is larger than max_tokens.", hint="Name fewer columns."
         )
@@ -262,7 +323,7 @@ class Budget:
             if excess <= 0:
                 break
             kept = max(SHORTEST_VALUE, sizes[name] - excess - ROOM_FOR_LENGTH)
-            shown[name] = _cut_to(cells[name], row[name], kept)
+            shown[name] = cut_to(cells[name], row[name], kept)
             excess += size(shown[name]) - sizes[name]
             cut += [] if name in cut else [name]
         return shown, cut
@@ -297,14 +358,16 @@ class Budget:
         self, page: Page, *, next_cursor: str = "", note: str = "", links: tuple[Link, ...] = ()
     ) -> Answer:
         """Return the answer that shows *page*."""
-        rows: list[object] = list(page.table.rows)
-        if self.style.rows is Rows.OBJECTS:
-            rows = [dict(zip(page.table.columns, row, strict=True)) for row in page.table.rows]
-        content: dict[str, object] = {"row_count": len(rows), "truncated": page.truncated}
-        content |= {"columns": list(page.table.columns), "rows": rows}
-        told = self.answer(content, rows=len(rows), next_cursor=next_cursor, note=note, links=links)
-        text = csv_text(told.structured, page.table) if self.style.text is Text.CSV else told.text
-        return replace(told, text=text, truncated=page.truncated)
+        count, columns, more = len(page.found.rows), page.table.columns, _more(next_cursor, note)
+        head = json_of({"row_count": count, "truncated": page.truncated, "columns": columns})
+        told = json_of(more) if more else ""
+        json = f'{head[:-1]},"rows":{page.json}' + (f",{told[1:]}" if told else "}")
+        csv = ""
+        if page.table.style.text is Text.CSV:
+            complete = "more rows exist" if page.truncated else "complete"
+            first = f"# {count} rows, {len(columns)} columns, {complete} {told}".rstrip()
+            csv = "\n".join([first, csv_line(columns), *page.table.lines[:count]])
+        return Answer(json=json, csv=csv, links=links, rows=count, truncated=page.truncated)
 
     def answer(
         self,
@@ -318,55 +381,10 @@ class Budget:
         links: tuple[Link, ...] = (),
     ) -> Answer:
         """Return the answer of *content*; in both channels, what is no valid text has been replaced."""
-        told = {**content, "next_cursor": next_cursor} if next_cursor else content
-        structured, text = dump({**told, "note": note} if note else told)
-        assert isinstance(structured, dict)
-        return Answer(
-            structured=structured, text=text, media=media, links=links, rows=rows, truncated=truncated
-        )
+        json = json_of({**content, **_more(next_cursor, note)})
+        return Answer(json=json, media=media, links=links, rows=rows, truncated=truncated)
 
 
-def _shortened(cell: object, encode: Encode, longest: int) -> object:
-    if isinstance(cell, Cut):
-        return replace(cell, start=cell.start[:longest])
-    if isinstance(cell, bytes):
-        return cell if len(cell) <= longest else Cut(start=cell[:longest], length=len(cell))
-    value = encode(cell)
-    text = value if isinstance(value, str) else dump(value)[1]
-    return cell if len(text) <= longest else Cut(start=text[:longest], length=len(text))
-
-
-def _cut_to(cell: object, shown: object, most: int) -> str:
-    """Return *cell*, or the JSON value *shown* that it is, cut so that it takes about *most* bytes."""
-    if isinstance(cell, bytes):
-        return shown_cut(Cut(start=cell, length=len(cell)))
-    text = shown if isinstance(shown, str) else dump(shown)[1]
-    length = len(text)
-    if isinstance(cell, Cut) and isinstance(cell.start, str):
-        text, length = cell.start, cell.length
-    # A character takes a byte at least.
-    end = bisect_right(range(min(len(text), most) + 1), most, key=lambda end: size(text[:end])) - 1
-    return shown_cut(Cut(start=text[:end], length=length))
-
-
-def csv_text(structured: Mapping[str, object], table: Table) -> str:
-    """Return a line on rows and completeness, then CSV as COPY writes it: null is empty, '' is ""."""
-    complete = "more rows exist" if structured["truncated"] else "complete"
-    around = {key: structured[key] for key in ("next_cursor", "note") if key in structured}
-    first = f"# {structured['row_count']} rows, {len(table.columns)} columns, {complete}"
-    lines = [first + (" " + dump(around)[1] if around else ""), _csv_line(table.columns)]
-    lines.extend(map(_csv_line, table.rows))
-    return "\n".join(lines)
-
-
-def _csv_line(row: Sequence[object]) -> str:
-    return ",".join(map(_csv_cell, row))
-
-
-def _csv_cell(value: object) -> str:
-    if value is None:
-        return ""
-    if value == "":
-        return '""'
-    text = visible(valid(value)) if isinstance(value, str) else dump(value)[1]
-    return '"' + text.replace('"', '""') + '"' if SPECIAL.search(text) else text
+def _more(next_cursor: str, note: str) -> dict[str, object]:
+    """Return what is told behind the content of an answer: of these what there is."""
+    return {name: text for name, text in (("next_cursor", next_cursor), ("note", note)) if text}

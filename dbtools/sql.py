@@ -16,8 +16,9 @@ from dbtools.types import UNSENDABLE
 
 CLAIMS = "claims"
 BLANKS = " \t\n\r\f\v"
-HIGH = r"\x80-\U0010ffff"  #: is all letters to a database
-WORD = rf"[A-Za-z_{HIGH}][A-Za-z0-9_${HIGH}]*+"
+LETTER = r"[^\x00-@\[-^`{-\x7f]"  #: all beyond ASCII is; the class is negated to compile in no time
+CHARACTER = r"[^\x00-#%-/:-@\[-^`{-\x7f]"  #: a letter, a digit or $
+WORD = f"{LETTER}{CHARACTER}*+"
 #: Words with nothing between them but blanks and the lengths of types.
 PHRASE = rf"{WORD}(?:[{BLANKS}]*+\([0-9, ]++\)|[{BLANKS}]++{WORD})*+"
 CLOSINGS = {"(": ")", "[": "]", "case": "end"}  #: of groups, by what opens them
@@ -292,9 +293,8 @@ def tokenize(sql: str, lexis: Lexis, word: str = WORD) -> Iterator[Token]:
     match, new, at = pattern.match, tuple.__new__, 0
     while found := match(sql, at):
         group = found.lastindex or 0
-        kind = kinds.get(group)
         start, at = found.span(group)
-        if kind is not None:
+        if (kind := kinds.get(group)) is not None:
             yield new(Token, (kind, found[group], start, at))
             continue
         token = _checked(found, sql, lexis)
@@ -344,7 +344,7 @@ def _reading(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, Kin
     """
     texts, names = tuple(_texts(lexis)), tuple(map(_quote, lexis.name_quotes))
     marks = "".join(map(re.escape, lexis.native_marks))
-    value_end = rf"[A-Za-z0-9_${HIGH})\]'{lexis.name_quotes.replace('[', '')}]"
+    closings = rf"[)\]'{lexis.name_quotes.replace('[', '')}]"
     groups = {
         Kind.WORD: f"(?![Ee]'){word}" if lexis.escape_strings else word,
         Kind.TEXT: "|".join(text for _, text in texts),
@@ -353,12 +353,12 @@ def _reading(lexis: Lexis, word: str) -> tuple[re.Pattern[str], Mapping[int, Kin
         Kind.NUMBER: r"[0-9]++(?:\.[0-9]++)?+",
         Kind.COMMENT: f"--[^{lexis.line_ends}]*+",
         "block": r"/\*",
-        Kind.PARAMETER: f"(?<!{value_end}):(?:{CLAIMS}[.])?{WORD}",
+        Kind.PARAMETER: f"(?<!{CHARACTER})(?<!{closings}):(?:{CLAIMS}[.])?{WORD}",
         Kind.OPENING: r"[(\[]",
         Kind.CLOSING: r"[)\]]",
         Kind.SEMICOLON: ";",
         Kind.SIGN: f"[,.]|{_operator(lexis)}|::|:=|[^{marks}]",
-        "native": f"[{marks}][A-Za-z0-9_${HIGH}]*+",
+        "native": f"[{marks}]{CHARACTER}*+",
     }
     alternatives = "|".join(f"(?P<{group}>{pattern})" for group, pattern in groups.items())
     pattern = re.compile(f"[{BLANKS}]*+(?:{alternatives})")
@@ -390,7 +390,7 @@ def _texts(lexis: Lexis) -> Iterator[tuple[str, str]]:
     """Yield the patterns of each sort of quoted text, as those of a quote."""
     yield _quote("'")
     if lexis.dollar_quotes:
-        delimiter = rf"\$(?:[A-Za-z_{HIGH}][A-Za-z0-9_{HIGH}]*+)?+\$"
+        delimiter = rf"\$(?:{LETTER}(?:(?!\$){CHARACTER})*+)?+\$"
         yield delimiter, rf"(?P<delimiter>{delimiter})(?s:.*?)(?P=delimiter)"
     if lexis.escape_strings:
         # The string goes on, and its backslashes escape, in a next quote on another line.

@@ -12,7 +12,7 @@ from threading import Thread
 from time import monotonic
 from typing import Literal
 
-from opentelemetry import metrics, trace
+from opentelemetry import metrics, propagate, trace
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 
 Tells = Literal["comment", "application_name"]  #: how a database is told the id of a request
@@ -63,6 +63,56 @@ def flush(patience: float) -> None:
     ends = monotonic() + patience
     for thread in threads:
         thread.join(max(0.0, ends - monotonic()))
+
+
+class RequestSpan:
+    """The span of a request, where somebody is told."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def failed(self, type: str, message: str | None = None) -> None:
+        """Say that the request has failed."""
+        self._span.set_attribute("error.type", type)
+        self._span.set_status(Status(StatusCode.ERROR, message))
+
+
+UNTOLD = nullcontext(RequestSpan(INVALID_SPAN))
+
+
+def server_span(
+    method: str, id: object, params: Mapping[str, object], version: str = ""
+) -> AbstractContextManager[RequestSpan]:
+    """Return the span of a request of MCP; its parent is that which `_meta` names (W3C Trace Context)."""
+    meta = params.get("_meta")
+    is_traced = isinstance(meta, Mapping) and "traceparent" in meta
+    # Without an SDK too, what is logged and what the database is told name the trace.
+    return _server_span(method, id, params, version) if is_traced or is_told() else UNTOLD
+
+
+@contextmanager
+def _server_span(
+    method: str, id: object, params: Mapping[str, object], version: str
+) -> Iterator[RequestSpan]:
+    name, meta = params.get("name"), params.get("_meta")
+    target = name if isinstance(name, str) else ""
+    attributes = {"mcp.method.name": method, "mcp.protocol.version": version, "jsonrpc.request.id": str(id)}
+    if method == "tools/call":
+        attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": target}
+    carrier = (
+        {key: each for key, each in meta.items() if isinstance(each, str)}
+        if isinstance(meta, Mapping)
+        else {}
+    )
+    with TRACER.start_as_current_span(
+        f"{method} {target}".rstrip(),
+        context=propagate.extract(carrier) if "traceparent" in carrier else None,
+        kind=SpanKind.SERVER,
+        attributes={key: each for key, each in attributes.items() if each},
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        yield RequestSpan(span)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import Any
 import anyio
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import greenlet_spawn
 
@@ -31,9 +30,10 @@ class EnginePool:
         prepare: Any = None,
     ) -> None:
         self._is_usable = is_usable
-        self._engine = create_async_engine(
+        # As create_async_engine makes it, whose package imports the whole ORM (SQLAlchemy 2.1).
+        self._engine: sa.Engine = sa.create_engine(
             scheme,
-            async_creator=connect,
+            creator=lambda: self._engine.dialect.loaded_dbapi.connect(async_creator_fn=connect),
             poolclass=AsyncAdaptedQueuePool,
             pool_size=size,
             max_overflow=0,
@@ -45,7 +45,7 @@ class EnginePool:
         )
         if prepare is not None:
             # Not in *connect*, whose errors SQLAlchemy replaces by its own, and leaves the connection open.
-            event.listen(self._engine.sync_engine, "connect", lambda adapted, _: adapted.run_async(prepare))
+            event.listen(self._engine, "connect", lambda adapted, _: adapted.run_async(prepare))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
@@ -80,4 +80,4 @@ class EnginePool:
 
     async def dispose(self) -> None:
         """Close the connections that nobody uses; those in use are closed when they come back."""
-        await self._engine.dispose()
+        await greenlet_spawn(self._engine.dispose)

@@ -81,12 +81,12 @@ def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: boo
             role,
             title=f"Calling {tool}",
         )
-        from dbtools.cli.presentation import content_json, print_answer
-
         if as_json:
-            click.echo(content_json(answer.structured))
-        else:
-            print_answer(answer)
+            click.echo(answer.json)
+            return
+        from dbtools.cli.presentation import print_answer
+
+        print_answer(answer)
 
 
 def _call_of(words: tuple[str, ...]) -> tuple[str | None, str, dict[str, object]]:
@@ -111,22 +111,22 @@ async def _called(
     """Call *tool* as the server would, and write it down where calls are kept."""
     from dbtools.errors import UnknownTool
     from dbtools.server import open_kept_log
-    from dbtools.server.calls import Calls, Request
-    from dbtools.server.quotas import Quotas
+    from dbtools.server.calls import Calls, IncomingCall
+    from dbtools.server.limiter import Limiter
     from dbtools.service.explanation import problems_of
 
     log = open_kept_log(settings)
-    quotas = Quotas(settings.limits.storage)
+    limiter = Limiter(settings.limits.storage)
     try:
-        request = Request(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
-        return await Calls(toolbox, quotas, log).call(request)
+        request = IncomingCall(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
+        return await Calls(toolbox, limiter, log).call(request)
     except UnknownTool:
         # Whoever types this command may know what clients may not.
         for problem in problems_of(await toolbox.view(caller.role), tool):
             click.echo(f"dbtools: {problem}", err=True)
         raise
     finally:
-        quotas.close()
+        limiter.close()
         log.close()
 
 

@@ -16,7 +16,6 @@ from click.core import ParameterSource
 from dbtools.cli.clients import CLIENTS, PLACEHOLDER, Client, Entry, Launch, claude_command, name_for
 from dbtools.cli.options import (
     CLAIMS,
-    DEFAULT_ROLE,
     ExampleCommand,
     claim_option,
     complaints,
@@ -26,6 +25,7 @@ from dbtools.cli.options import (
     settings_for,
     target_argument,
     wait_for,
+    words_of_caller,
 )
 
 if TYPE_CHECKING:
@@ -239,12 +239,6 @@ def command_of() -> list[str]:
     if program.stem in ("dbtools", PACKAGE) and program.is_file():
         return [str(program)]
     return [sys.executable, "-m", "dbtools"]
-
-
-def words_of_caller(role: str, claims: tuple[str, ...]) -> list[str]:
-    """Return the options that say who calls."""
-    options = [] if role == DEFAULT_ROLE else ["--role", role]
-    return options + [word for each in claims for word in ("--claim", each)]
 
 
 def _print(client: str, name: str, entry: Entry) -> None:

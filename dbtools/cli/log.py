@@ -228,9 +228,9 @@ COLUMNS: tuple[tuple[Callable[[dict[str, object]], str], bool], ...] = (
 
 
 def _arguments(call: dict[str, object]) -> str:
-    from dbtools.cells import dump
+    from dbtools.cells import json_of
 
-    return dump(call.get("arguments"))[1]
+    return json_of(call.get("arguments"))
 
 
 def _shown(text: str) -> str:

@@ -105,6 +105,12 @@ def _claims(words: Sequence[str]) -> dict[str, object]:
     return claims | _pairs(words, "--claim: {!r} is not NAME=VALUE.")
 
 
+def words_of_caller(role: str, claims: tuple[str, ...]) -> list[str]:
+    """Return the options that say who calls."""
+    options = [] if role == DEFAULT_ROLE else ["--role", role]
+    return options + [word for each in claims for word in ("--claim", each)]
+
+
 def _json_or_text(text: str) -> object:
     try:
         value: object = json.loads(text)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dbtools.cells import dump, visible
+from dbtools.cells import json_of, visible
 from dbtools.cli.terminal import has_colours, width_of
 from dbtools.policy import Finding
 from dbtools.results import Answer, Surface
@@ -40,7 +40,8 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
     table.add_column("title")
     for heading in (*parts, "tokens"):
         table.add_column(heading, justify="right")
-    costs = [[*(tokens_of(content[part]) for part in parts), tokens_of(content)] for content in contents]
+    each = zip(contents, view.costs, strict=True)
+    costs = [[*(tokens_of(content[part]) for part in parts), cost] for content, cost in each]
     for content, cost in zip(contents, costs, strict=True):
         table.add_row(*map(_text, [content["name"], content["title"], *cost]))
     table.add_section()
@@ -88,7 +89,7 @@ def _change_lines(changes: Mapping[str, RoleChange]) -> Iterator[str]:
 
 def content_json(content: Mapping[str, object]) -> str:
     """Return *content* as `dbtools call` and `dbtools explain` print it with --json."""
-    return visible(dump(dict(content))[1])
+    return json_of(dict(content))
 
 
 def print_explanation(found: Explanation) -> None:
@@ -97,7 +98,7 @@ def print_explanation(found: Explanation) -> None:
     _print(_plain(f"{'allowed' if found.allowed else 'denied'}{place}: {found.reason}"))
     if found.sql is not None:
         _print(_plain(found.sql))
-        _print(_plain(f"parameters: {dump(list(found.parameters))[1]}"))
+        _print(_plain(f"parameters: {json_of(list(found.parameters))}"))
 
 
 def rows_json(rows: Sequence[Mapping[str, object]]) -> str:
@@ -215,7 +216,7 @@ def _text(cell: object) -> Text:
         case str():
             return _plain(cell)
         case bool() | list() | dict():
-            return _plain(dump(cell)[1])
+            return _plain(json_of(cell))
         case _:
             return Text(str(cell))
 

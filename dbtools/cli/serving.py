@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from dbtools.cli.clients import CLIENTS
-from dbtools.cli.connecting import PACKAGE, command_of, words_of_caller
 from dbtools.cli.options import (
     ExampleCommand,
     caller_of,
@@ -23,6 +21,7 @@ from dbtools.cli.options import (
     run,
     settings_for,
     target_argument,
+    words_of_caller,
 )
 from dbtools.cli.terminal import interruptible
 
@@ -128,6 +127,8 @@ class _Operator:
         self._tell_secrets(view.catalog)
         if not self._talks:
             return
+        from dbtools.cli.clients import CLIENTS
+
         logger.info(
             f"{len(view.catalog.tables)} tables are served with {len(view.definitions)} tools, "
             "to the client at stdin and stdout.\n"
@@ -207,6 +208,8 @@ def _few(names: "Sequence[str]") -> str:
 
 def _connecting(*words: str) -> str:
     """Return the command that connects a client."""
+    from dbtools.cli.connecting import PACKAGE, command_of
+
     is_uvx = command_of()[-1] == PACKAGE
     return shlex.join([*(("uvx", PACKAGE) if is_uvx else ("dbtools",)), "connect", CLIENT, *words, "--write"])
 

@@ -20,7 +20,7 @@ from sqlalchemy.dialects import registry as dialects
 from dbtools import errors
 from dbtools.backends import open_backend, read_registry
 from dbtools.backends.records import NO_REGISTRY, Purpose, RecordStore, RegistryEntry, moment_of, rfc3339
-from dbtools.cells import dump
+from dbtools.cells import json_of
 from dbtools.errors import DatabaseUnavailable, listing, nearest
 from dbtools.records.reading import Stored
 from dbtools.types import quoted
@@ -253,4 +253,4 @@ def _stored(call: dict[str, Any]) -> Stored:
         call["arguments"] = json.loads(call["arguments"] or "null")
     except ValueError:
         call["arguments"] = None
-    return Stored(dump(call)[1].encode(), call)
+    return Stored(json_of(call).encode(), call)

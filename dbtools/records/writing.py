@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from dbtools.cells import dump
+from dbtools.cells import json_of
 from dbtools.errors import ConfigurationError
 from dbtools.records.entries import AuditEntry
 from dbtools.types import quoted
@@ -68,7 +68,7 @@ class CallLog:
             with self._changed:
                 self._dropped += 1
             return
-        line = dump(entry.content(arguments=self._arguments))[1].encode() + b"\n"
+        line = json_of(entry.content(arguments=self._arguments)).encode() + b"\n"
         with self._changed:
             self._recorded.append(line)
             if len(self._recorded) == 1 or not self._running:

@@ -9,17 +9,17 @@ import anyio
 from dbtools import errors
 from dbtools.policy import Finding
 from dbtools.server.exporting import exporting
+from dbtools.server.limiter import Limiter
 from dbtools.server.logs import private_descriptors
-from dbtools.server.quotas import Quotas
 from dbtools.server.running import Operator, open_kept_log, open_log, running
+from dbtools.server.stdio import serve
 from dbtools.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from types import ModuleType
-
     from dbtools.policy import Caller
     from dbtools.service.toolbox import Toolbox
+
+CLOSING = 10.0  #: seconds in which a server without a client reads its catalog
 
 __all__ = ["Operator", "open_kept_log", "open_log", "review_server", "serve_stdio"]
 
@@ -27,40 +27,35 @@ __all__ = ["Operator", "open_kept_log", "open_log", "review_server", "serve_stdi
 async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) -> None:
     """Serve *settings*' database to *caller* at the other end of stdin and stdout, until they leave.
 
-    The catalog is read while the SDK is imported, which takes longer; a catalog that cannot be read ends the
-    server, so that the one who started it sees why. The *operator* is told what to know.
+    The catalog is read while the client shakes hands; a catalog that cannot be read ends the server, so that
+    whoever started it sees why. The *operator* is told what to know.
     """
     signals: list[int] = []
-    async with exporting(), running(settings, operator, only=caller.role) as run:
-        run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
-        run.group.start_soon(_prepare, run.served.toolbox, caller.role, operator)
-        # What the SDK and the drivers print as they are imported is no message either.
-        with private_descriptors() as descriptors:
-            protocol, serve = await anyio.to_thread.run_sync(_import_protocol)
-            server, notices = protocol.open_protocol(run, protocol.always(caller))
-            await serve(server, descriptors, notices.close)
+    limiter = Limiter(settings.limits.storage)
+    with private_descriptors() as descriptors:
+        async with exporting(), running(settings, operator, limiter, only=caller.role) as run:
+            run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
+            announced = anyio.Event()
+            run.group.start_soon(_announce, run.served.toolbox, caller.role, operator, announced)
+            await serve(run.server, caller, descriptors)
+            # Whoever has closed stdin at once still learns what is wrong.
+            with anyio.move_on_after(CLOSING):
+                await announced.wait()
     if signal.SIGINT in signals:
         raise KeyboardInterrupt
-
-
-def _import_protocol() -> "tuple[ModuleType, Callable[..., Awaitable[None]]]":
-    from dbtools.server import protocol
-    from dbtools.server.stdio import serve
-
-    return protocol, serve
 
 
 async def review_server(settings: Settings) -> tuple[Finding, ...]:
     """Return what keeps the server from counting calls, from writing them down, or from knowing who calls."""
     found: list[Finding] = []
-    quotas = Quotas(settings.limits.storage)
+    limiter = Limiter(settings.limits.storage)
     try:
-        await quotas.check()
+        await limiter.check()
     except errors.ConfigurationError as exc:
         source = settings.source("limits", "storage")
         found.append(Finding(code="bad_storage", message=str(exc), source=source))
     finally:
-        quotas.close()
+        limiter.close()
     try:
         open_log(settings)
     except errors.ConfigurationError as exc:
@@ -78,15 +73,15 @@ async def _review_keys(settings: Settings) -> tuple[Finding, ...]:
     try:
         await read_keys(section.jwks, section.algorithms)
     except UnreadableKeysError as exc:
-        message = f"[auth] jwt.jwks: the keys cannot be read: {exc}."
+        message = f"[auth] jwt.jwks: {exc}."
         source = settings.source("auth", "jwt", "jwks")
         return (Finding(code="bad_keys", message=message, source=source),)
     return ()
 
 
-async def _prepare(toolbox: "Toolbox", role: str, operator: Operator) -> None:
-    view = await toolbox.view(role)
-    operator.announce(view)
+async def _announce(toolbox: "Toolbox", role: str, operator: Operator, announced: anyio.Event) -> None:
+    operator.announce(await toolbox.view(role))
+    announced.set()
 
 
 async def _end_on_signal(scope: anyio.CancelScope, seen: list[int]) -> None:

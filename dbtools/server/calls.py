@@ -11,7 +11,7 @@ from dbtools import errors
 from dbtools.policy import Caller
 from dbtools.records import AuditEntry, CallLog, CallLogs, Outcome
 from dbtools.results import Answer, Media
-from dbtools.server.quotas import Quotas
+from dbtools.server.limiter import Limiter
 from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import REQUEST, new_request_id, note_call, request_id
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class IncomingCall:
     """One call as it came."""
 
     caller: Caller
@@ -82,39 +82,42 @@ class Calls:
     def __init__(
         self,
         toolbox: Toolbox,
-        quotas: Quotas,
+        limiter: Limiter,
         log: CallLog | CallLogs | None,
         *,
         named: bool = False,
     ) -> None:
         self._toolbox = toolbox
-        self._quotas = quotas
+        self._limiter = limiter
         self._log = log  #: None: nothing is written down
         self._named = named
 
-    async def call(self, request: Request) -> Answer:
+    async def call(self, request: IncomingCall) -> Answer:
         """Return the answer of a tool, or raise what Toolbox.call does, or TooManyCalls."""
         make = partial(self._toolbox.call, request.caller, request.tool, request.arguments)
         return await self._made(request, make, Tally.answered)
 
-    async def read(self, request: Request, uri: str) -> Media:
+    async def read(self, request: IncomingCall, uri: str) -> Media:
         """Return what is at *uri*, or raise what Toolbox.read does, or TooManyCalls."""
         return await self._made(request, partial(self._toolbox.read, request.caller, uri), Tally.read)
 
     async def complete(
-        self, request: Request, template: str, name: str, value: str, given: Mapping[str, str]
+        self, request: IncomingCall, template: str, name: str, value: str, given: Mapping[str, str]
     ) -> Completed:
         """Return what Toolbox.complete does, or raise TooManyCalls."""
         make = partial(self._toolbox.complete, request.caller, template, name, value, given)
         return await self._made(request, make, Tally.completed)
 
-    def refuse(self, request: Request, code: str) -> None:
+    def refuse(self, request: IncomingCall, code: str) -> None:
         """Write down a *request* that went no further."""
         REQUEST.set(request.id)
         self._write(request, Tally(outcome=Outcome.ERROR, code=code), datetime.now(UTC), 0.0, frozenset())
 
     async def _made(
-        self, request: Request, make: Callable[[View], Awaitable[T]], take_down: Callable[[Tally, T], None]
+        self,
+        request: IncomingCall,
+        make: Callable[[View], Awaitable[T]],
+        take_down: Callable[[Tally, T], None],
     ) -> T:
         """Return what *request* has *make* of a view once it is admitted; *take_down* what became of it."""
         REQUEST.set(request.id)
@@ -133,14 +136,14 @@ class Calls:
         return found
 
     async def _admitted(self, caller: Caller, view: View, make: Callable[[View], Awaitable[T]]) -> T:
-        await self._quotas.admit(caller, view.role.limits)
+        await self._limiter.admit(caller, view.role.limits)
         try:
             return await make(view)
         finally:
-            self._quotas.leave(caller)
+            self._limiter.leave(caller)
 
     def _tell(
-        self, request: Request, tally: Tally, view: View | None, came: datetime, duration: float
+        self, request: IncomingCall, tally: Tally, view: View | None, came: datetime, duration: float
     ) -> None:
         known = view is not None and request.tool in view.tools
         of = {
@@ -152,7 +155,12 @@ class Calls:
         self._write(request, tally, came, duration, view.vocabulary if view is not None else frozenset())
 
     def _write(
-        self, request: Request, tally: Tally, came: datetime, duration: float, vocabulary: Collection[str]
+        self,
+        request: IncomingCall,
+        tally: Tally,
+        came: datetime,
+        duration: float,
+        vocabulary: Collection[str],
     ) -> None:
         if self._log is None:
             return

@@ -4,10 +4,15 @@ What uvicorn leaves open: it takes a head of any size, waits for one for ever, a
 client does not read. Nobody has to show who they are for any of that.
 """
 
+import sys
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+if sys.platform != "win32":
+    import resource
+
+RESERVED = 100  #: descriptors for the database, files and the log
 HEAD_IN = 10.0  #: seconds in which a client sends the head of a request
 IDLE = 30.0  #: seconds that a connection without a request stays open
 REST_IN = 2.0  #: seconds for the rest of a body that nobody wants any more
@@ -42,8 +47,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a head; where there is no room, whoever waits longest makes it."""
         super().connection_made(transport)
-        # To be told of whatever is not taken at once.
-        transport.set_write_buffer_limits(high=0)
         if len(self.connections) > self.most:
             longest = next(iter(self.waiting), self)
             longest.transport.abort()
@@ -178,3 +181,15 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
+
+
+def most_connections(wanted: int) -> int:
+    """Return how many connections can be open, at most *wanted*, with as many descriptors as are allowed."""
+    if sys.platform == "win32":
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = max(soft, wanted + RESERVED)
+    needed = min(hard, max(soft, wanted + RESERVED))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    return max(1, min(wanted, needed - RESERVED))

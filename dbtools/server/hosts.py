@@ -1,13 +1,14 @@
 """Under which name a server is called, and from which web page: what is not expected is refused.
 
-A page of anybody's can have a browser call a server that only listens on the own machine, under a name of
-that page's (DNS rebinding); MCP 2026-07-28, basic/transports, wants these checks.
+Any web page can have a browser call a server that only listens on the own machine, under a name of that
+page's (DNS rebinding); MCP 2026-07-28, basic/transports, requires these checks.
 """
 
 import re
 from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -16,37 +17,40 @@ from dbtools.settings.fields import LOOPBACK
 
 
 class Hosts:
-    """Passes requests on that name one of *hosts*, and no origin but *origins*; those of pages to *shared*.
+    """Middleware that passes on requests which name one of *hosts*, and no origin but *origins*.
 
-    Where it is *local*, the names and pages of the own machine are among these.
+    If it is *local*, the names and pages of the own machine are among these. Requests for *exempt* paths
+    pass: whoever balances load asks by address.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        shared: ASGIApp,
         hosts: Collection[str],
         origins: Collection[str],
         *,
         local: bool,
+        exempt: Collection[str] = (),
     ) -> None:
         self._app = app
-        self._shared = shared
+        self._shared = _shared(app, origins, local=local)
         self._hosts = frozenset(map(str.lower, (*hosts, *(LOOPBACK_HOSTS if local else ()))))
         self._origins = frozenset(each.lower().rstrip("/") for each in origins)
         self._local = local
+        self._exempt = exempt
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 421 or 403, or pass the request on."""
-        origins = fields(scope, b"origin")
-        if not self._is_host(fields(scope, b"host")):
+        if scope["type"] != "http" or scope["path"] in self._exempt:
+            await self._app(scope, receive, send)
+        elif not self._is_host(fields(scope, b"host")):
             answer = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
             await answer(scope, receive, send)
-        elif not self._is_origin(origins):
+        elif not self._is_origin(fields(scope, b"origin")):
             answer = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
             await answer(scope, receive, send)
         else:
-            await (self._shared if origins else self._app)(scope, receive, send)
+            await (self._shared if fields(scope, b"origin") else self._app)(scope, receive, send)
 
     def _is_host(self, named: Sequence[str]) -> bool:
         if len(named) != 1:
@@ -60,6 +64,18 @@ class Hosts:
         origin = named[0].lower()
         is_local = self._local and re.fullmatch(LOOPBACK_ORIGIN, origin) is not None
         return len(named) == 1 and (origin in self._origins or is_local)
+
+
+def _shared(app: ASGIApp, origins: Collection[str], *, local: bool) -> ASGIApp:
+    """Return *app* as pages of *origins*, or of the own machine, can call it (Fetch, CORS protocol)."""
+    return CORSMiddleware(
+        app,
+        allow_origins=[origin.rstrip("/") for origin in origins],
+        allow_origin_regex=LOOPBACK_ORIGIN if local else None,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
+    )
 
 
 def is_loopback(host: str) -> bool:

@@ -1,48 +1,46 @@
-"""MCP over Streamable HTTP: one ASGI application for both eras, and what it needs while it runs.
-
-A request passes from the outside in: host and origin, who makes it, how many there are, its body, the SDK.
-"""
+"""The HTTP application of one worker: MCP at one path, health, and what it needs while it runs."""
 
 import asyncio
 import gc
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import orjson
-from mcp.server import ServerRequestContext
-from mcp.server.lowlevel import Server
-from sse_starlette.sse import AppStatus
-from starlette.middleware.cors import CORSMiddleware
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools import errors
 from dbtools.policy import Caller
-from dbtools.server.bodies import Bodies
-from dbtools.server.connections import BoundedProtocol
+from dbtools.server.connections import BoundedProtocol, most_connections
+from dbtools.server.endpoint import Endpoint
 from dbtools.server.exporting import exporting
-from dbtools.server.hosts import LOOPBACK_ORIGIN, Hosts, is_loopback
-from dbtools.server.identity import CALLER, Identified, Identity
-from dbtools.server.load import Load, end_with_parent, most_connections
+from dbtools.server.hosts import Hosts, is_loopback
+from dbtools.server.identity import WELL_KNOWN, Identity
+from dbtools.server.limiter import Limiter
 from dbtools.server.logs import begin_log
-from dbtools.server.notices import Notices
-from dbtools.server.protocol import open_protocol
-from dbtools.server.requests import Requests
+from dbtools.server.requests import Refusals, Requests
 from dbtools.server.running import Operator, Running, running
-from dbtools.server.sessions import OwnIds, SharedSessions
 from dbtools.service.serving import Served
 from dbtools.settings import Settings
+from dbtools.settings.sections import ServerSection
 
+LOOK = 1.0  #: seconds between two looks for the parent
 PATH = "/mcp"
+HEALTH = ("/healthz", "/readyz")
 CALLS_PER_MINUTE = 600  #: of one caller, where the configuration says nothing
 COLLECTIONS = (10_000, 20, 20)  #: objects, and collections of younger ones, between two
 GRACE = 2.5  #: seconds for what is being answered when the server ends
-PATIENCE = 2.0  #: seconds that the database has to lend a connection
+READY_IN = 2.0  #: seconds in which the database has to lend a connection
 FRESH = 1.0  #: seconds in which the same is answered: nobody has to show who they are to ask
 
 
@@ -56,6 +54,7 @@ class Plan:
     host: str  #: that is listened at
     stateless: bool
     workers: int
+    parent: int = field(default_factory=os.getpid)  #: the process that starts the workers
 
 
 class HttpApp:
@@ -63,8 +62,6 @@ class HttpApp:
 
     def __init__(self, plan: Plan) -> None:
         begin_log(plan.settings.log)
-        # Streams of events would end with the first signal, although what they answer has time yet.
-        AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]
         BoundedProtocol.most = most_connections(plan.settings.server.max_connections)
         self._plan = plan
         self._app: ASGIApp = PlainTextResponse("Not ready.\n", 503)
@@ -91,60 +88,83 @@ class HttpApp:
     @asynccontextmanager
     async def _started(self) -> AsyncIterator[None]:
         plan = self._plan
-        async with running(
-            plan.settings,
-            plan.operator,
-            calls_per_minute=CALLS_PER_MINUTE,
-            share=plan.workers,
-            at_once=plan.settings.server.max_requests,
-        ) as run:
+        limiter = limiter_of(plan)
+        async with running(plan.settings, plan.operator, limiter, stateless=plan.stateless) as run:
             await run.served.toolbox.snapshot()
             _spare_garbage()
             if plan.workers > 1:
-                run.group.start_soon(end_with_parent)
-            server = plan.settings.server
-            protocol, notices = self._open(run)
-            manager = SharedSessions(
-                protocol,
-                stateless=plan.stateless,
-                max_request_body_size=server.max_body,
-                max_sessions=server.max_sessions,
-            )
-            async with manager.run():
-                load = self._assemble(manager, run)
+                run.group.start_soon(_end_with, plan.parent)
+            endpoint = self.open(run, limiter)
 
-                def end() -> None:
-                    notices.close()
-                    load.end()
-                    asyncio.get_running_loop().call_later(GRACE, load.stop)
+            def end() -> None:
+                endpoint.end()
+                asyncio.get_running_loop().call_later(GRACE, endpoint.stop)
 
-                with _ending(end):
-                    yield
+            with _ending(end):
+                yield
 
-    def _open(self, run: Running) -> tuple[Server[Any], Notices]:
-        streams = self._plan.settings.server.max_streams
-        return open_protocol(run, identify, streams=streams, stateless=self._plan.stateless)
-
-    def _assemble(self, manager: SharedSessions, run: Running) -> Load:
-        server = self._plan.settings.server
-        identity = Identity(run.served, self._plan.anybody, run.group)
+    def open(self, run: Running, limiter: Limiter) -> Endpoint:
+        """Begin to answer requests with what runs; return what answers those of MCP."""
+        plan, refusals = self._plan, Refusals()
+        identity = Identity(run.served, plan.anybody)
         identity.prepare()
-        load = Load(
-            Bodies(OwnIds(manager.asgi_app), server.max_body),
-            requests=server.max_requests,
-            streams=server.max_streams,
+        most = plan.settings.server.max_body
+        endpoint = Endpoint(run.server, identity, limiter, most=most, stateless=plan.stateless)
+        run.group.start_soon(refusals.run)
+        run.group.start_soon(endpoint.sessions.expire)
+        local = is_loopback(plan.host)
+        self._app = application(
+            endpoint, identity, Health(run.served), refusals, plan.settings.server, local=local
         )
-        protocol: ASGIApp = Identified(load, identity)
-        if self._plan.stateless:
-            protocol = Posts(protocol)
-        local = is_loopback(self._plan.host)
-        paths = Paths(protocol, identity)
-        shared = _shared(paths, server.allowed_origins, local=local)
-        hosts = Hosts(paths, shared, server.allowed_hosts, server.allowed_origins, local=local)
-        requests = Requests(hosts)
-        run.group.start_soon(requests.run)
-        self._app = Probed(requests, Health(run.served))
-        return load
+        return endpoint
+
+
+def limiter_of(plan: Plan) -> Limiter:
+    """Return what counts for a worker of *plan*."""
+    section = plan.settings.server
+    return Limiter(
+        plan.settings.limits.storage,
+        calls_per_minute=CALLS_PER_MINUTE,
+        share=plan.workers,
+        requests=section.max_requests,
+        streams=section.max_streams,
+        sessions=section.max_sessions,
+    )
+
+
+def application(
+    endpoint: Endpoint,
+    identity: Identity,
+    health: "Health",
+    refusals: Refusals,
+    section: ServerSection,
+    *,
+    local: bool,
+) -> Starlette:
+    """Return what is at which path, behind what every request passes."""
+
+    async def alive(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def metadata(request: Request) -> Response:
+        found = identity.metadata_at(request.url.path.rstrip("/"))
+        return await nothing(request) if found is None else _json(found)
+
+    async def nothing(request: Request, _: Exception | None = None) -> Response:
+        return PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
+
+    middleware = [
+        Middleware(Requests, refusals),
+        Middleware(Hosts, section.allowed_hosts, section.allowed_origins, local=local, exempt=HEALTH),
+    ]
+    routes = [
+        Route(PATH, endpoint),
+        Route(f"{PATH}/", endpoint),
+        Route(HEALTH[0], alive),
+        Route(HEALTH[1], health.ready),
+        Route(f"{WELL_KNOWN}{{rest:path}}", metadata),
+    ]
+    return Starlette(routes=routes, middleware=middleware, exception_handlers={404: nothing})
 
 
 class Health:
@@ -161,10 +181,10 @@ class Health:
     def _note(self, *_: object) -> None:
         self._seen = time.monotonic()
 
-    async def ready(self) -> Response:
+    async def ready(self, request: Request) -> Response:
         """Answer 200 where a connection is free, else 503, with the seconds since the tools were made.
 
-        A configuration that cannot be used is told, and refuses nobody: older settings are in force.
+        A configuration that cannot be used is reported, and refuses nobody: older settings are in force.
         """
         async with self._looking:
             if time.monotonic() - self._looked_at > FRESH:
@@ -173,93 +193,23 @@ class Health:
         age = round(time.monotonic() - self._seen, 1)
         configuration = "refused" if self._served.current.is_refused else "in force"
         content = {"ready": self._is_ready, "snapshot_age": age, "configuration": configuration}
-        status = 200 if self._is_ready else 503
-        return Response(orjson.dumps(content), status, media_type="application/json")
+        return _json(content, 200 if self._is_ready else 503)
 
     async def _look(self) -> bool:
         try:
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(READY_IN):
                 await (await self._served.backend.runner()).ready()
                 return True
         except (TimeoutError, errors.DbtoolsError):
             return False
 
 
-class Probed:
-    """Tells anybody of the server's health, under any name: who balances load asks by address."""
-
-    def __init__(self, app: ASGIApp, health: Health) -> None:
-        self._app = app
-        self._health = health
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass the request on."""
-        match scope["path"]:
-            case "/healthz":
-                await PlainTextResponse("ok\n")(scope, receive, send)
-            case "/readyz":
-                await (await self._health.ready())(scope, receive, send)
-            case _:
-                await self._app(scope, receive, send)
-
-
-class Posts:
-    """Passes on requests of the only method that there is without sessions."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 405, or pass the request on."""
-        if scope["method"] != "POST":
-            answer = PlainTextResponse("There are no sessions here.\n", 405, {"Allow": "POST"})
-            await answer(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-
-class Paths:
-    """What there is at which path."""
-
-    def __init__(self, protocol: ASGIApp, identity: Identity) -> None:
-        self._protocol = protocol
-        self._identity = identity
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 404 where nothing is."""
-        path = scope["path"].rstrip("/")
-        if path == PATH:
-            await self._protocol(scope, receive, send)
-            return
-        answer: Response = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
-        metadata = self._identity.metadata_at(path)
-        if metadata is not None:
-            answer = Response(orjson.dumps(metadata), media_type="application/json")
-        await answer(scope, receive, send)
-
-
-def identify(context: ServerRequestContext[Any, Any]) -> Caller:
-    """Return who makes the HTTP request of *context*."""
-    caller: Caller = context.request.scope[CALLER]  # type: ignore[union-attr]
-    return caller
-
-
-def _shared(app: ASGIApp, origins: tuple[str, ...], *, local: bool) -> ASGIApp:
-    """Return *app* as pages of *origins*, or of the own machine, can call it (Fetch, CORS protocol)."""
-    if not (origins or local):
-        return app
-    return CORSMiddleware(
-        app,
-        allow_origins=[origin.rstrip("/") for origin in origins],
-        allow_origin_regex=LOOPBACK_ORIGIN if local else None,
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=["*"],
-        expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
-    )
+def _json(content: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")
 
 
 def _spare_garbage() -> None:
-    """Have the collector of garbage look no more through what is there to stay, and less often at all."""
+    """Have the garbage collector look no more through what is there to stay, and less often at all."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTIONS)
@@ -285,3 +235,10 @@ def _ending(end: Callable[[], None]) -> Iterator[None]:
         end()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+async def _end_with(parent: int) -> None:
+    """End this process when its *parent* is gone: nobody would end it or start it again."""
+    while os.getppid() == parent:  # noqa: ASYNC110 (nobody tells)
+        await anyio.sleep(LOOK)
+    os.kill(os.getpid(), signal.SIGTERM)

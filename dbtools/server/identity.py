@@ -1,5 +1,6 @@
 """Who makes an HTTP request: a bearer token in, a Caller out, for each request anew (RFC 6750, RFC 9728).
 
+This is independent of ASGI. PyJWT is imported late: only who configures signed tokens waits for it.
 What is known of callers comes into force with the snapshot that was made from the same configuration, so that
 nobody has a role before its policy is there; what is taken away counts at once.
 """
@@ -7,29 +8,20 @@ nobody has a role before its policy is there; what is taken away counts at once.
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from anyio.abc import TaskGroup
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from dbtools.policy import Caller
-from dbtools.server.bodies import error
-from dbtools.server.keys import Keys, NoKeysError
-from dbtools.server.requests import REASON, fields
-from dbtools.server.tokens import BadTokenError, claims_of, end_of, find, scopes_of
+from dbtools.server.tokens import BadTokenError, NoKeysError, end_of, find, scopes_of
 from dbtools.service.serving import Served
 from dbtools.settings import JwtSection, Settings, typed_claims
 from dbtools.settings.roles import role_names
 from dbtools.types import quoted
 
-CALLER = "dbtools.caller"  #: the key of the scope that holds who makes a request
-STILL = "dbtools.still"  #: that of what tells, when it is called and awaited, whether they still may
+if TYPE_CHECKING:
+    from dbtools.server.keys import Keys
+
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 LONGEST_NAME = 40  #: characters of a role that is not there
 DIGITS = 16  #: of the hash of a token that says nothing of whom it is of
@@ -80,10 +72,9 @@ class Admitted:
 class Identity:
     """Knows callers by their tokens; what the configuration says of them may change meanwhile."""
 
-    def __init__(self, served: Served, anybody: Caller, group: TaskGroup) -> None:
+    def __init__(self, served: Served, anybody: Caller) -> None:
         self._served = served
         self._anybody = Admitted(caller=anybody)  #: where nobody is asked
-        self._group = group  #: in which keys are read
         self._keys: dict[tuple[object, ...], Keys] = {}
 
     def prepare(self) -> None:
@@ -157,7 +148,7 @@ class Identity:
         if section is None:
             return INVALID
         try:
-            claims = await claims_of(token, section, self._keys_of(section))
+            claims = await self._keys_of(section).claims_of(token, section)
         except NoKeysError:
             return UNCHECKED
         except BadTokenError as exc:
@@ -165,8 +156,10 @@ class Identity:
         named = _named(settings, section, claims, token)
         return named if isinstance(named, Refusal) else Admitted(caller=named, end=end_of(claims))
 
-    def _keys_of(self, section: JwtSection) -> Keys:
+    def _keys_of(self, section: JwtSection) -> "Keys":
         """Return the keys of *section*; those that no settings name any more are forgotten."""
+        from dbtools.server.keys import Keys
+
         place = _place(section)
         if place not in self._keys:
             sections = (
@@ -174,7 +167,7 @@ class Identity:
             )
             named = {_place(each) for each in sections if each is not None}
             self._keys = {each: keys for each, keys in self._keys.items() if each in named}
-            self._keys[place] = Keys(section.jwks, section.algorithms, self._group)
+            self._keys[place] = Keys(section.jwks, section.algorithms)
         return self._keys[place]
 
     def metadata_at(self, path: str) -> Mapping[str, object] | None:
@@ -198,39 +191,6 @@ class Identity:
             parts |= {"scope": " ".join(refusal.scopes), "resource_metadata": metadata_url(section.resource)}
         told = ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
         return f"Bearer {told}".rstrip()
-
-
-class Identified:
-    """Passes requests on with their caller in the scope, and with what tells whether they still may."""
-
-    def __init__(self, app: ASGIApp, identity: Identity) -> None:
-        self._app = app
-        self._identity = identity
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 401, 403 or 503, or pass the request on."""
-        authorization = fields(scope, b"authorization")
-        found = await self._identity.admit(authorization)
-        if isinstance(found, Refusal):
-            scope[REASON] = found.reason
-            await self._refused(found)(scope, receive, send)
-            return
-        # The SDK binds sessions to whom it finds here; the token itself goes no further.
-        user = _user(found.caller.identity or "")
-        stay = Stay(self._identity, authorization, found)
-        await self._app({**scope, CALLER: found.caller, STILL: stay, "user": user}, receive, send)
-
-    def _refused(self, refusal: Refusal) -> Response:
-        # Clients show the words of an error of the protocol, and of no other.
-        answer = error(refusal.status, refusal.description)
-        if refusal.status in (401, 403):
-            answer.headers["www-authenticate"] = self._identity.challenge(refusal)
-        return answer
-
-
-@lru_cache(maxsize=1_000)
-def _user(name: str) -> AuthenticatedUser:
-    return AuthenticatedUser(AccessToken(token="", client_id=name, subject=name, scopes=[]))
 
 
 class Stay:

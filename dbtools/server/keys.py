@@ -1,214 +1,220 @@
-"""The keys of who signs tokens (RFC 7517). A file or a URL in, keys out; kept, and read again beside."""
+"""Signed tokens (JWT, RFC 7519) and the keys that verify them (RFC 7517). Tokens in, genuine claims out.
 
+Only this module imports PyJWT, which takes 0.1 s; it is imported when signed tokens are configured.
+"""
+
+import asyncio
 import json
 import logging
-import socket
-import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
-import anyio
-import httpx2
 import jwt
-from anyio import from_thread
-from anyio.abc import TaskGroup
-from anyio.lowlevel import current_token
+
+from dbtools import __version__
+from dbtools.server.tokens import LEEWAY, BadTokenError, NoKeysError
+from dbtools.settings import JwtSection
 
 AGE = 300.0  #: seconds after which keys are read again
-PAUSE = 10.0  #: seconds between two attempts to read them, whoever asks for unknown ones
-PATIENCE = 5.0  #: seconds that reading may take in all
-WAIT = 1.0  #: seconds that who names an unknown key waits for that
-LARGEST = 2**20  #: bytes of a set of keys
+PAUSE = 10.0  #: seconds between two attempts to read them
+TIMEOUT = 5.0  #: seconds to wait for an issuer
+WAIT = 1.0  #: seconds that a request with an unknown key waits for the keys to be read
+LONGEST = 16_384  #: characters of a token
+HEADERS = {"User-Agent": f"dbtools/{__version__}"}  #: some issuers refuse that of urllib
+#: What is wrong with a token, in words for the operator that quote nothing of it.
+FLAWS: tuple[tuple[type[Exception], str], ...] = (
+    (jwt.ExpiredSignatureError, "has expired"),
+    (jwt.ImmatureSignatureError, "is not valid yet"),
+    (jwt.InvalidAudienceError, "is for another audience"),
+    (jwt.InvalidIssuerError, "is of another issuer"),
+    (jwt.MissingRequiredClaimError, "lacks exp, iss or aud"),
+    (jwt.InvalidSignatureError, "has another's signature"),
+)
+MALFORMED = "is none of ours"
 logger = logging.getLogger("dbtools")
-
-
-class NoKeysError(Exception):
-    """No keys are known: nobody can tell whether a token is genuine."""
 
 
 class UnreadableKeysError(Exception):
     """The keys cannot be read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Key:
-    """A key, and with which algorithm it is used."""
-
-    name: str | None
-    algorithm: str
-    jwk: jwt.PyJWK = field(repr=False)
+Outcome = tuple[jwt.PyJWK, ...] | UnreadableKeysError
 
 
 class Keys:
-    """The keys at one place, for some algorithms; they are read in *group*, whoever waits for them or not."""
+    """The keys of an issuer for some algorithms, read in the background; the last good ones are kept."""
 
-    def __init__(self, place: str, algorithms: Sequence[str], group: TaskGroup) -> None:
+    def __init__(self, place: str, algorithms: Sequence[str]) -> None:
         self._place = place
         self._algorithms = algorithms
-        self._group = group
-        self.known: tuple[Key, ...] = ()  #: another tuple whenever they are others
-        self._content = b""
+        self.known: tuple[jwt.PyJWK, ...] = ()  #: another tuple whenever they have been read
         self._read_at = -AGE
         self._tried_at = -PAUSE
-        self._reading: anyio.Event | None = None  #: set when the attempt that runs has ended
+        self._reading: asyncio.Future[Outcome] | None = None
         self._failing = False
 
-    async def named(self, name: str | None, algorithm: str) -> tuple[jwt.PyJWK, ...]:
-        """Return the keys *name* for *algorithm*, as many as there are, or raise NoKeysError."""
+    async def claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any]:
+        """Return the claims of *token*, or raise BadTokenError or NoKeysError."""
+        if len(token) > LONGEST:
+            raise BadTokenError("is too long")
+        try:
+            header = jwt.get_unverified_header(token)
+        except (jwt.PyJWTError, ValueError, RecursionError) as exc:
+            raise BadTokenError(MALFORMED) from exc
+        algorithm = header.get("alg")
+        if algorithm not in section.algorithms:
+            raise BadTokenError("has another algorithm")
+        flaw = BadTokenError("has a key that is not known")
+        for key in await self._candidates(header.get("kid"), algorithm):
+            try:
+                return _verified(token, section, key)
+            except BadTokenError as exc:
+                flaw = exc
+        raise flaw
+
+    async def _candidates(self, name: str | None, algorithm: str) -> list[jwt.PyJWK]:
+        """Return the keys *name* for *algorithm*, or raise NoKeysError."""
         found = self._named(name)
         if not found or time.monotonic() - self._read_at > AGE:
             self.refresh()
         if not found and self._reading is not None:
-            with anyio.move_on_after(WAIT):
-                await self._reading.wait()
+            await asyncio.wait([self._reading], timeout=WAIT)
             found = self._named(name)
         if not self.known:
             raise NoKeysError
-        return tuple(key.jwk for key in found if key.algorithm == algorithm)
+        return [key for key in found if key.algorithm_name == algorithm]
 
-    def _named(self, name: str | None) -> tuple[Key, ...]:
-        """Return the keys *name*; where a token names none, those without a name, or the only one."""
-        found = tuple(key for key in self.known if key.name == name)
-        if name is None and not found and len({key.name for key in self.known}) == 1:
+    def _named(self, name: str | None) -> Sequence[jwt.PyJWK]:
+        """Return the keys *name*; for a token that names none, those without a name, or the only one."""
+        found = [key for key in self.known if key.key_id == name]
+        if name is None and not found and len({key.key_id for key in self.known}) == 1:
             return self.known
         return found
 
     def refresh(self) -> None:
-        """Begin to read the keys, unless somebody does, or has just tried."""
+        """Start reading the keys, unless that is in progress or was tried a moment ago."""
         now = time.monotonic()
         if self._reading is None and now - self._tried_at > PAUSE:
             self._tried_at = now
-            self._reading = anyio.Event()
-            self._group.start_soon(self._read, self._reading)
+            self._reading = _start_reading(self._place, self._algorithms)
+            self._reading.add_done_callback(self._take)
 
-    async def _read(self, reading: anyio.Event) -> None:
-        """Read the keys; where that fails those that are known remain."""
-        try:
-            content = await _read(self._place)
-            if content != self._content:
-                self.known = await _usable(content, self._algorithms)
-            self._content, self._read_at = content, time.monotonic()
-        except UnreadableKeysError as exc:
+    def _take(self, reading: asyncio.Future[Outcome]) -> None:
+        self._reading = None
+        outcome = reading.result()
+        if isinstance(outcome, UnreadableKeysError):
             if not self._failing:
-                rest = "those that are known count" if self.known else "no signed token can be checked"
-                logger.error("the keys of [auth] jwt cannot be read: %s; %s", exc, rest)
+                rest = "the known keys stay valid" if self.known else "no signed token can be verified"
+                logger.error("[auth] jwt: %s; %s", outcome, rest)
             self._failing = True
-        else:
-            if self._failing:
-                logger.info("the keys of [auth] jwt are read again")
-            self._failing = False
-        finally:
-            self._reading = None
-            reading.set()
+            return
+        self.known, self._read_at = outcome, time.monotonic()
+        if self._failing:
+            logger.info("[auth] jwt: the keys can be read again")
+        self._failing = False
 
 
-async def read_keys(place: str, algorithms: Sequence[str]) -> tuple[Key, ...]:
+async def read_keys(place: str, algorithms: Sequence[str]) -> tuple[jwt.PyJWK, ...]:
     """Return the keys for *algorithms* at *place*, a file or a URL, or raise UnreadableKeysError."""
-    return await _usable(await _read(place), algorithms)
+    reading = _start_reading(place, algorithms)
+    await asyncio.wait([reading], timeout=TIMEOUT)
+    outcome = reading.result() if reading.done() else _failure(place, TimeoutError())
+    if isinstance(outcome, UnreadableKeysError):
+        raise outcome
+    return outcome
 
 
-async def _read(place: str) -> bytes:
-    """Return what is at *place*, or raise UnreadableKeysError, whatever an issuer does."""
+def _start_reading(place: str, algorithms: Sequence[str]) -> asyncio.Future[Outcome]:
+    """Read keys on a thread of their own: a lookup that hangs does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    reading: asyncio.Future[Outcome] = loop.create_future()
+
+    def read() -> None:
+        outcome = _read(place, algorithms)
+        with suppress(RuntimeError):  # the loop has been closed meanwhile
+            loop.call_soon_threadsafe(reading.set_result, outcome)
+
+    Thread(target=read, daemon=True).start()
+    return reading
+
+
+def _read(place: str, algorithms: Sequence[str]) -> Outcome:
+    """Return the keys at *place*, or why there are none, whatever an issuer does."""
     try:
-        with anyio.fail_after(PATIENCE):
-            if "://" in place:
-                return await _fetched(place)
-            return await anyio.to_thread.run_sync(_content, Path(place), abandon_on_cancel=True)
-    except UnreadableKeysError:
-        raise
-    except TimeoutError as exc:
-        raise UnreadableKeysError(f"they are not there within {PATIENCE:g} seconds") from exc
-    except FileNotFoundError as exc:
-        raise UnreadableKeysError("there is no such file") from exc
+        if "://" in place:
+            client = jwt.PyJWKClient(place, cache_jwk_set=False, headers=HEADERS, timeout=TIMEOUT)
+            written = client.fetch_data()
+        else:
+            written = json.loads(Path(place).read_bytes())
+        found = tuple(_usable(written["keys"], algorithms))
     except Exception as exc:
-        raise UnreadableKeysError(type(exc).__name__) from exc
+        return _failure(place, exc)
+    return found or UnreadableKeysError(f"{_shown(place)} has no key for {', '.join(algorithms)}")
 
 
-async def _fetched(url: str) -> bytes:
-    """Return what is at *url* itself: no redirect is followed, the keys are where the configuration says."""
-    trusted = await anyio.to_thread.run_sync(ssl.create_default_context, abandon_on_cancel=True)
-    parts = urlsplit(url)
-    if parts.scheme not in getproxies():
-        # A lookup that hangs would keep the process from ending: it is tried where nobody waits for it.
-        await _abandonable(partial(_look_up, str(parts.hostname)))
-    content = b""
-    async with (
-        httpx2.AsyncClient(verify=trusted, timeout=PATIENCE, follow_redirects=False) as client,
-        client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer,
-    ):
-        if answer.status_code != httpx2.codes.OK:
-            raise UnreadableKeysError(f"the answer has the status {answer.status_code}")
-        async for part in answer.aiter_raw():
-            content += part
-            if len(content) > LARGEST:
-                raise UnreadableKeysError(f"they take more than {LARGEST} bytes")
-    return content
-
-
-def _look_up(host: str) -> None:
-    """Look up *host*; what comes of it is told by whoever connects."""
-    with suppress(OSError, UnicodeError):
-        socket.getaddrinfo(host, None)
-
-
-async def _abandonable(function: Callable[[], object]) -> None:
-    """Wait for *function*, in a thread that nobody waits for when the process ends."""
-    token, done = current_token(), anyio.Event()
-
-    def run() -> None:
-        function()
-        with suppress(anyio.RunFinishedError):
-            from_thread.run_sync(done.set, token=token)
-
-    Thread(target=run, daemon=True).start()
-    await done.wait()
-
-
-def _content(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise UnreadableKeysError("this is no regular file")
-    with path.open("rb") as file:
-        content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise UnreadableKeysError(f"they take more than {LARGEST} bytes")
-    return content
-
-
-async def _usable(content: bytes, algorithms: Sequence[str]) -> tuple[Key, ...]:
-    """Return the keys in *content* that are for *algorithms*, or raise UnreadableKeysError."""
-    try:
-        make = partial(_keys_in, content, algorithms)
-        found = await anyio.to_thread.run_sync(make, abandon_on_cancel=True)
-    except Exception as exc:
-        raise UnreadableKeysError("this is no set of keys (RFC 7517)") from exc
-    if not found:
-        raise UnreadableKeysError(f"there is no key for {', '.join(algorithms)}")
-    return found
-
-
-def _keys_in(content: bytes, algorithms: Sequence[str]) -> tuple[Key, ...]:
-    written = json.loads(content)["keys"]
-    return tuple(key for each in written if isinstance(each, dict) for key in _forms(each, algorithms))
-
-
-def _forms(written: dict[str, Any], algorithms: Sequence[str]) -> Iterator[Key]:
-    """Yield the key that is *written* for each algorithm that it fits: an issuer need not name one."""
-    name = written.get("kid")
-    if written.get("use") not in (None, "sig") or not (name is None or isinstance(name, str)):
-        return
-    for algorithm in algorithms:
-        if written.get("alg") not in (None, algorithm):
+def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
+    """Yield each key that is *written*, for each algorithm that it fits: an issuer need not name one."""
+    for each in written:
+        # A private key verifies nothing, and does not belong here.
+        if not isinstance(each, dict) or not isinstance(each.get("kid"), str | None) or "d" in each:
             continue
-        # What is no key, or one of another kind, is passed over; the others count.
-        with suppress(jwt.PyJWTError, ValueError, TypeError, AttributeError):
-            jwk = jwt.PyJWK(written, algorithm)
-            jwk.Algorithm.prepare_key(jwk.key)
-            yield Key(name=name, algorithm=algorithm, jwk=jwk)
+        for algorithm in algorithms:
+            if each.get("use") in (None, "sig") and each.get("alg") in (None, algorithm):
+                # What is no key, or one of another kind, is passed over; the others count.
+                with suppress(jwt.PyJWTError, ValueError, TypeError, AttributeError):
+                    key = jwt.PyJWK(each, algorithm)
+                    key.Algorithm.prepare_key(key.key)
+                    yield key
+
+
+def _failure(place: str, exc: Exception) -> UnreadableKeysError:
+    cause = exc.__cause__ if isinstance(exc, jwt.PyJWKClientConnectionError) else exc
+    return UnreadableKeysError(f"cannot read keys from {_shown(place)}: {_reason(cause)}")
+
+
+def _shown(place: str) -> str:
+    """Return the file, or the host of the URL, whose query may hold a secret."""
+    return str(urlsplit(place).hostname) if "://" in place else place
+
+
+def _reason(exc: BaseException | None) -> str:
+    """Return why reading failed, in words that quote neither a URL nor an answer."""
+    match exc:
+        case HTTPError():
+            return f"the response has the status {exc.code}"
+        case URLError(reason=OSError() as cause):
+            return _reason(cause)
+        case HTTPException():
+            return "the response is not valid HTTP"
+        case TimeoutError():
+            return f"no response within {TIMEOUT:g} seconds"
+        case OSError():
+            return exc.strerror or str(exc)
+        case ValueError() | TypeError() | LookupError() | RecursionError() | jwt.PyJWTError():
+            return "this is not a JWK Set (RFC 7517)"
+        case _:
+            return type(exc).__name__
+
+
+def _verified(token: str, section: JwtSection, key: jwt.PyJWK) -> Mapping[str, Any]:
+    """Return the claims of *token*, or raise BadTokenError where *key* has not signed it for us."""
+    try:
+        claims: Mapping[str, Any] = jwt.decode(
+            token,
+            key,
+            algorithms=[key.algorithm_name],
+            issuer=section.issuer,
+            audience=section.audience,
+            leeway=LEEWAY,
+            options={"require": ["exp", "iss", "aud"]},
+        )
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as exc:
+        raise BadTokenError(next((why for kind, why in FLAWS if isinstance(exc, kind)), MALFORMED)) from exc
+    return claims

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from dbtools.cells import dump
+from dbtools.cells import json_of
 from dbtools.settings import LogSection
 from dbtools.telemetry import request_id
 
@@ -41,7 +41,7 @@ class JsonFormatter(logging.Formatter):
             "request": request_id(),
             "exception": self.formatException(record.exc_info) if record.exc_info else "",
         }
-        return dump({name: value for name, value in content.items() if value})[1]
+        return json_of({name: value for name, value in content.items() if value})
 
 
 class StderrHandler(logging.Handler):

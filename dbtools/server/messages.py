@@ -1,79 +1,133 @@
-"""JSON-RPC messages as lines: bytes in, the SDK's messages out, and the other way round."""
+"""JSON-RPC 2.0: bytes in, messages out, and messages back into bytes."""
 
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import orjson
-from mcp_types import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCResponse,
-    RequestId,
-    jsonrpc_message_adapter,
-)
-from pydantic import ValidationError
 
-MOST_DIGITS = 4_000  #: of an integer; Python refuses to read more than 4,300 (3.11)
-LONGEST_ID = 4_000  #: characters that an id may have to be found in a line that is no message
-LONGEST_SEARCH = 2**20  #: characters of such a line that are looked at
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+MOST_DIGITS = 4_000  #: of an integer; Python refuses to read more than 4,300
+LARGEST_ID = 10**100
+LONGEST_ID = 4_000  #: characters of an ID that is looked for in a line that is no message
+LONGEST_SEARCH = 2**20  #: characters of such a line that are searched
+LONG_NUMBER = re.compile(rb"\d{19}")  #: orjson reads integers beyond 64 bits as floats
+
+Id = str | int
+Json = Mapping[str, object]
 
 
-@dataclass(frozen=True, kw_only=True)
+class ProtocolError(Exception):
+    """An error that answers a request (JSON-RPC 2.0, 5.1)."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+@dataclass(slots=True)
+class Request:
+    """A message that must be answered."""
+
+    id: Id
+    method: str
+    params: Json
+
+
+@dataclass(slots=True)
+class Notification:
+    """A message without an answer."""
+
+    method: str
+    params: Json
+
+
+@dataclass(slots=True)
+class Response:
+    """The answer to a request of ours: a result, or else an error."""
+
+    id: Id | None
+    result: Json | None
+    error: Json = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Malformed:
-    """A line that is no message, and the error that answers it (JSON-RPC 2.0, 5.1)."""
+    """Bytes that are no message, and the error that answers them."""
 
-    id: RequestId | None
+    id: Id | None
     code: int
     message: str
 
-    def reply(self) -> JSONRPCError:
-        """Return the answer to the line."""
-        return JSONRPCError(jsonrpc="2.0", id=self.id, error=ErrorData(code=self.code, message=self.message))
+    def reply(self) -> bytes:
+        """Return the answer as JSON."""
+        return encode_error(self.id, ProtocolError(self.code, self.message))
 
 
-def parse(line: bytes) -> JSONRPCMessage | Malformed:
+Message = Request | Notification | Response | Malformed
+
+
+def parse(line: bytes) -> Message:
     """Return the message that *line* is."""
-    try:
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValidationError:
-        return _parse_odd(line)
-    if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
-        # A request whose id is neither string nor integer: its client waits for an answer.
-        return Malformed(id=None, code=INVALID_REQUEST, message="The id is no string and no integer.")
-    return message
+    if LONG_NUMBER.search(line) is None:
+        try:
+            return _message(orjson.loads(line))
+        except orjson.JSONDecodeError:
+            pass
+    return _parse_odd(line)
 
 
-def _parse_odd(line: bytes) -> JSONRPCMessage | Malformed:
-    """Parse what a strict parser refuses, such as half a surrogate pair, to name its argument later."""
+def _parse_odd(line: bytes) -> Message:
+    """Parse what orjson refuses, such as half a surrogate pair: an answer names the argument."""
     try:
-        # Of bytes it would guess the encoding, and so take others than UTF-8.
-        value = json.loads(line.decode(), parse_int=_integer)
+        # json.loads guesses the encoding of bytes, and would accept others than UTF-8.
+        return _message(json.loads(line.decode(), parse_int=_integer))
     except RecursionError:
-        return Malformed(id=identifier(line), code=INVALID_REQUEST, message="The message is nested too deep.")
+        return Malformed(identifier(line), INVALID_REQUEST, "The message is nested too deeply.")
     except ValueError:
-        return Malformed(id=None, code=PARSE_ERROR, message="The line is not JSON.")
+        return Malformed(None, PARSE_ERROR, "The message is not valid JSON in UTF-8.")
+
+
+def _message(value: object) -> Message:
     if isinstance(value, list):
-        message = "There are no batches in MCP: send each message on a line of its own."
-        return Malformed(id=None, code=INVALID_REQUEST, message=message)
-    try:
-        return jsonrpc_message_adapter.validate_python(value, by_name=False)
-    except (ValidationError, RecursionError):
-        return Malformed(
-            id=identifier(line), code=INVALID_REQUEST, message="The line is no JSON-RPC 2.0 message."
-        )
+        return Malformed(None, INVALID_REQUEST, "MCP has no batches: send each message by itself.")
+    if not isinstance(value, dict):
+        return Malformed(None, INVALID_REQUEST, "A message must be a JSON object.")
+    id, method, params = value.get("id"), value.get("method"), value.get("params")
+    is_id = isinstance(id, str) or (type(id) is int and -LARGEST_ID < id < LARGEST_ID)
+    if value.get("jsonrpc") != "2.0" or not (params is None or isinstance(params, dict)):
+        return _invalid(id if is_id else None)
+    if isinstance(method, str):
+        if "id" not in value:
+            return Notification(method, params or {})
+        if is_id:
+            return Request(id, method, params or {})  # type: ignore[arg-type]
+        return Malformed(None, INVALID_REQUEST, "The ID must be a string or an integer.")
+    result, error = value.get("result"), value.get("error")
+    if "method" not in value and ((isinstance(result, dict) and is_id) or isinstance(error, dict)):
+        return Response(id if is_id else None, result, error or {})
+    return _invalid(id if is_id else None)
+
+
+def _invalid(id: object) -> Malformed:
+    return Malformed(id, INVALID_REQUEST, "This is not a JSON-RPC 2.0 message.")  # type: ignore[arg-type]
 
 
 def _integer(digits: str) -> int:
-    """Read an integer, of too many digits only the first ones: it is refused for its length anyway."""
+    """Read an integer; of one with too many digits only the first: it is refused for its size anyway."""
     return int(digits[:MOST_DIGITS])
 
 
-def identifier(line: bytes) -> RequestId | None:
-    """Return the member `id` of the object that *line* is, however deep the rest of it is nested."""
+def identifier(line: bytes) -> Id | None:
+    """Return the member `id` of the object that *line* is, however deeply the rest of it is nested."""
     text = line[:LONGEST_SEARCH].decode("utf-8", "replace")
     depth = at = 0
     while at < len(text):
@@ -89,7 +143,7 @@ def identifier(line: bytes) -> RequestId | None:
 
 
 def _string(text: str, at: int) -> tuple[str, int]:
-    """Return the string that begins at *at*, and where it has ended."""
+    """Return the string that begins at *at*, and where it ends."""
     try:
         string, end = json.decoder.scanstring(text, at + 1, False)  # type: ignore[attr-defined]
     except ValueError:
@@ -97,8 +151,8 @@ def _string(text: str, at: int) -> tuple[str, int]:
     return str(string), int(end)
 
 
-def _scalar(text: str, at: int) -> RequestId | None:
-    """Return the string or the integer that stands at *at*."""
+def _scalar(text: str, at: int) -> Id | None:
+    """Return the string or the integer at *at*."""
     try:
         value, end = json.JSONDecoder().raw_decode(text[at : at + LONGEST_ID].lstrip())
     except (ValueError, RecursionError):
@@ -107,18 +161,32 @@ def _scalar(text: str, at: int) -> RequestId | None:
     return value if whole and isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
-def encode(message: JSONRPCMessage) -> bytes:
-    """Return *message* as a line."""
+def encode_result(id: Id, result: Json) -> bytes:
+    """Return the answer *result*, which may hold fragments of JSON that are encoded already."""
     try:
-        return _encode(message)
-    except (TypeError, ValueError):
-        # An id or an error quotes half a surrogate pair, or an integer beyond 64 bits.
-        return json.dumps(message.model_dump(by_alias=True, exclude_unset=True)).encode() + b"\n"
+        return orjson.dumps({"jsonrpc": "2.0", "id": id, "result": result})
+    except TypeError:
+        # The ID has half a surrogate pair, or more than 64 bits.
+        return orjson.dumps({"jsonrpc": "2.0", "id": orjson.Fragment(json.dumps(id)), "result": result})
 
 
-def _encode(message: JSONRPCMessage) -> bytes:
-    """Return *message* as a line, quickly: results are plain values already, and most of what is sent."""
-    if isinstance(message, JSONRPCResponse):
-        content = {"jsonrpc": "2.0", "id": message.id, "result": message.result}
-        return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
-    return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+def encode_error(id: Id | None, error: ProtocolError) -> bytes:
+    """Return the answer *error*."""
+    content: dict[str, object] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        content["data"] = error.data
+    return encode({"jsonrpc": "2.0", "id": id, "error": content})
+
+
+def encode_notification(method: str, params: Json | None = None) -> bytes:
+    """Return a notification."""
+    message: dict[str, object] = {"jsonrpc": "2.0", "method": method}
+    return encode({**message, "params": params} if params else message)
+
+
+def encode(message: Json) -> bytes:
+    """Return *message* as JSON; it may quote what a client has sent, valid text or not."""
+    try:
+        return orjson.dumps(message)
+    except TypeError:
+        return json.dumps(message).encode()

@@ -1,129 +1,114 @@
 """Tells clients that the tools or resources of their role have changed, in both eras of the protocol.
 
-A client of the 2025 era hears of it on its connection; one of 2026-07-28 on the stream that it has asked for
-by `subscriptions/listen`. Nobody is told of what does not concern the own role.
+A client that has shaken hands is told on its connection or session; one of 2026-07-28 on the stream that it
+has asked for by `subscriptions/listen`. Nobody is told what does not concern the own role.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
-from weakref import WeakKeyDictionary
 
-import anyio
-import mcp_types as types
-from anyio.abc import TaskGroup
-from mcp.server import ServerRequestContext
-from mcp.server.connection import Connection
-from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
-    ListenHandler,
-    ResourcesListChanged,
-    ResourceUpdated,
-    ServerEvent,
-    ToolsListChanged,
-)
-
-from dbtools.policy import Caller
+from dbtools.server.exchange import Exchange, Send
+from dbtools.server.messages import INTERNAL_ERROR, Json, ProtocolError, encode_notification
+from dbtools.server.versions import SUBSCRIPTION_KEY
 from dbtools.service.snapshot import Snapshot
 from dbtools.tools.definition import Change
 
-PATIENCE = 5.0  #: seconds that one client may take to read a notice
-MOST_STREAMS = 256  #: of the clients of one role
+MOST_STREAMS = 256  #: on stdio; over HTTP the limiter counts them
+TOOLS = "notifications/tools/list_changed"
+RESOURCES = "notifications/resources/list_changed"
+UPDATED = "notifications/resources/updated"
+FLAGS: Mapping[str, str] = {
+    "toolsListChanged": TOOLS,
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": RESOURCES,
+}
 
-Context = ServerRequestContext[Any, Any]
+Event = tuple[str, str]  #: method, and the address of the resource that it is about
+
+
+class Listener:
+    """An open stream of `subscriptions/listen`."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        wanted = exchange.params["notifications"]
+        assert isinstance(wanted, dict)
+        uris = wanted.get("resourceSubscriptions") or []
+        self.honored = {flag: True for flag in FLAGS if wanted.get(flag)}
+        self._events = {(FLAGS[flag], "") for flag in self.honored} | {(UPDATED, str(uri)) for uri in uris}
+        self.accepted: Json = {**self.honored, **({"resourceSubscriptions": uris} if uris else {})}
+        self.meta: Json = {SUBSCRIPTION_KEY: exchange.id}
+        self.role = exchange.caller.role
+        self.ended = asyncio.Event()
+        self._notify = exchange.notify
+
+    def acknowledge(self) -> None:
+        """Say what the stream will tell."""
+        params = {"notifications": self.accepted, "_meta": self.meta}
+        self._notify("notifications/subscriptions/acknowledged", params)
+
+    def tell(self, event: Event) -> None:
+        """Tell of *event*, if that is wanted."""
+        if event in self._events:
+            method, uri = event
+            self._notify(method, {**({"uri": uri} if uri else {}), "_meta": self.meta})
 
 
 class Notices:
-    """The clients who are told, by role."""
+    """Whoever is told of changes, by role."""
 
-    def __init__(self, identify: Callable[[Context], Caller], *, streams: int = MOST_STREAMS) -> None:
-        self._identify = identify
-        self._streams = streams
-        self._connections: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
-        self._buses: dict[str, InMemorySubscriptionBus] = {}
-        self._handlers: dict[str, ListenHandler] = {}
-        self._due: dict[tuple[str, ServerEvent], None] = {}  #: roles whose clients are to be told, and what
-        self._noted = anyio.Event()
+    def __init__(self, *, streams: int = MOST_STREAMS) -> None:
+        self._most = streams
+        self._listeners: set[Listener] = set()
+        self._sessions: dict[object, tuple[str, Send]] = {}
         self._closed = False
 
+    def follow(self, role: str, send: Send) -> Callable[[], object]:
+        """Tell a client of *role* that has shaken hands by *send*; return what ends that."""
+        key = object()
+        self._sessions[key] = (role, send)
+        return lambda: self._sessions.pop(key, None)
+
+    async def listen(self, exchange: Exchange) -> Json:
+        """Answer `subscriptions/listen` once the stream has ended."""
+        if len(self._listeners) >= self._most:
+            raise ProtocolError(INTERNAL_ERROR, "There are too many streams.")
+        listener = Listener(exchange)
+        self._listeners.add(listener)
+        try:
+            listener.acknowledge()
+            if not self._closed:
+                await listener.ended.wait()
+        finally:
+            self._listeners.discard(listener)
+        return {"_meta": listener.meta}
+
     def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
-        """Have the clients of the roles in *changes* told."""
+        """Tell the clients of the roles in *changes*."""
         for role, change in changes.items():
-            self._due |= dict.fromkeys((role, event) for event in _events(change))
-        self._noted.set()
+            for event in _events(change):
+                self.tell(role, event)
 
-    async def run(self) -> None:
-        """Tell clients until cancelled."""
-        async with anyio.create_task_group() as group:
-            while True:
-                await self._noted.wait()
-                self._noted = anyio.Event()
-                while self._due:
-                    (role, event), _ = self._due.popitem()
-                    await self._tell(role, event, group)
-
-    async def _tell(self, role: str, event: ServerEvent, group: TaskGroup) -> None:
-        """Tell the clients of *role*, each by a task of its own: one that does not read holds up nobody."""
-        if role in self._buses:
-            await self._buses[role].publish(event)
-        for connection, of in list(self._connections.items()):
-            if of == role:
-                group.start_soon(_notify, connection, event)
-
-    async def on_initialized(self, context: Context, params: types.NotificationParams | None) -> None:
-        """Note a client of the 2025 era, once it is ready to hear."""
-        # The SDK (2.3) has no other way to a connection that outlives the request.
-        self._connections[context.session._connection] = self._identify(context).role
-
-    async def on_listen(
-        self, context: Context, params: types.SubscriptionsListenRequestParams
-    ) -> types.SubscriptionsListenResult:
-        """Answer `subscriptions/listen` with a stream of what concerns the caller's role."""
-        role = self._identify(context).role
-        if role not in self._handlers:
-            self._buses[role] = InMemorySubscriptionBus()
-            self._handlers[role] = ListenHandler(self._buses[role], max_subscriptions=self._streams)
-        handler = self._handlers[role]
-        if self._closed:
-            return await _late(handler, context, params)
-        return await handler(context, params)
+    def tell(self, role: str, event: Event) -> None:
+        """Tell the clients of *role* of *event*."""
+        for listener in tuple(self._listeners):
+            if listener.role == role:
+                listener.tell(event)
+        method, uri = event
+        for of, send in tuple(self._sessions.values()):
+            # Until 2025-11-25, clients ask to be told of a resource by a method that is not served.
+            if of == role and not uri:
+                send(encode_notification(method))
 
     def close(self) -> None:
-        """End the streams, as 2026-07-28 has it: with their results."""
+        """End the streams, each with its result (MCP 2026-07-28, basic/patterns/subscriptions)."""
         self._closed = True
-        for handler in self._handlers.values():
-            handler.close()
+        for listener in self._listeners:
+            listener.ended.set()
 
 
-async def _late(
-    handler: ListenHandler, context: Context, params: types.SubscriptionsListenRequestParams
-) -> types.SubscriptionsListenResult:
-    """Answer with a stream that ends at once, since those that were there have ended."""
-
-    async def close() -> None:
-        handler.close()
-
-    async with anyio.create_task_group() as group:
-        # It runs when the handler waits for the first time, which has a stream by then.
-        group.start_soon(close)
-        answer = [await handler(context, params)]
-    return answer[0]
-
-
-def _events(change: Change) -> Iterator[ServerEvent]:
+def _events(change: Change) -> Iterator[Event]:
     if change.tools:
-        yield ToolsListChanged()
+        yield TOOLS, ""
     if change.resources:
-        yield ResourcesListChanged()
-    yield from (ResourceUpdated(uri=uri) for uri in change.updated)
-
-
-async def _notify(connection: Connection, event: ServerEvent) -> None:
-    """Tell a client of the 2025 era, which cannot ask to be told of one resource."""
-    with anyio.move_on_after(PATIENCE):
-        match event:
-            case ToolsListChanged():
-                await connection.send_tool_list_changed()
-            case ResourcesListChanged():
-                await connection.send_resource_list_changed()
-            case _:
-                return
+        yield RESOURCES, ""
+    yield from ((UPDATED, uri) for uri in change.updated)

@@ -1,54 +1,43 @@
-"""The toolbox as an MCP server: the SDK's requests in, its results out, for both eras of the protocol.
+"""The toolbox as an MCP server: requests in, answers out, the same over both transports and in both eras."""
 
-Results are plain mappings, which the SDK checks and narrows to the version that the client speaks.
-"""
-
+import asyncio
 import base64
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
-import anyio
-import mcp_types as types
-from mcp.server import ServerRequestContext
-from mcp.server.caching import CACHEABLE_METHODS, CacheHint
-from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+import orjson
 
-from dbtools import __version__, errors
+from dbtools import errors
 from dbtools.cells import visible
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.policy import Caller
-from dbtools.results import Answer, Link, Media
-from dbtools.server.calls import Calls, Request
-from dbtools.server.notices import MOST_STREAMS, Notices
-from dbtools.server.quotas import Quotas
-from dbtools.server.requests import ID
-from dbtools.server.running import Running
-from dbtools.server.sessions import USE
+from dbtools.results import Answer, Media
+from dbtools.server.calls import Calls, IncomingCall
+from dbtools.server.exchange import Exchange
+from dbtools.server.kernel import INFO, Header, Peer, Session, admit, finished
+from dbtools.server.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    Json,
+    ProtocolError,
+    Request,
+    encode_error,
+    encode_result,
+)
+from dbtools.server.notices import Notices
+from dbtools.server.versions import MODERN
 from dbtools.service.toolbox import Toolbox
-from dbtools.tools.definition import ToolDefinition, tool_content
+from dbtools.telemetry import server_span
 
 PAGE = 200  #: tools
+MALFORMED = "malformed"  #: the code of a call that is no request of the protocol
 PROGRESS = 1.0  #: seconds between two reports
 UNAVAILABLE = str(errors.DatabaseUnavailable())
-NOT_HELD: AbstractContextManager[None] = nullcontext()
-MALFORMED = "malformed"  #: the code of a call that is no request of the protocol
-RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
-LINKS_SINCE = "2025-06-18"
-AUDIO_SINCE = "2025-03-26"
-
-Context = ServerRequestContext[Any, Any]
-CallNext = Callable[[Context], Awaitable[Any]]
-Identify = Callable[[Context], Caller]  #: who makes a request
-Content = dict[str, object]
-TEMPLATES: list[Content] = [
+TEMPLATES: list[Json] = [
     {
         "uriTemplate": ROW_TEMPLATE,
         "name": "row",
@@ -63,312 +52,291 @@ TEMPLATES: list[Content] = [
         "description": "for texts and bytes that a list has cut",
     },
 ]
+TEXTUAL = ("text/plain", "application/json")
+Handler = Callable[[Exchange], Awaitable[Json]]
 logger = logging.getLogger("dbtools")
 
 
-class ToldServer(Server[Any]):
-    """The SDK's server, which says to clients of the 2025 era whether they are told of changes."""
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """The message that answers a request."""
 
-    tells = True
-
-    def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
-    ) -> InitializationOptions:
-        """Return what `initialize` answers."""
-        told = NotificationOptions(tools_changed=self.tells, resources_changed=self.tells)
-        return super().create_initialization_options(notification_options or told, *rest, **named)
+    message: bytes
+    code: int = 0  #: of the error that it is
 
 
-def build_server(
-    toolbox: Toolbox,
-    identify: Identify,
-    instructions: str,
-    *,
-    calls: Calls | None = None,
-    listed: anyio.Event | None = None,
-    notices: Notices | None = None,
-    fresh: float = 0.0,
-    stateless: bool = False,
-) -> Server[Any]:
-    """Return the SDK's server for whom *identify* names.
+class Server:
+    """Answers requests for one toolbox."""
 
-    Calls go through *calls*; *listed* is set when a client has its first list of tools. With *notices*
-    clients are told of changes, those before 2026-07-28 unless it is *stateless*; who is not may take what
-    it has read for current for *fresh* seconds.
-    """
-    # What a role sees is nobody else's.
-    hint = CacheHint(ttl_ms=round(fresh * 1000), scope="private")
-    hints: dict[Any, CacheHint] = dict.fromkeys(CACHEABLE_METHODS, hint)
-    # Rows change without anybody being told.
-    hints["resources/read"] = CacheHint(ttl_ms=0, scope="private")
-    # No schema of ours maps arguments to headers: without the lookup the SDK would list all tools to see.
-    server = ToldServer(
-        "dbtools",
-        version=__version__,
-        instructions=instructions or None,
-        get_tool_input_schema=lambda _: None,
-        cache_hints=hints,
-    )
-    server.tells = notices is not None and not stateless
-    calls = calls or Calls(toolbox, Quotas(), None)
-    protocol = Protocol(toolbox, identify, calls, listed or anyio.Event())
-    page = types.PaginatedRequestParams
-    server.middleware.append(protocol.take_request)
-    server.add_request_handler("tools/list", page, protocol.list_tools)
-    server.add_request_handler("tools/call", types.CallToolRequestParams, protocol.call_tool)
-    server.add_request_handler("resources/list", page, protocol.list_resources)
-    server.add_request_handler("resources/templates/list", page, protocol.list_templates)
-    server.add_request_handler("resources/read", types.ReadResourceRequestParams, protocol.read_resource)
-    server.add_request_handler("completion/complete", types.CompleteRequestParams, protocol.complete)
-    if notices is not None:
-        listen = types.SubscriptionsListenRequestParams
-        server.add_request_handler("subscriptions/listen", listen, notices.on_listen)
-        initialized = "notifications/initialized"
-        server.add_notification_handler(initialized, types.NotificationParams, notices.on_initialized)
-    return server
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        calls: Calls,
+        *,
+        instructions: str = "",
+        notices: Notices | None = None,
+        fresh: float = 0.0,
+        stateless: bool = False,
+    ) -> None:
+        """Make calls go through *calls*.
 
-
-def open_protocol(
-    run: Running, identify: Identify, *, streams: int = MOST_STREAMS, stateless: bool = False
-) -> tuple[Server[Any], Notices]:
-    """Return the SDK's server of what runs, and what tells its clients of changes, on so many *streams*."""
-    notices = Notices(identify, streams=streams)
-    run.tell(notices)
-    server = build_server(
-        run.served.toolbox,
-        identify,
-        run.instructions,
-        calls=run.calls,
-        listed=run.listed,
-        notices=notices,
-        fresh=run.served.backend.facts.interval,
-        stateless=stateless,
-    )
-    return server, notices
-
-
-def always(caller: Caller) -> Identify:
-    """Return what takes every request for one of *caller*: who started the server is trusted."""
-    return lambda _: caller
-
-
-class Protocol:
-    """The requests that a client makes."""
-
-    def __init__(self, toolbox: Toolbox, identify: Identify, calls: Calls, listed: anyio.Event) -> None:
-        self._toolbox = toolbox
-        self._identify = identify
-        self._calls = calls
-        self._has_listed = listed
-        self._listed: tuple[tuple[ToolDefinition, ...], list[Content]] = ((), [])
-
-    async def take_request(self, ctx: Context, call_next: CallNext) -> Any:
-        """Hold the id of a request while it is answered.
-
-        Write down a call that the SDK refuses because it has no name, or arguments that are no object.
+        With *notices* clients are told of changes, those that shake hands unless the server is *stateless*.
+        Whoever is not told may take a list for current for *fresh* seconds.
         """
+        self._toolbox = toolbox
+        self._calls = calls
+        self._instructions = instructions
+        self._fresh = round(fresh * 1000)
+        self._tells = notices is not None and not stateless
+        self.notices = notices or Notices()
+        self.listed = asyncio.Event()  #: set when a client has its first list of tools
+        self.handlers: dict[str, Handler] = {
+            "initialize": self.initialize,
+            "ping": self.ping,
+            "server/discover": self.discover,
+            "tools/list": self.list_tools,
+            "tools/call": self.call_tool,
+            "resources/list": self.list_resources,
+            "resources/templates/list": self.list_templates,
+            "resources/read": self.read_resource,
+            "completion/complete": self.complete,
+        }
+        if notices is not None:
+            self.handlers["subscriptions/listen"] = notices.listen
+
+    def admit(self, session: Session, request: Request, caller: Caller, header: Header | None = None) -> Peer:
+        """Return for whom *request* is answered, or raise ProtocolError; a refused call is written down."""
         try:
-            with _held(ctx):
-                return await call_next(ctx)
-        except ValidationError:
-            params = ctx.params or {}
-            if ctx.method == "tools/call":
-                request = self._request(ctx, str(params.get("name", "")), {})
-                self._calls.refuse(request, MALFORMED)
+            return admit(session, request, self.handlers, header)
+        except ProtocolError as exc:
+            with server_span(request.method, request.id, request.params) as span:
+                span.failed(str(exc.code), exc.message)
+            if request.method == "tools/call" and exc.code == INVALID_PARAMS:
+                peer = session.peer
+                call = IncomingCall(
+                    caller=caller,
+                    tool=str(request.params.get("name", "")),
+                    arguments={},
+                    protocol=peer.revision.version if peer else None,
+                    client=peer.client if peer else None,
+                )
+                self._calls.refuse(call, MALFORMED)
             raise
 
-    async def list_tools(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+    async def answer(self, exchange: Exchange) -> Reply:
+        """Return the answer to *exchange*: a result, or an error that quotes nothing internal."""
+        version = exchange.peer.revision.version
+        with server_span(exchange.method, exchange.id, exchange.params, version) as span:
+            try:
+                result = await self.handlers[exchange.method](exchange)
+            except Exception as exc:
+                error = _error(exchange.method, exc)
+                span.failed(str(error.code), error.message)
+                return Reply(message=encode_error(exchange.id, error), code=error.code)
+            if result.get("isError"):
+                span.failed("tool_error")
+        # Rows change without notice.
+        fresh = 0 if exchange.method == "resources/read" else self._fresh
+        told = finished(exchange.peer, exchange.method, result, fresh)
+        return Reply(message=encode_result(exchange.id, told))
+
+    async def initialize(self, exchange: Exchange) -> Json:
+        """Answer the handshake."""
+        return {
+            "protocolVersion": exchange.peer.revision.version,
+            "capabilities": self.capabilities(changes=self._tells),
+            "serverInfo": INFO,
+            **self._told(),
+        }
+
+    async def discover(self, exchange: Exchange) -> Json:
+        """Answer `server/discover`."""
+        listens = "subscriptions/listen" in self.handlers
+        capabilities = self.capabilities(changes=listens, updates=listens)
+        return {"supportedVersions": list(MODERN), "capabilities": capabilities, **self._told()}
+
+    def _told(self) -> Json:
+        return {"instructions": self._instructions} if self._instructions else {}
+
+    def capabilities(self, *, changes: bool, updates: bool = False) -> dict[str, Json]:
+        """Return what the server can do, and whether it tells of *changes* of lists, and *updates* of one."""
+        return {
+            "completions": {},
+            "resources": {"subscribe": updates, "listChanged": changes},
+            "tools": {"listChanged": changes},
+        }
+
+    async def ping(self, exchange: Exchange) -> Json:
+        """Answer that the server is there."""
+        return {}
+
+    async def list_tools(self, exchange: Exchange) -> Json:
         """Answer `tools/list`, two hundred tools a page."""
-        with _safe("tools/list"):
-            tools = self._tools(await self._toolbox.list(self._identify(context).role))
-        start = _offset(params.cursor, len(tools))
-        more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(tools) else {}
-        self._has_listed.set()
-        return complete(tools=tools[start : start + PAGE], **more)
+        view = await self._toolbox.view(exchange.caller.role)
+        page = _page(exchange, "tools", view.tool_contents)
+        self.listed.set()
+        return page
 
-    def _tools(self, definitions: tuple[ToolDefinition, ...]) -> list[Content]:
-        if self._listed[0] is not definitions:
-            self._listed = (definitions, [tool_content(each) for each in definitions])
-        return self._listed[1]
+    async def list_resources(self, exchange: Exchange) -> Json:
+        """Answer `resources/list`: the schema; rows and cells are too many, their templates are there."""
+        view = await self._toolbox.view(exchange.caller.role)
+        return _page(exchange, "resources", view.resource_contents)
 
-    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
-        """Answer `tools/call`; what the model can mend is a result with isError."""
-        request = self._request(context, params.name, params.arguments or {})
+    async def list_templates(self, exchange: Exchange) -> Json:
+        """Answer `resources/templates/list`."""
+        _start(exchange.params.get("cursor"), len(TEMPLATES))
+        return {"resourceTemplates": TEMPLATES}
+
+    async def call_tool(self, exchange: Exchange) -> Json:
+        """Answer `tools/call`; what the model can correct is a result with isError."""
+        name, arguments = exchange.params["name"], exchange.params.get("arguments") or {}
+        assert isinstance(name, str)
+        assert isinstance(arguments, Mapping)
+        call = _call(exchange, name, arguments)
         try:
-            if not _wants_progress(context):
-                answer = await self._calls.call(request)
+            if "progressToken" not in exchange.meta:
+                answer = await self._calls.call(call)
             else:
-                async with self._progress(context, request.caller):
-                    answer = await self._calls.call(request)
+                async with self._progress(exchange):
+                    answer = await self._calls.call(call)
         except errors.CallError as exc:
             return error_content(_said(exc))
         except errors.UnknownTool as exc:
-            raise MCPError(code=types.INVALID_PARAMS, message=str(exc)) from exc
+            raise ProtocolError(INVALID_PARAMS, str(exc)) from exc
         except Exception:
-            return error_content(_logged(f"the call of {params.name}"))
-        return answer_content(answer, context.protocol_version)
-
-    def _request(self, context: Context, tool: str, arguments: Mapping[str, object]) -> Request:
-        told = context.session.client_params
-        return Request(
-            caller=self._identify(context),
-            tool=tool,
-            arguments=arguments,
-            protocol=context.protocol_version,
-            client=told.client_info.name if told is not None else None,
-            **_id_of(context),
-        )
+            return error_content(_logged(f"the call of {name}"))
+        return answer_content(answer, exchange.peer.revision.contents)
 
     @asynccontextmanager
-    async def _progress(self, context: Context, caller: Caller) -> AsyncIterator[None]:
+    async def _progress(self, exchange: Exchange) -> AsyncIterator[None]:
         """Report each second of a long call."""
+        task = asyncio.create_task(self._report(exchange))
         try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._report, context, caller)
-                try:
-                    yield
-                finally:
-                    group.cancel_scope.cancel()
-        except ExceptionGroup as exc:
-            # The group wraps whatever ended the call: a CallError has to reach the client as itself.
-            raise exc.exceptions[0] from exc.exceptions[0].__cause__
+            yield
+        finally:
+            task.cancel()
 
-    async def _report(self, context: Context, caller: Caller) -> None:
-        await anyio.sleep(PROGRESS)
-        timeout = (await self._toolbox.view(caller.role)).role.limits.timeout
+    async def _report(self, exchange: Exchange) -> None:
+        await asyncio.sleep(PROGRESS)
+        timeout = (await self._toolbox.view(exchange.caller.role)).role.limits.timeout
         for second in count(1):
-            told = f"{second} s of at most {timeout:g} s"
-            await context.session.report_progress(float(second), timeout, told)
-            await anyio.sleep(PROGRESS)
+            exchange.report(float(second), timeout, f"{second} s of at most {timeout:g} s")
+            await asyncio.sleep(PROGRESS)
 
-    async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
-        """Answer `resources/list`: the schema; rows and cells are too many, their templates are there."""
-        with _safe("resources/list"):
-            view = await self._toolbox.view(self._identify(context).role)
-        start = _offset(params.cursor, len(view.resources))
-        shown = [each.content() for each in view.resources[start : start + PAGE]]
-        more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(view.resources) else {}
-        return complete(resources=shown, **more)
-
-    async def list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
-        """Answer `resources/templates/list`."""
-        _offset(params.cursor, len(TEMPLATES))
-        return complete(resourceTemplates=TEMPLATES)
-
-    async def read_resource(
-        self, context: Context, params: types.ReadResourceRequestParams
-    ) -> dict[str, Any]:
+    async def read_resource(self, exchange: Exchange) -> Json:
         """Answer `resources/read`."""
-        request = self._request(context, context.method, {"uri": str(params.uri)})
+        uri = exchange.params["uri"]
+        assert isinstance(uri, str)
         try:
-            media = await self._calls.read(request, str(params.uri))
+            media = await self._calls.read(_call(exchange, exchange.method, {"uri": uri}), uri)
         except (errors.UnknownResource, errors.NoRow) as exc:
-            modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-            code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
-            raise MCPError(code=code, message=str(exc), data={"uri": str(params.uri)}) from exc
-        except errors.CallError as exc:
-            raise MCPError(code=types.INTERNAL_ERROR, message=_said(exc)) from exc
-        except Exception as exc:
-            raise MCPError(code=types.INTERNAL_ERROR, message=_logged("resources/read")) from exc
-        return complete(contents=[media_content(media)])
+            raise ProtocolError(exchange.peer.revision.not_found, str(exc), {"uri": uri}) from exc
+        return {"contents": [media_content(media)]}
 
-    async def complete(self, context: Context, params: types.CompleteRequestParams) -> dict[str, Any]:
+    async def complete(self, exchange: Exchange) -> Json:
         """Answer `completion/complete` for the variables of the resource templates."""
-        if not isinstance(params.ref, types.ResourceTemplateReference):
-            raise MCPError(code=types.INVALID_PARAMS, message="ref: there are no prompts.")
-        given = (params.context and params.context.arguments) or {}
-        template, wanted = str(params.ref.uri), params.argument
-        request = self._request(context, context.method, {"uri": template, wanted.name: wanted.value})
-        with _safe("completion/complete"):
-            found = await self._calls.complete(request, template, wanted.name, wanted.value, given)
-        return complete(completion={"values": list(found.values), "hasMore": found.more})
+        template, name, value, given = _completed(exchange.params)
+        call = _call(exchange, exchange.method, {"uri": template, name: value})
+        found = await self._calls.complete(call, template, name, value, given)
+        return {"completion": {"values": list(found.values), "hasMore": found.more}}
 
 
-def complete(**members: Any) -> dict[str, Any]:
-    """Return a result of *members* that waits for nothing more, which versions before 2026-07-28 drop."""
-    return {**members, "resultType": "complete"}
+def _call(exchange: Exchange, tool: str, arguments: Json) -> IncomingCall:
+    return IncomingCall(
+        caller=exchange.caller,
+        tool=tool,
+        arguments=arguments,
+        protocol=exchange.peer.revision.version,
+        client=exchange.peer.client,
+        id=exchange.request_id,
+    )
 
 
-def answer_content(answer: Answer, version: str) -> dict[str, Any]:
-    """Return *answer* as the result of a call, with no content that *version* does not know."""
-    content: list[Content] = [{"type": "text", "text": answer.text}]
-    content.extend(_attachment(each, version) for each in answer.media)
-    if version >= LINKS_SINCE:
-        content.extend(_link(each) for each in answer.links)
-    return complete(content=content, structuredContent=answer.structured, isError=False)
+def _completed(params: Json) -> tuple[str, str, str, Mapping[str, str]]:
+    """Return the template, the variable, how its value begins, and the variables before it."""
+    ref, argument, context = params["ref"], params["argument"], params.get("context") or {}
+    assert isinstance(ref, dict)
+    assert isinstance(argument, dict)
+    assert isinstance(context, dict)
+    given = context.get("arguments") or {}
+    if ref["type"] != "ref/resource" or not isinstance(ref.get("uri"), str):
+        raise ProtocolError(INVALID_PARAMS, "params.ref must be a resource template: there are no prompts.")
+    if not all(isinstance(each, str) for each in given.values()):
+        raise ProtocolError(INVALID_PARAMS, "params.context.arguments must be strings.")
+    return ref["uri"], argument["name"], argument["value"], given
 
 
-def error_content(message: str) -> dict[str, Any]:
+def _page(exchange: Exchange, name: str, contents: Sequence[bytes]) -> Json:
+    """Return the page of *contents*, JSON already, that the request asks for."""
+    start = _start(exchange.params.get("cursor"), len(contents))
+    page = {name: [orjson.Fragment(each) for each in contents[start : start + PAGE]]}
+    return {**page, "nextCursor": str(start + PAGE)} if start + PAGE < len(contents) else page
+
+
+def _start(cursor: object, count: int) -> int:
+    """Return where the page at *cursor* begins: a multiple of PAGE."""
+    if cursor is None:
+        return 0
+    if str(cursor) not in map(str, range(PAGE, count, PAGE)):
+        message = (
+            "The cursor is not one of this server's, or the list has changed: list again from the start."
+        )
+        raise ProtocolError(INVALID_PARAMS, message)
+    return int(str(cursor))
+
+
+def answer_content(answer: Answer, contents: frozenset[str]) -> Json:
+    """Return *answer* as the result of a call, of the kinds of *contents* that the client knows."""
+    content: list[Json] = [{"type": "text", "text": answer.text}]
+    content.extend(_attachment(each, contents) for each in answer.media)
+    if "resource_link" in contents:
+        content.extend(
+            {"type": "resource_link", "uri": each.uri, "name": each.name, "mimeType": each.type}
+            for each in answer.links
+        )
+    return {"content": content, "structuredContent": orjson.Fragment(answer.json), "isError": False}
+
+
+def error_content(message: str) -> Json:
     """Return the result of a call that failed: text only."""
-    return complete(content=[{"type": "text", "text": visible(message)}], isError=True)
+    return {"content": [{"type": "text", "text": visible(message)}], "isError": True}
 
 
-def media_content(media: Media) -> Content:
+def media_content(media: Media) -> Json:
     """Return *media* as the contents of a resource."""
-    head: Content = {"uri": media.uri, "mimeType": media.type}
-    if media.type in ("text/plain", "application/json"):
+    head = {"uri": media.uri, "mimeType": media.type}
+    if media.type in TEXTUAL:
         return {**head, "text": media.content.decode()}
     return {**head, "blob": base64.b64encode(media.content).decode()}
 
 
-def _attachment(media: Media, version: str) -> Content:
+def _attachment(media: Media, contents: frozenset[str]) -> Json:
     kind = media.type.partition("/")[0]
-    if kind == "image" or (kind == "audio" and version >= AUDIO_SINCE):
+    if kind in ("image", "audio") and kind in contents:
         return {"type": kind, "mimeType": media.type, "data": base64.b64encode(media.content).decode()}
     return {"type": "resource", "resource": media_content(media)}
 
 
-def _link(link: Link) -> Content:
-    return {"type": "resource_link", "uri": link.uri, "name": link.name, "mimeType": link.type}
-
-
-def _offset(cursor: str | None, count: int) -> int:
-    """Return where the page at *cursor* begins: a multiple of PAGE."""
-    if cursor is None:
-        return 0
-    if cursor not in map(str, range(PAGE, count, PAGE)):
-        message = "The cursor is not one that this server gave, or the list has changed: begin again."
-        raise MCPError(code=types.INVALID_PARAMS, message=message)
-    return int(cursor)
+def _error(method: str, exc: Exception) -> ProtocolError:
+    """Return the error that answers a request where *exc* was raised; nothing internal is quoted."""
+    match exc:
+        case ProtocolError():
+            return exc
+        case errors.UnknownArgument():
+            return ProtocolError(INVALID_PARAMS, str(exc))
+        case errors.CallError():
+            return ProtocolError(INTERNAL_ERROR, _said(exc))
+        case _:
+            return ProtocolError(INTERNAL_ERROR, _logged(method))
 
 
 def _said(error: errors.CallError) -> str:
-    """Return what a client is told of *error*; why the database is away is for the operator."""
+    """Return what a client is told of *error*; why the database is unavailable is for the operator."""
     return UNAVAILABLE if isinstance(error, errors.DatabaseUnavailable) else str(error)
 
 
 def _logged(what: str) -> str:
-    """Log the exception that is being handled; return words that name it and tell nothing of it."""
+    """Log the exception that is being handled; return words that name it and quote nothing of it."""
     mark = secrets.token_hex(4)
     logger.exception("internal error %s in %s", mark, what)
     return f"Internal error {mark}: the operator finds it in the server's log."
-
-
-@contextmanager
-def _safe(what: str) -> Iterator[None]:
-    """Answer any exception in general words: the SDK would send its text to clients of the 2025 era."""
-    try:
-        yield
-    except errors.UnknownArgument as exc:
-        raise MCPError(code=types.INVALID_PARAMS, message=str(exc)) from exc
-    except errors.CallError as exc:
-        raise MCPError(code=types.INTERNAL_ERROR, message=_said(exc)) from exc
-    except Exception as exc:
-        raise MCPError(code=types.INTERNAL_ERROR, message=_logged(what)) from exc
-
-
-def _id_of(context: Context) -> dict[str, str]:
-    """Return the id of the request of HTTP, where it is one."""
-    return {"id": context.request.scope[ID]} if context.request is not None else {}
-
-
-def _held(context: Context) -> AbstractContextManager[None]:
-    """Return what holds the id of a request while it is answered, whether its client waits or not."""
-    use: Callable[[], AbstractContextManager[None]] | None = None
-    if context.request is not None:
-        use = context.request.scope.get(USE)
-    return NOT_HELD if use is None else use()
-
-
-def _wants_progress(context: Context) -> bool:
-    return bool(context.meta) and "progress_token" in dict(context.meta or {})

@@ -1,6 +1,6 @@
-"""What is told of each request: its id to who makes it, and to the operator why requests are refused.
+"""The ID of each request over HTTP, and what the operator is told of refused ones.
 
-Refusals are counted: who tries tokens or names is seen, and cannot fill the log.
+Refusals are counted: whoever tries tokens or names is seen, and cannot fill the log.
 """
 
 import logging
@@ -24,17 +24,16 @@ MOST_REASONS = 20  #: that are told apart within a minute
 logger = logging.getLogger("dbtools")
 
 
-class Requests:
-    """Names requests, and tells of refusals: of the first of a kind at once, then of a minute's together."""
+class Refusals:
+    """Reports the requests that are refused: the first of a kind at once, then those of a minute together."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._counts: Counter[Refused] = Counter()  #: those that have not been told of
-        self._told: set[Refused] = set()  #: the kinds that have been, within a minute
+    def __init__(self) -> None:
+        self._counts: Counter[Refused] = Counter()  #: those not reported yet
+        self._told: set[Refused] = set()  #: the kinds that were, within a minute
         self._begun = anyio.Event()  #: a minute
 
     async def run(self) -> None:
-        """Tell of refusals at the end of each minute with such, and when cancelled."""
+        """Report refusals at the end of each minute with such, and when cancelled."""
         try:
             while True:
                 await self._begun.wait()
@@ -45,25 +44,8 @@ class Requests:
         finally:
             self._tell()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and look how it is answered."""
-        id = _id(scope)
-        scope[ID] = id
-        REQUEST.set(id)
-
-        async def send_and_look(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                more = [(b"x-request-id", id.encode())]
-                if message["status"] in STATUSES:
-                    self._note(message["status"], scope.get(REASON, ""))
-                if message["status"] == 503:
-                    more.append(RETRY)
-                message = {**message, "headers": [*message.get("headers", ()), *more]}
-            await send(message)
-
-        await self._app(scope, receive, send_and_look)
-
-    def _note(self, status: int, reason: str) -> None:
+    def note(self, status: int, reason: str) -> None:
+        """Count one."""
         REFUSED.add(1, {"http.response.status_code": status})
         kind = (status, reason)
         if kind not in self._told and len(self._told) >= MOST_REASONS:
@@ -75,7 +57,7 @@ class Requests:
         self._begun.set()
 
     def _tell(self, *kinds: Refused) -> None:
-        """Tell of what has not been told of those *kinds*, or of all."""
+        """Report what has not been reported of those *kinds*, or of all."""
         counts = [(kind, self._counts.pop(kind)) for kind in sorted(kinds or self._counts)]
         if counts:
             counted = ", ".join(
@@ -83,6 +65,35 @@ class Requests:
                 for (status, reason), number in counts
             )
             logger.warning(f"Requests have been refused: {counted}.")
+
+
+class Requests:
+    """Middleware that gives each request an ID, tells its client, and notes how it is answered."""
+
+    def __init__(self, app: ASGIApp, refusals: Refusals) -> None:
+        self._app = app
+        self._refusals = refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and look how it is answered."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        id = _id(scope)
+        scope[ID] = id
+        REQUEST.set(id)
+
+        async def send_and_look(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = headers = [*message.get("headers", ()), (b"x-request-id", id.encode())]
+                status = message["status"]
+                if status in STATUSES:
+                    self._refusals.note(status, scope.get(REASON, ""))
+                if status == 503:
+                    headers.append(RETRY)
+            await send(message)
+
+        await self._app(scope, receive, send_and_look)
 
 
 def _id(scope: Scope) -> str:

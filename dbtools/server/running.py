@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +12,9 @@ import anyio
 from dbtools import errors
 from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
 from dbtools.server.calls import Calls
-from dbtools.server.quotas import Quotas
+from dbtools.server.limiter import Limiter
+from dbtools.server.notices import Notices
+from dbtools.server.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.settings import Settings
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from dbtools.backends.port import Backend
     from dbtools.policy import Finding
-    from dbtools.server.notices import Notices
     from dbtools.service.snapshot import Snapshot, View
     from dbtools.tools.definition import Change
 
@@ -63,53 +64,51 @@ class Running:
     """What runs."""
 
     served: Served
-    calls: Calls
-    instructions: str
+    server: Server
     group: "TaskGroup"
-    listed: anyio.Event = field(default_factory=anyio.Event)  #: set when a client has its first list
-
-    def tell(self, notices: "Notices") -> None:
-        """Have *notices* tell clients of what changes."""
-        self.served.toolbox.subscribe(notices.note)
-        self.group.start_soon(notices.run)
 
 
 @asynccontextmanager
 async def running(
     settings: Settings,
     operator: Operator,
+    limiter: Limiter,
     *,
     only: str | None = None,
-    calls_per_minute: int | None = None,
-    share: int = 1,
-    at_once: int | None = None,
+    stateless: bool = False,
 ) -> AsyncIterator[Running]:
     """Open what serves *settings*' database to all roles, or to the role *only*, and close it in the end.
 
-    Where the configuration allows any number of calls a minute, *calls_per_minute* are; those are counted by
-    one of *share* servers, unless they count together. At most *at_once* run at the same time. The *operator*
-    is told what to know.
+    Calls are counted by *limiter*. The *operator* is told what to know. A *stateless* server keeps no
+    sessions, and so tells nobody of changes who would need one.
     """
     served = open_served(settings, only)
-    quotas = Quotas(settings.limits.storage, calls_per_minute=calls_per_minute, share=share, at_once=at_once)
     log = open_log(settings)
+    named = settings.database.request_id is not None
+    notices = Notices()
+    server = Server(
+        served.toolbox,
+        Calls(served.toolbox, limiter, log, named=named),
+        instructions=_instructions(settings),
+        notices=notices,
+        fresh=served.backend.facts.interval,
+        stateless=stateless,
+    )
     try:
         async with anyio.create_task_group() as group:
-            named = settings.database.request_id is not None
-            calls = Calls(served.toolbox, quotas, log, named=named)
-            run = Running(served=served, calls=calls, instructions=_instructions(settings), group=group)
-            group.start_soon(quotas.check)
-            group.start_soon(_warm, served.backend, run.listed)
+            group.start_soon(limiter.check)
+            group.start_soon(_warm, served.backend, server)
             group.start_soon(_watch, served, operator)
             served.toolbox.subscribe(operator.changed)
-            yield run
+            served.toolbox.subscribe(notices.note)
+            yield Running(served=served, server=server, group=group)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSING):
             await served.backend.close()
-        quotas.close()
+        limiter.close()
         log.close()
 
 
@@ -155,9 +154,9 @@ def _instructions(settings: Settings) -> str:
     return f"{settings.database.description} {HINTS}".lstrip()
 
 
-async def _warm(backend: "Backend", listed: anyio.Event) -> None:
+async def _warm(backend: "Backend", server: Server) -> None:
     """Import what runs statements while the model reads the tools: the first call need not wait for it."""
-    await listed.wait()
+    await server.listed.wait()
     await backend.runner()
 
 

@@ -1,116 +1,112 @@
-"""Sessions of the 2025 era: the SDK's, of which one caller that is known cannot take all.
+"""Sessions over HTTP, until 2025-11-25: each belongs to the caller who has opened it, and expires unused."""
 
-Within a session each request that runs has an id of its own.
-"""
+import asyncio
+import secrets
+from collections.abc import Callable
+from time import monotonic
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dbtools.policy import Caller
+from dbtools.server.exchange import Questions
+from dbtools.server.kernel import Session
+from dbtools.server.limiter import Slots
+from dbtools.server.messages import Id
+from dbtools.server.streams import EventStream
 
-import anyio
-from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
-from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from pydantic_core import from_json
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from dbtools.server.bodies import after, error
-from dbtools.server.identity import CALLER
-from dbtools.server.load import share_of
-from dbtools.server.requests import fields
-
-Key = tuple[str, str, str]  #: caller, session and id
-USE = "dbtools.use"  #: the key of the scope that holds what holds the id of a request
-PATIENCE = 1.0  #: seconds
-TAKEN = "A request with this id runs in the session: each has an id of its own."
+IDLE = 1_800.0  #: seconds
+SWEEP = 60.0  #: seconds
+CANCEL = "cancelled"  #: by the client: the reason to stop a turn
 
 
-class SharedSessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, shared among callers."""
+class Turn:
+    """One request that is being answered, and why it was stopped, if it was."""
 
-    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        """Return a new session, or None where there is no room for one of *requestor*'s.
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self.reason = ""
 
-        The SDK, 2.3 for now, has no public way to tell whose sessions there are.
-        """
-        owned = sum(owner == requestor for owner in self._session_owners.values())
-        is_known = requestor is not None and bool(requestor["client_id"])
-        if is_known and self.max_sessions is not None and owned >= share_of(self.max_sessions):
+    def stop(self, reason: str) -> None:
+        """Stop it, unless it has been stopped before."""
+        if not self.reason:
+            self.reason = reason
+            self._task.cancel()
+
+    def caught(self) -> bool:
+        """Return whether the cancellation that is being handled was ours, and then take it back."""
+        if self.reason:
+            self._task.uncancel()
+        return bool(self.reason)
+
+
+class HttpSession:
+    """One session."""
+
+    def __init__(self, caller: Caller, session: Session) -> None:
+        self.id = secrets.token_hex(16)
+        self.identity = caller.identity
+        self.session = session
+        self.questions = Questions()
+        self.turns: dict[Id, Turn] = {}
+        self.stream: EventStream | None = None  #: of a GET
+        self.used = monotonic()
+        self.unfollow: Callable[[], object] | None = None
+
+    def put(self, message: bytes) -> None:
+        """Send *message* on the stream, if the client listens; otherwise it is dropped."""
+        if self.stream is not None:
+            self.stream.put(message)
+
+    def close(self) -> None:
+        """End what belongs to the session."""
+        if self.unfollow is not None:
+            self.unfollow()
+        if self.stream is not None:
+            self.stream.close()
+        for turn in self.turns.values():
+            turn.stop(CANCEL)
+
+
+class Sessions:
+    """The sessions of one process."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._open: dict[str, HttpSession] = {}
+
+    def open(self, caller: Caller, session: Session) -> HttpSession | None:
+        """Return a new session of *caller*, None where there is no slot for one."""
+        if not self._slots.acquire_share(caller.identity):
             return None
-        return super()._admit_session(requestor)
+        opened = HttpSession(caller, session)
+        self._open[opened.id] = opened
+        return opened
 
+    def find(self, id: str, caller: Caller) -> HttpSession | None:
+        """Return the session *id* if it belongs to *caller*; nobody learns that another one's exists."""
+        found = self._open.get(id)
+        if found is None or found.identity != caller.identity:
+            return None
+        found.used = monotonic()
+        return found
 
-class Use:
-    """Who holds the id of a request: the request itself, and what answers it.
+    def close(self, session: HttpSession) -> None:
+        """End *session*."""
+        if self._open.pop(session.id, None) is not None:
+            self._slots.release(session.identity)
+            session.close()
 
-    It is among the *uses* by its *key* until nobody does any more.
-    """
+    async def expire(self) -> None:
+        """End sessions that nobody uses, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            before = monotonic() - IDLE
+            for each in tuple(self._open.values()):
+                if each.used < before and not each.turns and each.stream is None:
+                    self.close(each)
 
-    def __init__(self, uses: "Uses", key: Key) -> None:
-        uses[key] = self
-        self._uses = uses
-        self._key = key
-        self._holders = 0
-        self.ended = anyio.Event()
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Hold it."""
-        self._holders += 1
-        try:
-            yield
-        finally:
-            self._holders -= 1
-            if not self._holders:
-                self._uses.pop(self._key, None)
-                self.ended.set()
-
-
-Uses = dict[Key, Use]
-
-
-class OwnIds:
-    """Passes requests on whose ids no other has that runs in their session (MCP 2025-11-25, basic).
-
-    The SDK, 2.3 for now, takes the answer of the one from the other, which then waits for ever; it has a
-    stream of its own under the name of an id as well. A request whose client has left runs on.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._uses: Uses = {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 400, or pass the request on, whose body comes as one piece."""
-        session = fields(scope, b"mcp-session-id")
-        if not session or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        whole = await receive()
-        id = _id_of(whole.get("body", b""))
-        if id is None:
-            await self._app(scope, after(whole, receive), send)
-            return
-        key = (scope[CALLER].identity or "", session[0], id)
-        if id == GET_STREAM_KEY or not await self._is_free(key):
-            await error(400, TAKEN)(scope, receive, send)
-            return
-        scope[USE] = use = Use(self._uses, key)
-        with use():
-            await self._app(scope, after(whole, receive), send)
-
-    async def _is_free(self, key: Key) -> bool:
-        """Return whether no request has this *key*, or has been answered and ends within a moment."""
-        with anyio.move_on_after(PATIENCE):
-            while (use := self._uses.get(key)) is not None:
-                await use.ended.wait()
-        return key not in self._uses
-
-
-def _id_of(body: bytes) -> str | None:
-    """Return the id of the request that *body* is, read as the SDK reads it; None where it is none."""
-    try:
-        message = from_json(body)
-    except ValueError:
-        return None
-    is_request = isinstance(message, dict) and "method" in message and "id" in message
-    return str(message["id"]) if is_request else None
+    def end_streams(self) -> None:
+        """End the streams of all sessions."""
+        for each in self._open.values():
+            if each.stream is not None:
+                each.stream.close()

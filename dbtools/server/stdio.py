@@ -1,187 +1,253 @@
-"""MCP over stdin and stdout, one JSON message a line: streams of our own for the SDK's server."""
+"""MCP over stdin and stdout: one JSON message a line, and a protocol of asyncio's for both directions."""
 
 import asyncio
 import os
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, Self, SupportsIndex
+from collections.abc import Callable
+from typing import Any
 
-from mcp.server.lowlevel import Server
-from mcp.shared.message import SessionMessage
-from mcp_types import (
-    INVALID_REQUEST,
-    JSONRPCError,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-)
-
+from dbtools.policy import Caller
+from dbtools.server.exchange import Exchange, Questions
+from dbtools.server.kernel import Session
 from dbtools.server.logs import Descriptors
-from dbtools.server.messages import Malformed, encode, identifier, parse
+from dbtools.server.messages import (
+    INVALID_REQUEST,
+    Id,
+    Malformed,
+    Notification,
+    ProtocolError,
+    Request,
+    Response,
+    encode_error,
+    identifier,
+    parse,
+)
+from dbtools.server.protocol import Server
 
 LONGEST_LINE = 64 * 2**20  #: bytes
 CHUNK = 2**16
-GRACE = 3.0  #: seconds for what is being answered when the client has said all that it will
+GRACE = 3.0  #: seconds for what is being answered when the client has said everything
 
 
-async def serve(server: Server[Any], descriptors: Descriptors, end: Callable[[], None]) -> None:
-    """Let *server* answer the client at *descriptors* until it leaves, and *end* what has no end then."""
-    output = Output()
-    reader = await _open_reader(descriptors.input)
-    writer = await _open_writer(descriptors.output, output)
-    streams = LineStreams(reader, writer, end)
-    output.lost = streams.leave
-    await server.run(streams, streams, server.create_initialization_options())
+async def serve(server: Server, caller: Caller, descriptors: Descriptors) -> None:
+    """Let *server* answer *caller* at *descriptors* until the client leaves."""
+    connection = LineConnection(server, caller)
+    output = Output(connection, descriptors.output)
+    loop = asyncio.get_running_loop()
+    if _is_pipe(descriptors.output):
+        writing = os.fdopen(os.dup(descriptors.output), "wb", buffering=0)
+        await loop.connect_write_pipe(lambda: output, writing)
+    connection.write_to(output.write)
+    if _is_pipe(descriptors.input):
+        reading = os.fdopen(os.dup(descriptors.input), "rb", buffering=0)
+        await loop.connect_read_pipe(lambda: connection, reading)
+    else:
+        # A copy that is never closed: nothing interrupts the thread while it waits for a terminal.
+        feed = threading.Thread(target=_feed, args=(os.dup(descriptors.input), connection, loop), daemon=True)
+        feed.start()
+    await connection.ended.wait()
+    await connection.finish()
+    await output.flush()
 
 
-class LineStreams:
-    """Both streams of the SDK's server in one: `receive` and iteration read, `send` writes."""
+class LineConnection(asyncio.Protocol):
+    """A client at the other end of a pair of pipes, or of a socket."""
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: "asyncio.StreamWriter | FileWriter",
-        end: Callable[[], None] | None = None,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._end = end  #: to be called when the client has said all that it will
-        self._unanswered: set[RequestId] = set()
-        self._answered = asyncio.Event()
-        self._gone = False
+    def __init__(self, server: Server, caller: Caller) -> None:
+        self.ended = asyncio.Event()  #: the client says no more, or nobody reads any more
+        self._server = server
+        self._caller = caller
+        self._session = Session()
+        self._questions = Questions()
+        self._running: dict[Id, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._buffer = bytearray()
+        self._skipping = False  #: the rest of a line that was too long
+        self._write: Callable[[bytes], object] = lambda line: None
+        self._reading: Any = None  #: the transport
 
-    async def receive(self) -> SessionMessage | Exception:
-        """Return the next message."""
-        return await self.__anext__()
+    def write_to(self, write: Callable[[bytes], object]) -> None:
+        """Write answers by *write* from now on."""
+        self._write = write
 
-    def __aiter__(self) -> Self:
-        return self
+    def connection_made(self, transport: Any) -> None:
+        """Begin to read; a transport that also writes takes the answers."""
+        self._reading = transport
+        if isinstance(transport, asyncio.WriteTransport):
+            self._write = transport.write
 
-    async def __anext__(self) -> SessionMessage | Exception:
-        while not self._gone:
-            line = await self._line()
-            if not line:
-                break
-            message = parse(line) if isinstance(line, bytes) else line
-            if not isinstance(message, Malformed):
-                self._note(message)
-                return SessionMessage(message)
-            await self._refuse(message)
-        await self._finish()
-        raise StopAsyncIteration
-
-    async def _line(self) -> bytes | Malformed:
-        """Return the next line that is not blank, or nothing at the end."""
-        while True:
-            try:
-                line = await self._reader.readuntil()
-            except asyncio.IncompleteReadError as exc:
-                return exc.partial.strip()
-            except asyncio.LimitOverrunError as exc:
-                head = await self._reader.readexactly(exc.consumed)
-                await self._skip_line()
-                message = f"The line has over {LONGEST_LINE:,} bytes."
-                return Malformed(id=identifier(head), code=INVALID_REQUEST, message=message)
-            if line.strip():
-                return line
-
-    async def _skip_line(self) -> None:
-        while True:
-            try:
-                await self._reader.readuntil()
-            except asyncio.LimitOverrunError as exc:
-                await self._reader.readexactly(exc.consumed)
-            except asyncio.IncompleteReadError:
-                return
-            else:
-                return
-
-    def _note(self, message: object) -> None:
-        """Remember what is to be answered."""
-        match message:
-            case JSONRPCRequest(id=id):
-                self._unanswered.add(id)
-            case JSONRPCNotification(method="notifications/cancelled", params=params):
-                self._settle((params or {}).get("requestId"))
-            case _:
-                pass
-
-    def _settle(self, id: object) -> None:
-        if isinstance(id, str | int):
-            self._unanswered.discard(id)
-        if not self._unanswered:
-            self._answered.set()
-
-    async def _finish(self) -> None:
-        """Let what is being answered be answered, where that takes no time."""
-        if not self._unanswered or self._gone:
+    def data_received(self, data: bytes) -> None:
+        """Take some bytes, which may hold any number of lines."""
+        if self.ended.is_set():
             return
-        self._answered.clear()
-        if self._end is not None:
-            self._end()
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            if self._buffer:
+                self._buffer += line
+                line = bytes(self._buffer)
+                self._buffer.clear()
+            self._take(line)
+        self._buffer += rest
+        if len(self._buffer) > LONGEST_LINE:
+            if not self._skipping:
+                self._refuse_long()
+            self._skipping = True
+            self._buffer.clear()
+
+    def _refuse_long(self) -> None:
+        message = f"The line has over {LONGEST_LINE:,} bytes."
+        self.send(Malformed(identifier(bytes(self._buffer)), INVALID_REQUEST, message).reply())
+
+    def eof_received(self) -> bool:
+        """Take the last line, which needs no end; leave the other direction open."""
+        if self._buffer and not self.ended.is_set():
+            self._take(bytes(self._buffer))
+            self._buffer.clear()
+        self.ended.set()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self.eof_received()
+
+    def pause_writing(self) -> None:
+        """Read no more until the client has read its answers."""
+        if self._reading is not None:
+            self._reading.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read again."""
+        if self._reading is not None and not self._reading.is_closing():
+            self._reading.resume_reading()
+
+    def _take(self, line: bytes) -> None:
+        """Act on one line."""
+        if self._skipping:
+            self._skipping = False
+            return
+        line = line.strip()
+        if not line:
+            return
+        match parse(line):
+            case Request() as request:
+                self._open(request)
+            case Notification() as notification:
+                self._note(notification)
+            case Response() as response:
+                self._questions.answer(response)
+            case Malformed() as malformed:
+                self.send(malformed.reply())
+
+    def _open(self, request: Request) -> None:
         try:
-            async with asyncio.timeout(GRACE):
-                await self._answered.wait()
-        except TimeoutError:
+            peer = self._server.admit(self._session, request, self._caller)
+        except ProtocolError as exc:
+            self.send(encode_error(request.id, exc))
             return
+        exchange = Exchange(
+            id=request.id,
+            method=request.method,
+            params=request.params,
+            peer=peer,
+            caller=self._caller,
+            send=self.send,
+            questions=self._questions,
+        )
+        task = asyncio.get_running_loop().create_task(self._answer(exchange))
+        self._running[request.id] = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def _answer(self, exchange: Exchange) -> None:
+        """Answer one request; a request that was cancelled gets no answer."""
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            reply = await self._server.answer(exchange)
+            if not task.cancelling():
+                self.send(reply.message)
+        finally:
+            if self._running.get(exchange.id) is task:
+                del self._running[exchange.id]
+
+    def _note(self, notification: Notification) -> None:
+        if notification.method == "notifications/initialized" and self._session.peer is not None:
+            self._server.notices.follow(self._caller.role, self.send)
+        if notification.method == "notifications/cancelled":
+            id = notification.params.get("requestId")
+            task = self._running.pop(id, None) if isinstance(id, str | int) else None
+            if task is not None:
+                task.cancel()
+
+    def send(self, message: bytes) -> None:
         """Write one message."""
-        await self._write(encode(item.message))
-        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
-            self._settle(item.message.id)
-
-    async def _refuse(self, malformed: Malformed) -> None:
-        await self._write(encode(malformed.reply()))
-
-    async def _write(self, line: bytes) -> None:
-        if self._gone:
-            return
-        try:
-            self._writer.write(line)
-            await self._writer.drain()
-        except OSError:
-            self.leave()
+        self._write(message + b"\n")
 
     def leave(self) -> None:
-        """End as if stdin had closed, and at once: nobody reads any more."""
-        self._gone = True
-        self._answered.set()
-        self._reader.feed_eof()
+        """End at once: nobody reads any more."""
+        self._write = lambda line: None
+        self._cancel()
+        self.ended.set()
 
-    async def aclose(self) -> None:
-        """Do nothing: stdin and stdout belong to the process."""
+    async def finish(self) -> None:
+        """Let what is being answered be answered, where that takes no time."""
+        self._server.notices.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE)
+        self._cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        return None
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
 
-class Reader(asyncio.StreamReader):
-    """A reader that may end before its pipe does: what still comes is left."""
+class Output(asyncio.Protocol):
+    """What a client reads: a pipe, or a file or a terminal, which an event loop cannot wait for."""
 
-    ended = False
+    def __init__(self, connection: LineConnection, descriptor: int) -> None:
+        self._connection = connection
+        self._descriptor = descriptor
+        self._transport: Any = None  #: of a pipe
+        self._lost = asyncio.Event()
 
-    def feed_eof(self) -> None:
-        """End."""
-        self.ended = True
-        super().feed_eof()
+    def connection_made(self, transport: Any) -> None:
+        """Begin to write."""
+        self._transport = transport
 
-    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
-        """Take *data*, unless nobody wants any more."""
-        if not self.ended:
-            super().feed_data(data)
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Notice that nobody reads any more."""
+        self._lost.set()
+        self._connection.leave()
+
+    def pause_writing(self) -> None:
+        """Have nothing read while the client reads nothing."""
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Have it read again."""
+        self._connection.resume_writing()
+
+    def write(self, line: bytes) -> None:
+        """Write *line*, now or as soon as there is room."""
+        if self._transport is not None:
+            self._transport.write(line)
+            return
+        left = memoryview(line)
+        try:
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+        except OSError:
+            self._connection.leave()
+
+    async def flush(self) -> None:
+        """Wait a moment until everything is written."""
+        if self._transport is not None:
+            self._transport.close()
+            await asyncio.wait([asyncio.ensure_future(self._lost.wait())], timeout=GRACE)
 
 
 def _is_pipe(descriptor: int) -> bool:
@@ -189,63 +255,12 @@ def _is_pipe(descriptor: int) -> bool:
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
-async def _open_reader(descriptor: int) -> asyncio.StreamReader:
-    reader = Reader(limit=LONGEST_LINE)
-    loop = asyncio.get_running_loop()
-    if _is_pipe(descriptor):
-        pipe = os.fdopen(os.dup(descriptor), "rb", buffering=0)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    else:
-        # A copy that is never closed: nothing interrupts the thread when it waits for a terminal.
-        threading.Thread(target=_feed, args=(os.dup(descriptor), reader, loop), daemon=True).start()
-    return reader
-
-
-def _feed(descriptor: int, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
+def _feed(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:
     """Read a file or a terminal, which an event loop cannot wait for."""
     try:
         while chunk := os.read(descriptor, CHUNK):
-            loop.call_soon_threadsafe(reader.feed_data, chunk)
-        loop.call_soon_threadsafe(reader.feed_eof)
+            loop.call_soon_threadsafe(connection.data_received, chunk)
+        loop.call_soon_threadsafe(connection.eof_received)
     except RuntimeError:
-        # The loop has been closed meanwhile: nobody reads any more.
+        # The loop has been closed meanwhile.
         return
-
-
-class Output(asyncio.streams.FlowControlMixin):
-    """The protocol of asyncio's that writes; it notices when nobody reads any more."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lost: Callable[[], None] | None = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell."""
-        super().connection_lost(exc)
-        if self.lost is not None:
-            self.lost()
-
-
-async def _open_writer(descriptor: int, output: Output) -> "asyncio.StreamWriter | FileWriter":
-    if not _is_pipe(descriptor):
-        return FileWriter(descriptor)
-    loop = asyncio.get_running_loop()
-    pipe = os.fdopen(os.dup(descriptor), "wb", buffering=0)
-    transport, _ = await loop.connect_write_pipe(lambda: output, pipe)
-    return asyncio.StreamWriter(transport, output, None, loop)
-
-
-class FileWriter:
-    """Writes to a file or a terminal, which an event loop cannot wait for."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def write(self, line: bytes) -> None:
-        """Write all of *line*."""
-        left = memoryview(line)
-        while left:
-            left = left[os.write(self._descriptor, left) :]
-
-    async def drain(self) -> None:
-        """Do nothing: all has been written."""

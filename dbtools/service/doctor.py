@@ -14,7 +14,6 @@ from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings
-from dbtools.tools.definition import tokens_of, tool_content
 
 OK, WARNING = "ok", "warning"
 NOT_REFUSED = "A write was not refused: use a login that can only read; `dbtools grants` prints one."
@@ -71,7 +70,7 @@ def _size(catalog: Catalog) -> str:
 
 
 def _cost(name: str, view: View) -> Finding:
-    tokens = sum(tokens_of(tool_content(each)) for each in view.definitions)
+    tokens = sum(view.costs)
     listed = f"{len(view.definitions)} tools are listed, which cost {tokens:,} tokens."
     message = f"role {name}: it sees {_size(view.catalog)}; {listed}"
     if tokens <= MANY_TOKENS:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from dbtools import errors
 from dbtools.catalog import Catalog
+from dbtools.cells import json_of
 from dbtools.policy import Caller, Finding, Role
 from dbtools.results import Manner, Surface
 from dbtools.service.resolve import Resolved, ResolvedRole
@@ -18,7 +19,7 @@ from dbtools.tools.definition import (
     ToolDefinition,
     Toolset,
     change_of,
-    tokens_of,
+    tokens_in,
     tool_content,
 )
 from dbtools.tools.resources import Resource, define_resources, updated_resources
@@ -40,12 +41,27 @@ class View:
     definitions: tuple[ToolDefinition, ...] = field(repr=False)  #: of those that are listed
     resources: tuple[Resource, ...] = field(default=(), repr=False)  #: that are listed
 
+    @cached_property
+    def tool_contents(self) -> tuple[bytes, ...]:
+        """The JSON of each definition, as `tools/list` shows it."""
+        return tuple(json_of(tool_content(each)).encode() for each in self.definitions)
+
+    @cached_property
+    def resource_contents(self) -> tuple[bytes, ...]:
+        """The JSON of each resource, as `resources/list` shows it."""
+        return tuple(json_of(each.content()).encode() for each in self.resources)
+
+    @property
+    def costs(self) -> tuple[int, ...]:
+        """How many tokens each definition takes."""
+        return tuple(tokens_in(len(each)) for each in self.tool_contents)
+
     @property
     def cost_of_tables(self) -> int:
         """How many tokens the definitions of tables take that are listed."""
         queries = {query.name for query in self.setting.queries}
-        shown = (each for each in self.definitions if each.name not in queries)
-        return sum(tokens_of(tool_content(each)) for each in shown)
+        costs = zip(self.definitions, self.costs, strict=True)
+        return sum(cost for each, cost in costs if each.name not in queries)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -75,10 +91,13 @@ class View:
 
     def asked_by(self, caller: Caller, statement: Statement) -> Statement:
         """Return *statement* as *caller* has it run."""
-        return replace(
-            statement,
+        return Statement(
+            shape=statement.shape,
+            values=statement.values,
             claims=caller.claims,
             session=self.role.session,
+            limit=statement.limit,
+            timeout=statement.timeout,
             stamp=self.stamp,
             hash_key=self.hash_key,
         )

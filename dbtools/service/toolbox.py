@@ -22,6 +22,7 @@ PATIENCE = 0.2  #: seconds in which an empty answer may be explained
 PAUSE = 0.1  #: seconds, longer each time, before a call that meets one change after the other is made again
 COMPLETION = 1.0  #: seconds in which keys may be looked up while somebody types
 LARGE = 100_000  #: characters and bytes of a result, which take a millisecond or so to be rendered
+MANY = 12_500  #: cells of a result, which take as long
 NOTHING = ResultSet(outputs=(), rows=())
 
 T = TypeVar("T")
@@ -240,7 +241,8 @@ class Toolbox:
 
 async def _rendered(found: ResultSet, render: Callable[[], T]) -> T:
     """Return what *render* makes of *found*: of much on a thread, so that other callers need not wait."""
-    return await anyio.to_thread.run_sync(render) if found.is_longer(LARGE) else render()
+    is_large = len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE)
+    return await anyio.to_thread.run_sync(render) if is_large else render()
 
 
 def _tool(view: View, name: str) -> Tool:

@@ -77,6 +77,8 @@ def _keys(text: str) -> str:
         raise ValueError("wants an https URL or a file of keys")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise ValueError("wants https: whoever is on the way could put keys of their own there")
+    if parts.username is not None:
+        raise ValueError("wants a URL without a user name or a password")
     return text
 
 

@@ -38,12 +38,12 @@ def settings_of(target: str | None, folder: Path) -> Settings:
         return load(folder / target, target)
     if "://" in target:
         url = target if folder == Path.cwd() else resolved_url(target, folder)
-        return Settings(database=DatabaseSection(url=url))
+        return Settings.model_construct(database=DatabaseSection.model_construct(url=url))
     # As it is given, messages name it.
     path = Path(target) if folder == Path.cwd() else folder / target
     if not is_file(path):
         _refuse_target(target, path)
-    return Settings(database=DatabaseSection(url=url_of_file(path)))
+    return Settings.model_construct(database=DatabaseSection.model_construct(url=url_of_file(path)))
 
 
 def _refuse_target(target: str, path: Path) -> NoReturn:

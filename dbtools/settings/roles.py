@@ -36,7 +36,7 @@ def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
 
     What cannot be meant is withheld, and is among the problems of its role.
     """
-    limits = Limits(**settings.limits.model_dump(exclude={"storage"}))
+    limits = Limits(**{name: value for name, value in settings.limits if name != "storage"})
     names = role_names(settings)
     if not settings.roles:
         return (Role(limits=limits, bounds=_bounds(settings)),)

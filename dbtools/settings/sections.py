@@ -30,7 +30,7 @@ from dbtools.types import Mask, ParameterName
 class Section(BaseModel):
     """A table of the file: an unknown key in it is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class DatabaseSection(Section):
@@ -155,7 +155,7 @@ class RoleSection(Section):
     settings: dict[str, str] = Field(
         default={}, description="settings of the database for its statements; :claims.x is a claim"
     )
-    limits: RoleLimitsSection = RoleLimitsSection()
+    limits: RoleLimitsSection = RoleLimitsSection.model_construct()
 
 
 class PolicySection(Section):
@@ -287,18 +287,18 @@ class AuthSection(Section):
 class Settings(Section):
     """All of dbtools.toml."""
 
-    database: DatabaseSection = DatabaseSection()
+    database: DatabaseSection = DatabaseSection.model_construct()
     tables: dict[str, TableSection] = {}
-    limits: LimitsSection = LimitsSection()
-    tools: ToolsSection = ToolsSection()
-    results: ResultsSection = ResultsSection()
-    queries: QueriesSection = QueriesSection()
+    limits: LimitsSection = LimitsSection.model_construct()
+    tools: ToolsSection = ToolsSection.model_construct()
+    results: ResultsSection = ResultsSection.model_construct()
+    queries: QueriesSection = QueriesSection.model_construct()
     roles: dict[str, RoleSection] = {}
-    policy: PolicySection = PolicySection()
-    registry: RegistrySection = RegistrySection()
-    log: LogSection = LogSection()
-    server: ServerSection = ServerSection()
-    auth: AuthSection = AuthSection()
+    policy: PolicySection = PolicySection.model_construct()
+    registry: RegistrySection = RegistrySection.model_construct()
+    log: LogSection = LogSection.model_construct()
+    server: ServerSection = ServerSection.model_construct()
+    auth: AuthSection = AuthSection.model_construct()
     _origin: TomlFile = PrivateAttr(default=TomlFile())
 
     @property

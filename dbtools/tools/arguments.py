@@ -129,7 +129,7 @@ Meant = BeforeValidator(_as_meant)
 class Arguments(BaseModel):
     """Arguments of one kind of tool: what is not named here is refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     example: ClassVar[str] = "{}"  #: one that can be read
 
 

@@ -55,8 +55,13 @@ def tool_content(definition: ToolDefinition) -> dict[str, object]:
 
 
 def tokens_of(content: object) -> int:
-    """Return about how many tokens *content* costs a model: bytes of its JSON / 4."""
-    return -(-size(content) // BYTES_PER_TOKEN)
+    """Return about how many tokens *content* costs a model."""
+    return tokens_in(size(content))
+
+
+def tokens_in(length: int) -> int:
+    """Return about how many tokens JSON of *length* bytes costs a model."""
+    return -(-length // BYTES_PER_TOKEN)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, class_of, size
+from dbtools.cells import Cut, size
 from dbtools.errors import BadArgument
 from dbtools.links import CELL_TEMPLATE
 from dbtools.paging import (
@@ -194,8 +194,7 @@ class ListCall:
         # The row at the end of a path has an address that these columns may not tell.
         cuts = [
             (row, place)
-            for row in page.found.rows
-            if Cut in set(map(class_of, row))
+            for row in (page.found.rows if page.found.is_cut else ())
             for place, cell in zip(self.columns.values(), row, strict=False)
             if isinstance(cell, Cut) and isinstance(place, Column)
         ]
@@ -204,7 +203,7 @@ class ListCall:
         )
         return budget.rows_answer(
             page,
-            next_cursor=self._cursor(found, len(page.table.rows)) if page.truncated else "",
+            next_cursor=self._cursor(found, len(page.found.rows)) if page.truncated else "",
             note=self.doubts.note(further, instead=self._note(page, cuts=bool(cuts))),
             links=tuple(filter(None, links)),
         )

@@ -10,7 +10,7 @@ from functools import partial
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, dump, encoder, is_json, media_type, size, valid, visible
+from dbtools.cells import Cut, encoder, is_json, json_of, media_type, size, valid, visible
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, address_of, key_text, schema_of_uri, schema_uri
 from dbtools.policy import Limits
@@ -160,7 +160,7 @@ def _whole(uri: str, column: Column, found: ResultSet) -> Media:
     if isinstance(value, str) and not declared:
         # Not JSON's escapes here: a text resource is the text itself.
         return Media(uri=uri, type="text/plain", content=valid(value).encode())
-    return Media(uri=uri, type=JSON, content=dump(value)[1].encode())
+    return Media(uri=uri, type=JSON, content=json_of(value).encode())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ import pytest
 
 from dbtools.policy import Caller
 from dbtools.records import CallLog, FileSink
-from dbtools.server.calls import Calls, Request
-from dbtools.server.quotas import Quotas
+from dbtools.server.calls import Calls, IncomingCall
+from dbtools.server.limiter import Limiter
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings
@@ -94,8 +94,8 @@ async def test_filter_costs_a_call_little(shop: Target, report: Report, tool: st
 async def test_log_and_quotas_cost_a_call_little(shop: Target, report: Report, tmp_path: Path) -> None:
     log = CallLog(FileSink(tmp_path / "calls.jsonl", max_bytes=10**9, keep=0), arguments=False)
     async with _opened(shop) as toolbox:
-        calls = Calls(toolbox, Quotas(), log)
-        request = Request(caller=BOSS, tool="get_customers", arguments={"id": KEYS["get_customers"]})
+        calls = Calls(toolbox, Limiter(), log)
+        request = IncomingCall(caller=BOSS, tool="get_customers", arguments={"id": KEYS["get_customers"]})
 
         async def work() -> object:
             return await calls.call(request)

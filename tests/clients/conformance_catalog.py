@@ -58,7 +58,6 @@ ANSWERS: Mapping[str, Sequence[Content]] = {
         IMAGE,
         embedded("test://mixed-content-resource", '{"test":"data","value":123}', type="application/json"),
     ],
-    "test_header": [text("What the header says is what the argument says.")],
     "json_schema_2020_12_tool": [text("Everything is fine with this address.")],
 }
 
@@ -141,10 +140,6 @@ PLAIN: Content = {"type": "object"}
 SCHEMAS: Mapping[str, Content] = {
     "test_sampling": {"type": "object", "properties": {"prompt": {"type": "string"}}},
     "test_elicitation": {"type": "object", "properties": {"message": {"type": "string"}}},
-    "test_header": {
-        "type": "object",
-        "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
-    },
     "json_schema_2020_12_tool": {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",

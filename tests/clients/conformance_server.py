@@ -9,16 +9,15 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import uvicorn
-from mcp.server.lowlevel import Server
 
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Finding
+from dbtools.server.endpoint import Endpoint
 from dbtools.server.http import HttpApp, Plan
+from dbtools.server.limiter import Limiter
 from dbtools.server.listening import config_of
-from dbtools.server.notices import Notices
 from dbtools.server.running import Running
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import DatabaseSection, LogSection, Settings
@@ -55,10 +54,10 @@ class ConformanceApp(HttpApp):
         super().__init__(plan)
         self._path = path
 
-    def _open(self, run: Running) -> tuple[Server[Any], Notices]:
-        server, notices = super()._open(run)
-        add_fixtures(server, run.served.toolbox, self._path)
-        return server, notices
+    def open(self, run: Running, limiter: Limiter) -> Endpoint:
+        """Add the fixtures before the first request is answered."""
+        add_fixtures(run.server, run.served.toolbox, self._path)
+        return super().open(run, limiter)
 
 
 def serve(path: Path, descriptor: int) -> None:

@@ -547,7 +547,7 @@ def _without_echoes(outcome: Outcome, request: Request) -> str:
     """Return all that *outcome* tells, cursors as what is in them, but for what the *request* itself said."""
     told = str(outcome[1])
     if outcome[0] == "answer":
-        told += "".join(map(_decoded, re.findall(r"'next_cursor': '([\w-]+)'", told)))
+        told += "".join(map(_decoded, re.findall(r'"next_cursor":"([\w-]+)"', told)))
     said = [each for each in _texts(request) if CANARY.search(each)]
     for each in sorted(said, key=len, reverse=True):
         told = told.replace(each, "")

@@ -20,10 +20,10 @@ from dbtools.backends.postgresql.urls import destination
 from dbtools.catalog import Selection
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller, Role
-from dbtools.server.protocol import always, build_server
 from dbtools.service.toolbox import Toolbox
 from tests.postgresql_server import PostgresqlServer, free_port
 from tests.protocol import client
+from tests.protocol.client import build_server
 from tests.secure_server import ENCODED, KEY_PASSWORD, PASSWORD, SecureServer, signed
 from tests.unit.shop import resolving
 
@@ -336,7 +336,7 @@ def test_no_host_of_the_wanted_kind_is_told(postgresql_server: PostgresqlServer,
 async def test_client_is_told_no_place_and_the_log_is(secure: SecureServer) -> None:
     backend = open_backend(secure.url("missing"))
     toolbox = Toolbox(resolving(lambda: backend.introspect(Selection()), (Role(),)), None)  # type: ignore[arg-type]
-    async with client.connect(build_server(toolbox, always(Caller()), "")) as peer:
+    async with client.connect(build_server(toolbox, Caller(), "")) as peer:
         error = await peer.error("tools/list")
     with pytest.raises(DatabaseUnavailable) as caught:
         async with backend.listen(Subject.SCHEMA, lambda: None):

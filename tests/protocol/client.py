@@ -7,14 +7,21 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import anyio
-from mcp.server.lowlevel import Server
 
-from dbtools.server.stdio import LineStreams
+from dbtools.policy import Caller
+from dbtools.server.calls import Calls
+from dbtools.server.limiter import Limiter
+from dbtools.server.notices import Notices
+from dbtools.server.protocol import Server
+from dbtools.server.stdio import LineConnection
+from dbtools.service.toolbox import Toolbox
+from tests.oracle.validation import validate
 
 ROOT = Path(__file__).parents[2]
 HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -28,7 +35,7 @@ Message = dict[str, Any]
 
 
 class Client:
-    """One end of a connection; the server is at the other."""
+    """One end of a connection; the server is at the other, and each of its messages is validated."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: str = MODERN
@@ -38,6 +45,7 @@ class Client:
         self._reader = reader
         self._writer = writer
         self._last = 0
+        self._methods: dict[object, str] = {}  #: of requests, by id
 
     async def open(self) -> Message:
         """Shake hands in the client's version, or discover the server; return the result."""
@@ -118,9 +126,25 @@ class Client:
 
     async def send_line(self, line: bytes, *, end: bytes = b"\n") -> None:
         """Send a line as it is."""
+        self._note(line)
         self._writer.write(line + end)
         with anyio.fail_after(PATIENCE):
             await self._writer.drain()
+
+    def _note(self, line: bytes) -> None:
+        """Remember the method of the request that *line* is."""
+        try:
+            # As a server may read them, of too many digits only the first ones.
+            message = json.loads(line, parse_int=lambda digits: int(digits[:4_000]))
+        except (ValueError, RecursionError):
+            return  # a line that is answered by an error only
+        if isinstance(message, dict) and isinstance(message.get("id"), int | str) and "method" in message:
+            self._methods[message["id"]] = message["method"]
+
+    def _read(self, line: bytes) -> Message:
+        message = read_message(line)
+        validate(message, version=self.version, method=self._methods.get(message.get("id")))
+        return message
 
     async def answer(self, id: object) -> Message:
         """Return the answer to the request *id*."""
@@ -145,14 +169,14 @@ class Client:
             line = await self._reader.readline()
         if not line:
             raise EOFError("The server has closed its output.")
-        return read_message(line)
+        return self._read(line)
 
     async def rest(self) -> list[Message]:
         """Say no more, and return everything that was received until the server closed its output."""
         self.hang_up()
         with anyio.fail_after(PATIENCE):
             async for line in self._reader:
-                self.received.append(read_message(line))
+                self.received.append(self._read(line))
         return self.received
 
     def hang_up(self) -> None:
@@ -265,17 +289,40 @@ async def _open_writer(pipe: BinaryIO) -> asyncio.StreamWriter:
     return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """A server, and whom it serves."""
+
+    server: Server
+    caller: Caller
+
+
+def build_server(
+    toolbox: Toolbox,
+    caller: Caller,
+    instructions: str,
+    *,
+    calls: Calls | None = None,
+    notices: Notices | None = None,
+) -> Serving:
+    """Return a server of *toolbox* for *caller*; with *notices* it tells of changes."""
+    calls = calls or Calls(toolbox, Limiter(), None)
+    server = Server(toolbox, calls, instructions=instructions, notices=notices)
+    return Serving(server=server, caller=caller)
+
+
 @asynccontextmanager
-async def connect(server: Server[Any], *, version: str = MODERN) -> AsyncIterator[Client]:
-    """Run *server* in this process on the streams that `serve` uses, and give a client of it."""
+async def connect(serving: Serving, *, version: str = MODERN) -> AsyncIterator[Client]:
+    """Answer over a socket by the protocol that `serve` has for its pipes, and give a client of it."""
     ours, theirs = socket.socketpair()
-    async with AsyncExitStack() as stack:
-        reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
-        stack.callback(writer.close)
-        far_reader, far_writer = await asyncio.open_connection(sock=theirs, limit=LONGEST_LINE)
-        stack.callback(far_writer.close)
-        streams = LineStreams(far_reader, far_writer)
-        group = await stack.enter_async_context(anyio.create_task_group())
-        stack.callback(group.cancel_scope.cancel)
-        group.start_soon(server.run, streams, streams, server.create_initialization_options())
+    connection = LineConnection(serving.server, serving.caller)
+    transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, theirs)
+    reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
+    try:
         yield Client(reader, writer, version)
+    finally:
+        connection.leave()
+        await connection.finish()
+        writer.close()
+        transport.close()
+        await anyio.lowlevel.checkpoint()

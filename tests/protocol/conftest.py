@@ -4,18 +4,15 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mcp.server.lowlevel import Server
 
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller
 from dbtools.results import Surface
-from dbtools.server.protocol import always, build_server
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings, ToolsSection
-from tests.protocol.client import VERSIONS, Client, connect
+from tests.protocol.client import VERSIONS, Client, Serving, build_server, connect
 from tests.redis_server import NoRedisError, open_redis
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
@@ -65,10 +62,10 @@ def settings_for(path: Path, *, timeout: float = 10.0, surface: Surface = Surfac
 
 
 @pytest.fixture
-async def server(path: Path) -> AsyncIterator[Server[Any]]:
+async def server(path: Path) -> AsyncIterator[Serving]:
     """Give a server of the database in this process."""
     toolbox, database = open_toolbox(settings_for(path))
-    yield build_server(toolbox, always(Caller()), "A small world.")
+    yield build_server(toolbox, Caller(), "A small world.")
     await database.close()
 
 
@@ -80,7 +77,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def client(server: Server[Any], version: str) -> AsyncIterator[Client]:
+async def client(server: Serving, version: str) -> AsyncIterator[Client]:
     """Give a raw client of each version, its connection open."""
     async with connect(server, version=version) as client:
         await client.open()

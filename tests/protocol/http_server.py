@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import httpx2
 
+from tests.oracle.validation import ValidatingTransport
 from tests.protocol.client import CLIENT, MODERN, PATIENCE, ROOT
 
 HANDSHAKE = "2025-11-25"
@@ -38,9 +39,13 @@ class HttpServer:
         return int(self.url.rpartition(":")[2])
 
     def client(self, **headers: str) -> httpx2.AsyncClient:
-        """Return a client that sends *headers*, whose names have underscores for hyphens."""
+        """Return a client that sends *headers*, whose names have underscores for hyphens.
+
+        It validates what it reads.
+        """
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return httpx2.AsyncClient(base_url=self.url, headers=named, timeout=PATIENCE)
+        transport = ValidatingTransport()
+        return httpx2.AsyncClient(base_url=self.url, headers=named, timeout=PATIENCE, transport=transport)
 
     async def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and return the status with which it ends."""
@@ -158,5 +163,7 @@ async def open_session(client: httpx2.AsyncClient, **headers: str) -> dict[str, 
 
 
 def events(text: str) -> list[Message]:
-    """Return the messages of a stream of events."""
+    """Return the messages of an answer: of a stream of events, or the one that it is."""
+    if text.startswith("{"):
+        return [json.loads(text)]
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]

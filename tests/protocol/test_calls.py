@@ -6,16 +6,22 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
-from mcp.server.lowlevel import Server
 
 from dbtools.policy import Caller
-from dbtools.server.protocol import always, build_server
 from dbtools.service.serving import open_toolbox
-from tests.protocol.client import HANDSHAKES, MODERN, VERSIONS, Client, Message, connect
+from tests.protocol.client import (
+    HANDSHAKES,
+    MODERN,
+    VERSIONS,
+    Client,
+    Message,
+    Serving,
+    build_server,
+    connect,
+)
 from tests.protocol.conftest import PDF, PNG, WAV, settings_for
 
 SqliteDatabase = Callable[[str], Path]
@@ -92,8 +98,8 @@ async def test_tool_that_is_gone_reads_as_one_that_never_was(sqlite_database: Sq
         open_toolbox(settings_for(path)) for path in (before, after)
     )
     server, other_server = (
-        build_server(toolbox, always(Caller()), ""),
-        build_server(other, always(Caller()), ""),
+        build_server(toolbox, Caller(), ""),
+        build_server(other, Caller(), ""),
     )
     async with connect(server) as client, connect(other_server) as other_client:
         there = await client.call("list_gone")
@@ -157,6 +163,9 @@ async def test_bad_argument_is_a_result_that_the_model_can_mend(
         pytest.param({"name": None}, id="name that is null"),
         pytest.param({"name": "list_person", "arguments": [1]}, id="arguments that are an array"),
         pytest.param({"name": "list_person", "arguments": "{}"}, id="arguments that are a string"),
+        pytest.param({"name": "list_person", "inputResponses": {"a": 5}}, id="response that is a number"),
+        pytest.param({"name": "list_person", "inputResponses": {"a": None}}, id="response that is null"),
+        pytest.param({"name": "list_person", "requestState": 5}, id="state that is a number"),
     ],
 )
 async def test_malformed_call_is_a_protocol_error(client: Client, params: Message) -> None:
@@ -192,7 +201,7 @@ def _base64(content: bytes) -> str:
         for version in VERSIONS
     ],
 )
-async def test_blobs_come_as_what_they_are(server: Server[Any], version: str, sound: Message) -> None:
+async def test_blobs_come_as_what_they_are(server: Serving, version: str, sound: Message) -> None:
     async with connect(server, version=version) as client:
         await client.open()
         result = await client.call("get_album", {"id": 1})
@@ -208,7 +217,7 @@ async def test_blobs_come_as_what_they_are(server: Server[Any], version: str, so
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_long_cell_is_linked_for_versions_that_know_links(server: Server[Any], version: str) -> None:
+async def test_long_cell_is_linked_for_versions_that_know_links(server: Serving, version: str) -> None:
     async with connect(server, version=version) as client:
         await client.open()
         result = await client.call("list_story")
@@ -217,7 +226,7 @@ async def test_long_cell_is_linked_for_versions_that_know_links(server: Server[A
     assert kinds == ["text", "resource_link"] if version >= "2025-06-18" else ["text"]
 
 
-async def test_link_leads_to_the_whole_cell(server: Server[Any]) -> None:
+async def test_link_leads_to_the_whole_cell(server: Serving) -> None:
     async with connect(server) as client:
         result = await client.call("list_story")
         [link] = [content for content in result["content"] if content["type"] == "resource_link"]
@@ -230,7 +239,7 @@ async def test_link_leads_to_the_whole_cell(server: Server[Any]) -> None:
 @pytest.mark.parametrize(
     "name", [*(f"list_{table}" for table in ("album", "story")), "get_album", "get_story"]
 )
-async def test_oldest_version_gets_no_content_that_it_does_not_know(server: Server[Any], name: str) -> None:
+async def test_oldest_version_gets_no_content_that_it_does_not_know(server: Serving, name: str) -> None:
     keys: dict[str, Message] = {"get_album": {"id": 1}, "get_story": {"slug": "long"}}
     async with connect(server, version=HANDSHAKES[0]) as client:
         await client.open()
@@ -262,7 +271,7 @@ async def test_answer_has_the_id_of_its_request(client: Client, id: object) -> N
     assert answer["result"]["tools"]
 
 
-async def test_modern_result_is_complete(server: Server[Any]) -> None:
+async def test_modern_result_is_complete(server: Serving) -> None:
     async with connect(server, version=MODERN) as client:
         results = [
             await client.call("list_person"),

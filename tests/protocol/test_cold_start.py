@@ -1,81 +1,140 @@
 """A client starts a server for each session: up to the first list it imports only what that needs."""
 
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
+from dbtools.server.tokens import hash_of, new_token
 from tests.protocol.client import PATIENCE, ROOT
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
-LATER = {"sqlalchemy", "alembic", "rich"}  #: by the first call, and by commands that print
-#: does what `serve` does up to the answer of tools/list, then prints what has been imported
-LIST = """
+#: What others have made and a list needs.
+NEEDED = {
+    *("anyio", "click", "opentelemetry", "orjson"),
+    *("annotated_types", "pydantic", "pydantic_core", "typing_extensions", "typing_inspection"),
+}
+TRIED = {"org", "sniffio"}  #: by Python's pickle and by anyio, whether or not they are installed
+CLIENT = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+MESSAGES = (
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT},
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+)
+
+
+#: makes a token, and admits who shows another
+ADMIT = """
 import sys
+from pathlib import Path
 import anyio
-import dbtools.__main__
-from dbtools.cli.options import settings_for
-from dbtools.service.serving import open_toolbox
-import dbtools.server
-import dbtools.server.stdio
-from dbtools.server.protocol import always, build_server
+from dbtools.cli import main
 from dbtools.policy import Caller
-from dbtools.tools.definition import tool_content
+from dbtools.server.identity import Admitted, Identity
+from dbtools.service.serving import open_served
+from dbtools.settings import load
 
-async def list_tools():
-    toolbox, database = open_toolbox(settings_for(sys.argv[1], "default"))
-    build_server(toolbox, always(Caller()), "")
-    assert [tool_content(definition) for definition in await toolbox.list("default")]
-    await database.close()
+async def admit(path, token):
+    served = open_served(load(Path(path)))
+    await served.toolbox.snapshot()
+    assert isinstance(await Identity(served, Caller()).admit([f"Bearer {token}"]), Admitted)
+    await served.backend.close()
 
-anyio.run(list_tools)
+main(["token", "new"], standalone_mode=False)
+anyio.run(admit, *sys.argv[1:])
 print(*sys.modules)
 """
 
 
-def _imported(script: str, *arguments: str) -> set[str]:
+def _imported(target: str) -> set[str]:
+    """Return the packages and modules that a server of *target* imports before it answers its first list."""
+    command = (sys.executable, "-X", "importtime", "-m", "dbtools", "serve", target)
+    pipe = subprocess.PIPE
+    # Imports are told on stderr. Through one pipe they come before the answer only if they happen before it.
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT) as server:
+        watchdog = Timer(PATIENCE, server.kill)
+        watchdog.start()
+        try:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.writelines(json.dumps(each).encode() + b"\n" for each in MESSAGES)
+            server.stdin.flush()
+            lines: list[str] = []
+            while not lines or (lines[-1] and "inputSchema" not in lines[-1]):
+                lines.append(server.stdout.readline().decode())
+            server.communicate()
+        finally:
+            watchdog.cancel()
+    *before, answer = lines
+    assert answer, before
+    return _top_level(before)
+
+
+def _modules(script: str, *arguments: str) -> set[str]:
+    """Return the packages and modules that *script* prints."""
     command = (sys.executable, "-c", script, *arguments)
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True)
     return {name for name in ended.stdout.split() if "." not in name}
 
 
-def test_list_of_a_sqlite_database_needs_neither_sqlalchemy_nor_a_driver(path: Path) -> None:
-    imported = _imported(LIST, str(path))
+def _top_level(lines: Sequence[str]) -> set[str]:
+    """Return the packages and modules in *lines* of -X importtime that come after those of Python itself."""
+    names = [line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")]
+    return {name.partition(".")[0] for name in names[names.index("dbtools") :]}
 
-    assert imported & (LATER | {"aiosqlite", "asyncpg"}) == set()
-    assert {"mcp", "sqlite3"} <= imported
+
+def _foreign(imported: set[str]) -> set[str]:
+    """Return what belongs neither to Python nor to us."""
+    own = sys.stdlib_module_names | TRIED | {"dbtools"}
+    return {name for name in imported if name not in own and not name.startswith("_")}
+
+
+def test_list_of_a_sqlite_database_imports_what_it_needs(path: Path) -> None:
+    imported = _imported(str(path))
+
+    assert _foreign(imported) == NEEDED
+    assert "sqlite3" in imported
 
 
 def test_list_of_a_database_with_a_registry_needs_no_more() -> None:
-    imported = _imported(LIST, str(ROOT / "sample.db"))
+    imported = _imported(str(ROOT / "sample.db"))
 
-    assert imported & (LATER | {"aiosqlite", "asyncpg"}) == set()
+    assert _foreign(imported) == NEEDED
 
 
-def test_list_of_a_postgresql_database_needs_its_driver_only(
+def test_list_of_a_postgresql_database_needs_its_driver_instead(
     postgresql_database: PostgresqlDatabase,
 ) -> None:
     with postgresql_database("create table thing (id integer primary key)") as url:
-        imported = _imported(LIST, url)
+        imported = _imported(url)
 
-    assert imported & (LATER | {"aiosqlite", "sqlite3"}) == set()
-    assert {"mcp", "asyncpg"} <= imported
+    assert _foreign(imported) == NEEDED | {"asyncpg"}
+    assert "sqlite3" not in imported
+
+
+def test_tokens_of_ours_need_no_library_for_signed_ones(path: Path, tmp_path: Path) -> None:
+    configuration, token = tmp_path / "dbtools.toml", new_token()
+    tokens = f'tokens = [{{ sha256 = "{hash_of(token)}", role = "default" }}]'
+    configuration.write_text(f'[database]\nurl = "sqlite:///{path}"\n[auth]\n{tokens}\n')
+    imported = _modules(ADMIT, str(configuration), token)
+
+    assert imported & {"jwt", "cryptography", "starlette"} == set()
+
+
+def test_server_over_http_needs_no_library_for_signed_tokens() -> None:
+    imported = _modules("import sys, dbtools.server.http; print(*sys.modules)")
+
+    assert imported & {"jwt", "cryptography"} == set()
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
-def test_help_imports_nothing_slow(option: str) -> None:
-    script = """
-import sys
-from dbtools.cli import main
-try:
-    main([sys.argv[1]], prog_name="dbtools")
-except SystemExit:
-    pass
-print(*sys.modules)
-"""
-    imported = _imported(script, option)
+def test_help_imports_click_alone(option: str) -> None:
+    command = (sys.executable, "-X", "importtime", "-m", "dbtools", option)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True)
 
-    assert imported & (LATER | {"mcp", "mcp_types", "pydantic", "anyio", "aiosqlite", "asyncpg"}) == set()
+    assert _foreign(_top_level(ended.stderr.splitlines())) == {"click"}

@@ -371,14 +371,27 @@ def test_schema_describes_configurations(folder: Path) -> None:
 def _commands(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield *command*, whose *names* are given, and all below it, each with its names."""
     yield names, command
-    for name, each in command.commands.items() if isinstance(command, click.Group) else ():
-        yield from _commands(each, *names, name)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            each = command.get_command(context, name)
+            assert each is not None
+            yield from _commands(each, *names, name)
 
 
 COMMANDS = dict(_commands(main))
 GROUPS = [names for names, each in COMMANDS.items() if isinstance(each, click.Group)]
 #: Those that print something, and so can print JSON; a script and messages of the protocol are none.
 PRINTING = COMMANDS.keys() - {*GROUPS, ("serve",), ("completion",)}
+
+
+def test_misspelt_command_is_told_what_is_meant() -> None:
+    result = run("serv", "sample.db")
+
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (
+        2,
+        "Error: No such command 'serv'. Did you mean 'serve'?",
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -400,7 +413,7 @@ def test_help_has_one_full_line_for_each_command(command: tuple[str, ...]) -> No
     lines = told.partition("\n\n")[0].splitlines()
     group = COMMANDS[command]
     assert isinstance(group, click.Group)
-    assert sorted(line.split()[0] for line in lines) == sorted(group.commands)
+    assert [line.split()[0] for line in lines] == group.list_commands(click.Context(group))
     assert [line for line in lines if not line.endswith(".") or line.endswith("..") or len(line) > 80] == []
 
 

@@ -9,9 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from dbtools.policy import Caller
-from dbtools.server.protocol import always, build_server
 from dbtools.service.serving import open_toolbox
-from tests.protocol.client import MODERN, Client, connect
+from tests.protocol.client import MODERN, Client, build_server, connect
 from tests.protocol.conftest import settings_for
 
 INVALID_PARAMS = -32602
@@ -41,7 +40,7 @@ def completed_path(sqlite_database: Callable[[str], Path]) -> Path:
 async def client(completed_path: Path, version: str) -> AsyncIterator[Client]:
     """Give a raw client of each version, its connection open."""
     toolbox, database = open_toolbox(settings_for(completed_path))
-    async with connect(build_server(toolbox, always(Caller()), ""), version=version) as client:
+    async with connect(build_server(toolbox, Caller(), ""), version=version) as client:
         await client.open()
         yield client
     await database.close()
@@ -184,7 +183,7 @@ async def test_row_is_read_at_an_address_that_was_completed(client: Client) -> N
 
 async def test_completion_that_takes_too_long_has_no_values(completed_path: Path) -> None:
     toolbox, database = open_toolbox(settings_for(completed_path, timeout=1e-9))
-    async with connect(build_server(toolbox, always(Caller()), ""), version=MODERN) as client:
+    async with connect(build_server(toolbox, Caller(), ""), version=MODERN) as client:
         await client.open()
         values = await _values(client, "key", "", table="number")
         tables = await _values(client, "table", "wo")

@@ -1,21 +1,18 @@
 """Every version of the protocol is spoken: by a handshake until 2025-11-25, without one since 2026-07-28."""
 
-from typing import Any
-
 import pytest
-from mcp.server.lowlevel import Server
 
 from dbtools import __version__
 from dbtools.server.running import HINTS
 from dbtools.tools.definition import tokens_of
-from tests.protocol.client import CLIENT, HANDSHAKES, MODERN, VERSIONS, Client, connect
+from tests.protocol.client import CLIENT, HANDSHAKES, MODERN, VERSIONS, Client, Serving, connect
 
 INFO = {"name": "dbtools", "version": __version__}
 INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, UNSUPPORTED_VERSION = -32600, -32601, -32602, -32022
 
 
 @pytest.mark.parametrize("version", HANDSHAKES)
-async def test_handshake_agrees_on_the_version_of_the_client(server: Server[Any], version: str) -> None:
+async def test_handshake_agrees_on_the_version_of_the_client(server: Serving, version: str) -> None:
     async with connect(server, version=version) as client:
         result = await client.open()
 
@@ -25,7 +22,7 @@ async def test_handshake_agrees_on_the_version_of_the_client(server: Server[Any]
 
 
 @pytest.mark.parametrize("version", ["2020-01-01", "2999-01-01", MODERN, ""])
-async def test_handshake_with_an_unknown_version_offers_the_latest(server: Server[Any], version: str) -> None:
+async def test_handshake_with_an_unknown_version_offers_the_latest(server: Serving, version: str) -> None:
     async with connect(server, version=HANDSHAKES[-1]) as client:
         params = {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT}
         result = await client.result("initialize", params)
@@ -33,7 +30,7 @@ async def test_handshake_with_an_unknown_version_offers_the_latest(server: Serve
     assert result["protocolVersion"] == HANDSHAKES[-1]
 
 
-async def test_discover_tells_what_the_server_can_do(server: Server[Any]) -> None:
+async def test_discover_tells_what_the_server_can_do(server: Serving) -> None:
     async with connect(server) as client:
         result = await client.open()
 
@@ -44,7 +41,7 @@ async def test_discover_tells_what_the_server_can_do(server: Server[Any]) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_only_what_is_there_is_offered(server: Server[Any], version: str) -> None:
+async def test_only_what_is_there_is_offered(server: Serving, version: str) -> None:
     """Logging, sampling and roots are deprecated (mcp.md, pitfall 16)."""
     async with connect(server, version=version) as client:
         result = await client.open()
@@ -60,7 +57,7 @@ async def test_list_changed_is_not_promised(client: Client) -> None:
 
 
 @pytest.mark.parametrize("version", HANDSHAKES)
-async def test_request_before_the_handshake_is_refused(server: Server[Any], version: str) -> None:
+async def test_request_before_the_handshake_is_refused(server: Serving, version: str) -> None:
     async with connect(server, version=version) as client:
         error = await client.error("tools/list")
         opened = await client.open()
@@ -69,7 +66,16 @@ async def test_request_before_the_handshake_is_refused(server: Server[Any], vers
     assert opened["protocolVersion"] == version
 
 
-async def test_discover_may_be_left_out(server: Server[Any]) -> None:
+async def test_notification_alone_opens_nothing(server: Serving) -> None:
+    """The SDK takes it for the whole handshake."""
+    async with connect(server, version=HANDSHAKES[-1]) as client:
+        await client.notify("notifications/initialized")
+        error = await client.error("tools/list")
+
+    assert error["code"] == INVALID_PARAMS
+
+
+async def test_discover_may_be_left_out(server: Serving) -> None:
     async with connect(server) as client:
         result = await client.result("tools/list")
 
@@ -88,7 +94,7 @@ async def test_unknown_method_is_an_error(client: Client) -> None:
     assert error["code"] == METHOD_NOT_FOUND
 
 
-async def test_handshake_after_a_modern_request_is_refused(server: Server[Any]) -> None:
+async def test_handshake_after_a_modern_request_is_refused(server: Serving) -> None:
     """One connection speaks one era, which its first request decides (mcp.md, pitfall 15)."""
     async with connect(server) as client:
         await client.open()
@@ -101,7 +107,7 @@ async def test_handshake_after_a_modern_request_is_refused(server: Server[Any]) 
     assert listed["tools"]
 
 
-async def test_modern_request_after_a_handshake_is_refused(server: Server[Any]) -> None:
+async def test_modern_request_after_a_handshake_is_refused(server: Serving) -> None:
     async with connect(server, version="2025-06-18") as client:
         await client.open()
         client.version = MODERN
@@ -113,7 +119,7 @@ async def test_modern_request_after_a_handshake_is_refused(server: Server[Any]) 
     assert listed["tools"]
 
 
-async def test_modern_request_of_an_unknown_version_names_what_is_supported(server: Server[Any]) -> None:
+async def test_modern_request_of_an_unknown_version_names_what_is_supported(server: Serving) -> None:
     async with connect(server) as client:
         await client.open()
         meta = {
@@ -128,7 +134,7 @@ async def test_modern_request_of_an_unknown_version_names_what_is_supported(serv
 
 
 @pytest.mark.parametrize("missing", ["protocolVersion", "clientCapabilities"])
-async def test_modern_request_without_its_envelope_is_refused(server: Server[Any], missing: str) -> None:
+async def test_modern_request_without_its_envelope_is_refused(server: Serving, missing: str) -> None:
     async with connect(server) as client:
         await client.open()
         meta: dict[str, object] = {"protocolVersion": MODERN, "clientCapabilities": {}}

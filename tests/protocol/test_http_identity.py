@@ -9,11 +9,9 @@ from typing import Any
 import anyio
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.identity import Identified, Identity
-from dbtools.server.requests import Requests
+from dbtools.server.identity import Identity, Refusal
 from dbtools.server.tokens import hash_of, new_token
 from dbtools.service.serving import open_served
 from dbtools.settings import load
@@ -156,36 +154,28 @@ REASONS = {
 
 
 async def test_log_tells_why_requests_are_refused(
-    server: HttpServer, caplog: pytest.LogCaptureFixture
+    server: HttpServer,
 ) -> None:
     settings = load(server.log.parent / "dbtools.toml")
     served, found = open_served(settings), {}
 
-    async def never(scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError
-
-    async def nothing(*_: object) -> Any:
-        return None
-
     try:
         await served.toolbox.snapshot()
-        async with anyio.create_task_group() as group:
-            app = Identified(never, Identity(served, Caller(), group))
-            for case in REASONS:
-                headers, *_ = HOSTILE[case]
-                fields = [(name.lower().encode(), _encoded(value)) for name, value in (headers or {}).items()]
-                requests, scope = Requests(app), {"type": "http", "headers": fields, "method": "POST"}
-                await requests(scope, nothing, nothing)
-                found[case] = caplog.records[-1].getMessage().partition(" (")[2].removesuffix(").")
-            group.cancel_scope.cancel()
+        identity = Identity(served, Caller())
+        for case in REASONS:
+            headers, *_ = HOSTILE[case]
+            shown = [_decoded(value) for value in (headers or {}).values()]
+            refusal = await identity.admit(shown)
+            assert isinstance(refusal, Refusal)
+            found[case] = refusal.reason
     finally:
         await served.backend.close()
 
     assert found == REASONS
 
 
-def _encoded(value: str | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.encode()
+def _decoded(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
 
 
 @pytest.mark.parametrize("case", HOSTILE)
@@ -364,13 +354,19 @@ async def test_start_tells_of_tokens_of_roles_that_are_not_there(server: HttpSer
     assert told in server.log.read_text()
 
 
+NO_SET, NO_KEY = "this is not a JWK Set (RFC 7517)", "has no key for RS256, ES256"
+FILE = "{folder}/keys.json"
 #: What is written for the keys of [auth.jwt], and what is found.
 KEYS = {
-    "no file": ("keys.json", None, "there is no such file"),
-    "no keys": ("keys.json", '{"keys": []}', "there is no key for RS256, ES256"),
-    "no set": ("keys.json", "rubbish", "this is no set of keys (RFC 7517)"),
-    "for secrets": ("keys.json", key_set(KEY, use="enc"), "there is no key for RS256, ES256"),
-    "nobody": ("http://127.0.0.1:1/keys", None, "ConnectError"),
+    "no file": ("keys.json", None, f"cannot read keys from {FILE}: No such file or directory"),
+    "no keys": ("keys.json", '{"keys": []}', f"{FILE} {NO_KEY}"),
+    "no set": ("keys.json", "rubbish", f"cannot read keys from {FILE}: {NO_SET}"),
+    "for secrets": ("keys.json", key_set(KEY, use="enc"), f"{FILE} {NO_KEY}"),
+    "nobody": (
+        "http://127.0.0.1:1/keys?key=secret",
+        None,
+        "cannot read keys from 127.0.0.1: Connection refused",
+    ),
 }
 
 
@@ -387,7 +383,7 @@ def test_check_finds_keys_that_cannot_be_read(
 
     assert checked.exit_code == 1
     line = 1 + path.read_text().partition("jwks = ")[0].count("\n")
-    found = f"{path}:{line}: error: [auth] jwt.jwks: the keys cannot be read: {reason}."
+    found = f"{path}:{line}: error: [auth] jwt.jwks: {reason.format(folder=tmp_path)}."
     assert found in checked.stdout.splitlines()
 
 

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import anyio
 import httpx2
 import psutil  # type: ignore[import-untyped]
 import pytest
-from anyio.abc import TaskGroup
 
 from dbtools.errors import DbtoolsError, Denied
 from dbtools.policy import Caller
@@ -67,14 +66,6 @@ class Configured:
 def configured(tmp_path: Path, sqlite_database: Callable[[str], Path]) -> Configured:
     """Give a configuration that is still to be written."""
     return Configured(tmp_path, sqlite_database(DDL))
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[TaskGroup]:
-    """Give what keys are read in."""
-    async with anyio.create_task_group() as group:
-        yield group
-        group.cancel_scope.cancel()
 
 
 async def _asked(server: HttpServer, token: str) -> int | str | list[Any]:
@@ -132,11 +123,11 @@ async def test_token_counts_with_the_policy_of_its_role_and_not_before(
 
 
 async def test_caller_has_to_be_in_the_newest_settings_and_in_those_of_the_snapshot(
-    configured: Configured, group: TaskGroup
+    configured: Configured,
 ) -> None:
     configured.write(_roles(ann="clerk", cid="boss"))
     served = open_served(load(configured.path))
-    identity = Identity(served, Caller(), group)
+    identity = Identity(served, Caller())
 
     async def roles() -> list[str | int]:
         found = [await identity.admit((f"Bearer {token}",)) for token in (ANN, BOB, CID)]
@@ -157,20 +148,20 @@ async def test_caller_has_to_be_in_the_newest_settings_and_in_those_of_the_snaps
     assert last == [401, "clerk", "clerk"]
 
 
-async def test_challenge_without_anything_to_say_is_a_word(configured: Configured, group: TaskGroup) -> None:
+async def test_challenge_without_anything_to_say_is_a_word(configured: Configured) -> None:
     configured.write(_roles(ann="clerk"))
     served = open_served(load(configured.path))
-    identity = Identity(served, Caller(), group)
+    identity = Identity(served, Caller())
     found = await identity.admit(())
 
     assert isinstance(found, Refusal)
     assert identity.challenge(found) == "Bearer"
 
 
-async def test_configuration_without_a_role_is_not_in_force(configured: Configured, group: TaskGroup) -> None:
+async def test_configuration_without_a_role_is_not_in_force(configured: Configured) -> None:
     configured.write(_roles(ann="clerk"))
     served = open_served(load(configured.path))
-    identity = Identity(served, Caller(), group)
+    identity = Identity(served, Caller())
     await served.toolbox.snapshot()
     _, auth, rest = _roles(ann="clerk").partition("[auth]")
     configured.write(f"[roles]\n{auth}{rest}")
@@ -187,13 +178,11 @@ def _jwt(jwks: str) -> str:
     )
 
 
-async def test_who_has_been_admitted_may_stay_while_nothing_is_taken_away(
-    configured: Configured, group: TaskGroup
-) -> None:
+async def test_who_has_been_admitted_may_stay_while_nothing_is_taken_away(configured: Configured) -> None:
     configured.write(_roles(ann="clerk", bob="clerk", cid="clerk"))
     served = open_served(load(configured.path))
     await served.toolbox.snapshot()
-    identity = Identity(served, Caller(), group)
+    identity = Identity(served, Caller())
     shown = [(f"Bearer {token}",) for token in (ANN, BOB, CID)]
     admitted = [await identity.admit(each) for each in shown]
     assert all(isinstance(each, Admitted) for each in admitted)
@@ -214,14 +203,12 @@ async def test_who_has_been_admitted_may_stay_while_nothing_is_taken_away(
     assert found == again == [True, False, False]
 
 
-async def _signed_stay(
-    configured: Configured, issuer: Issuer, group: TaskGroup
-) -> tuple[Served, Identity, Stay]:
+async def _signed_stay(configured: Configured, issuer: Issuer) -> tuple[Served, Identity, Stay]:
     """Return what serves callers whose tokens *issuer* signs, and the stay of one of them."""
     configured.write(f"{_roles()}{_jwt(issuer.url)}")
     served = open_served(load(configured.path))
     await served.toolbox.snapshot()
-    identity = Identity(served, Caller(), group)
+    identity = Identity(served, Caller())
     shown = (f"Bearer {signed(db_role='clerk')}",)
     admitted = await identity.admit(shown)
     assert isinstance(admitted, Admitted)
@@ -229,10 +216,10 @@ async def _signed_stay(
 
 
 async def test_who_shows_a_signed_token_may_stay_until_it_ends(
-    configured: Configured, group: TaskGroup, monkeypatch: pytest.MonkeyPatch
+    configured: Configured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_issuer() as issuer:
-        served, _, stay = await _signed_stay(configured, issuer, group)
+        served, _, stay = await _signed_stay(configured, issuer)
         first = await stay(), await stay()
         now = time.time
         monkeypatch.setattr(time, "time", lambda: now() + 625)
@@ -245,10 +232,10 @@ async def test_who_shows_a_signed_token_may_stay_until_it_ends(
 
 
 async def test_who_shows_a_token_of_a_key_that_is_withdrawn_may_not_stay(
-    configured: Configured, group: TaskGroup, monkeypatch: pytest.MonkeyPatch
+    configured: Configured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_issuer() as issuer:
-        served, identity, stay = await _signed_stay(configured, issuer, group)
+        served, identity, stay = await _signed_stay(configured, issuer)
         first = await stay()
         issuer.content = answer(key_set(OTHER))
         now = time.monotonic

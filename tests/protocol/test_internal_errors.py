@@ -11,11 +11,10 @@ from dbtools.catalog import Catalog, Column, Key, Table
 from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import ResultSet
-from dbtools.server.protocol import always, build_server
 from dbtools.service.toolbox import Executes, Toolbox
 from dbtools.statement import Statement
 from dbtools.types import ColumnType, Family
-from tests.protocol.client import VERSIONS, Client, Message, connect
+from tests.protocol.client import VERSIONS, Client, Message, build_server, connect
 from tests.unit.shop import resolving
 
 SECRET = "postgres://u:p@h"
@@ -100,7 +99,7 @@ async def _ask(client: Client, method: str, params: Mapping[str, object]) -> str
 async def test_nothing_of_an_exception_in_execution_is_told(
     version: str, method: str, params: Message, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = build_server(_toolbox(Raises(error)), always(Caller()), "")
+    server = build_server(_toolbox(Raises(error)), Caller(), "")
     async with connect(server, version=version) as client:
         seen = await _ask(client, method, params)
 
@@ -121,7 +120,7 @@ async def test_nothing_of_an_exception_in_execution_is_told(
 async def test_nothing_of_an_exception_in_introspection_is_told(
     version: str, method: str, params: Message
 ) -> None:
-    server = build_server(_toolbox(AnswersNonsense(), RuntimeError(SECRET)), always(Caller()), "")
+    server = build_server(_toolbox(AnswersNonsense(), RuntimeError(SECRET)), Caller(), "")
     async with connect(server, version=version) as client:
         seen = await _ask(client, method, params)
 
@@ -135,7 +134,7 @@ async def test_nothing_of_an_exception_in_introspection_is_told(
     [pytest.param("tools/call", CALL, id="call"), pytest.param("resources/read", READ, id="read")],
 )
 async def test_failure_to_render_is_an_internal_error(version: str, method: str, params: Message) -> None:
-    server = build_server(_toolbox(AnswersNonsense()), always(Caller()), "")
+    server = build_server(_toolbox(AnswersNonsense()), Caller(), "")
     async with connect(server, version=version) as client:
         seen = await _ask(client, method, params)
 
@@ -144,8 +143,8 @@ async def test_failure_to_render_is_an_internal_error(version: str, method: str,
 
 
 async def test_internal_error_of_a_call_is_a_result_and_of_a_list_is_an_error() -> None:
-    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), always(Caller()), "")
-    broken = build_server(_toolbox(AnswersNonsense(), RuntimeError(SECRET)), always(Caller()), "")
+    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), Caller(), "")
+    broken = build_server(_toolbox(AnswersNonsense(), RuntimeError(SECRET)), Caller(), "")
     async with connect(server) as client, connect(broken) as other:
         called = await client.result("tools/call", CALL)
         read = await client.error("resources/read", READ)
@@ -156,7 +155,7 @@ async def test_internal_error_of_a_call_is_a_result_and_of_a_list_is_an_error() 
 
 
 async def test_mark_of_an_internal_error_is_found_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), always(Caller()), "")
+    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), Caller(), "")
     async with connect(server) as client:
         result = await client.result("tools/call", CALL)
 
@@ -168,7 +167,7 @@ async def test_mark_of_an_internal_error_is_found_in_the_log(caplog: pytest.LogC
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("error", [Busy(), TimedOut(), DatabaseUnavailable()], ids=lambda error: error.code)
 async def test_what_the_model_can_mend_is_told(version: str, error: Exception) -> None:
-    server = build_server(_toolbox(Raises(error)), always(Caller()), "")
+    server = build_server(_toolbox(Raises(error)), Caller(), "")
     async with connect(server, version=version) as client:
         await client.open()
         called = await client.result("tools/call", CALL)
@@ -181,7 +180,7 @@ async def test_what_the_model_can_mend_is_told(version: str, error: Exception) -
 
 async def test_why_the_database_is_away_is_told_to_nobody() -> None:
     reason = DatabaseUnavailable("The database refused the login: user or password is wrong.")
-    server = build_server(_toolbox(Raises(reason)), always(Caller()), "")
+    server = build_server(_toolbox(Raises(reason)), Caller(), "")
     async with connect(server) as client:
         called = await client.result("tools/call", CALL)
         read = await client.error("resources/read", READ)
@@ -191,7 +190,7 @@ async def test_why_the_database_is_away_is_told_to_nobody() -> None:
 
 
 async def test_server_goes_on_after_an_internal_error() -> None:
-    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), always(Caller()), "")
+    server = build_server(_toolbox(Raises(RuntimeError(SECRET))), Caller(), "")
     async with connect(server) as client:
         await client.result("tools/call", CALL)
         listed = await client.result("tools/list")
@@ -215,7 +214,7 @@ async def test_catalog_is_read_again_after_a_failure() -> None:
         return answer
 
     toolbox = Toolbox(resolving(introspect, (Role(),)), AnswersNonsense())
-    async with connect(build_server(toolbox, always(Caller()), "")) as client:
+    async with connect(build_server(toolbox, Caller(), "")) as client:
         error = await client.error("tools/list")
         listed = await client.result("tools/list")
 
@@ -230,7 +229,7 @@ async def test_columns_of_every_family_are_listed_in_every_version(version: str)
     every = tuple(Column(name=family, type=ColumnType(name=family, family=family)) for family in Family)
     table = replace(PERSON, columns=(*COLUMNS, *every))
     toolbox = _toolbox(AnswersNonsense(), Catalog(tables=(table,)))
-    async with connect(build_server(toolbox, always(Caller()), ""), version=version) as client:
+    async with connect(build_server(toolbox, Caller(), ""), version=version) as client:
         await client.open()
         listed = await client.result("tools/list")
 

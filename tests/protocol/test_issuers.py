@@ -4,7 +4,6 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-import anyio
 import pytest
 
 from dbtools.policy import Caller
@@ -34,10 +33,8 @@ async def _admitted(folder: Path, jwt: str, *tokens: str) -> list[object]:
     served = open_served(load(path))
     try:
         await served.toolbox.snapshot()
-        async with anyio.create_task_group() as group:
-            identity = Identity(served, Caller(), group)
-            found = [await identity.admit([f"Bearer {each}"]) for each in tokens]
-            group.cancel_scope.cancel()
+        identity = Identity(served, Caller())
+        found = [await identity.admit([f"Bearer {each}"]) for each in tokens]
     finally:
         await served.backend.close()
     return [each.caller if isinstance(each, Admitted) else each.status for each in found]

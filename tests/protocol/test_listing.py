@@ -3,17 +3,14 @@
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
-from mcp.server.lowlevel import Server
 
 from dbtools.policy import Caller
 from dbtools.results import Surface
-from dbtools.server.protocol import always, build_server
 from dbtools.service.serving import open_toolbox
-from tests.protocol.client import HANDSHAKES, MODERN, Client, connect
+from tests.protocol.client import HANDSHAKES, MODERN, Client, Serving, build_server, connect
 from tests.protocol.conftest import settings_for
 
 NAME = re.compile(r"[a-z0-9_]{1,40}")
@@ -26,10 +23,10 @@ NAMES = [
 
 
 @pytest.fixture
-async def large_server(large_path: Path) -> AsyncIterator[Server[Any]]:
+async def large_server(large_path: Path) -> AsyncIterator[Serving]:
     """Give a server of a database of 450 tables without keys: 452 tools."""
     toolbox, database = open_toolbox(settings_for(large_path, surface=Surface.TYPED))
-    yield build_server(toolbox, always(Caller()), "")
+    yield build_server(toolbox, Caller(), "")
     await database.close()
 
 
@@ -42,9 +39,9 @@ async def test_every_table_has_its_tools(client: Client) -> None:
 async def test_every_tool_only_reads_and_has_a_title(client: Client) -> None:
     tools = await client.list_all("tools/list", "tools")
 
-    assert {str(tool["annotations"]) for tool in tools} == {
-        str({"openWorldHint": False, "readOnlyHint": True})
-    }
+    assert [tool["annotations"] for tool in tools] == [{"openWorldHint": False, "readOnlyHint": True}] * len(
+        tools
+    )
     assert all(tool["title"] and tool["description"] for tool in tools)
     assert all(NAME.fullmatch(tool["name"]) for tool in tools)
 
@@ -69,9 +66,9 @@ async def test_list_is_the_same_each_time_it_is_asked_for(client: Client) -> Non
     assert first == second
 
 
-async def test_list_is_the_same_in_every_process(path: Path, server: Server[Any]) -> None:
+async def test_list_is_the_same_in_every_process(path: Path, server: Serving) -> None:
     toolbox, database = open_toolbox(settings_for(path))
-    again = build_server(toolbox, always(Caller()), "")
+    again = build_server(toolbox, Caller(), "")
     async with connect(server) as client, connect(again) as other:
         first = await client.list_all("tools/list", "tools")
         second = await other.list_all("tools/list", "tools")
@@ -80,7 +77,7 @@ async def test_list_is_the_same_in_every_process(path: Path, server: Server[Any]
     assert first == second
 
 
-async def test_list_is_the_same_in_every_version(server: Server[Any]) -> None:
+async def test_list_is_the_same_in_every_version(server: Serving) -> None:
     lists = []
     for version in (*HANDSHAKES, MODERN):
         async with connect(server, version=version) as client:
@@ -90,7 +87,7 @@ async def test_list_is_the_same_in_every_version(server: Server[Any]) -> None:
     assert all(tools == lists[0] for tools in lists)
 
 
-async def test_list_is_private_to_the_role_and_always_fresh(server: Server[Any]) -> None:
+async def test_list_is_private_to_the_role_and_always_fresh(server: Serving) -> None:
     """A public list would show one role's tools to another (mcp.md, pitfalls 9 and 17)."""
     async with connect(server) as client:
         results = [
@@ -105,7 +102,7 @@ async def test_list_is_private_to_the_role_and_always_fresh(server: Server[Any])
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", MODERN])
-async def test_many_tools_come_in_pages_of_two_hundred(large_server: Server[Any], version: str) -> None:
+async def test_many_tools_come_in_pages_of_two_hundred(large_server: Serving, version: str) -> None:
     async with connect(large_server, version=version) as client:
         await client.open()
         first = await client.result("tools/list")
@@ -118,7 +115,7 @@ async def test_many_tools_come_in_pages_of_two_hundred(large_server: Server[Any]
     assert names == ["describe_tables", "aggregate_rows", *(f"list_t{number:03}" for number in range(450))]
 
 
-async def test_first_page_holds_what_describes_the_rest(large_server: Server[Any]) -> None:
+async def test_first_page_holds_what_describes_the_rest(large_server: Serving) -> None:
     """Many hosts read the first page only (mcp.md, pitfall 10); tools of later pages can be called."""
     async with connect(large_server) as client:
         first = await client.result("tools/list")
@@ -135,7 +132,7 @@ async def test_first_page_holds_what_describes_the_rest(large_server: Server[Any
     [*("", "0", "1", "-200", "451", "600", "x", "²00", "\0"), pytest.param("9" * 5_000, id="5,000 digits")],
 )
 @pytest.mark.parametrize("version", ["2025-06-18", MODERN])
-async def test_foreign_cursor_is_refused(large_server: Server[Any], version: str, cursor: str) -> None:
+async def test_foreign_cursor_is_refused(large_server: Serving, version: str, cursor: str) -> None:
     async with connect(large_server, version=version) as client:
         await client.open()
         error = await client.error("tools/list", {"cursor": cursor})

@@ -8,14 +8,21 @@ from typing import Any
 import anyio
 import asyncpg
 import pytest
-from mcp.server.lowlevel import Server
 
 from dbtools.backends.sqlite.runner import CONNECTIONS
 from dbtools.policy import Caller
-from dbtools.server.protocol import always, build_server
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings
-from tests.protocol.client import MODERN, PATIENCE, Client, ProcessClient, connect, spawn
+from tests.protocol.client import (
+    MODERN,
+    PATIENCE,
+    Client,
+    ProcessClient,
+    Serving,
+    build_server,
+    connect,
+    spawn,
+)
 from tests.protocol.conftest import settings_for
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
@@ -29,10 +36,10 @@ where datname = current_database() and state = 'active' and query like '%"slow"%
 
 
 @pytest.fixture
-async def brief_server(path: Path) -> AsyncIterator[Server[Any]]:
+async def brief_server(path: Path) -> AsyncIterator[Serving]:
     """Give a server whose calls may take two seconds."""
     toolbox, database = open_toolbox(settings_for(path, timeout=BRIEF))
-    yield build_server(toolbox, always(Caller()), "")
+    yield build_server(toolbox, Caller(), "")
     await database.close()
 
 
@@ -61,7 +68,7 @@ def _reports(client: Client, token: object) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_long_call_reports_each_second_of_its_timeout(brief_server: Server[Any], version: str) -> None:
+async def test_long_call_reports_each_second_of_its_timeout(brief_server: Serving, version: str) -> None:
     async with connect(brief_server, version=version) as client:
         await client.open()
         id = await client.start_call("list_slow", token="t")
@@ -75,7 +82,7 @@ async def test_long_call_reports_each_second_of_its_timeout(brief_server: Server
 
 
 async def test_calls_are_reported_under_their_own_tokens_until_they_are_answered(
-    brief_server: Server[Any],
+    brief_server: Serving,
 ) -> None:
     """The third call outlasts the first ones, so reports of theirs would come before its answer."""
     async with connect(brief_server) as client:
@@ -95,7 +102,7 @@ async def test_calls_are_reported_under_their_own_tokens_until_they_are_answered
             assert not [m for m in later if m.get("params", {}).get("progressToken") == token]
 
 
-async def test_quick_call_reports_nothing(brief_server: Server[Any]) -> None:
+async def test_quick_call_reports_nothing(brief_server: Serving) -> None:
     async with connect(brief_server) as client:
         id = await client.start_call("list_person", token="t")
         await client.answer(id)
@@ -104,7 +111,7 @@ async def test_quick_call_reports_nothing(brief_server: Server[Any]) -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_cancelled_calls_free_every_connection(server: Server[Any], version: str) -> None:
+async def test_cancelled_calls_free_every_connection(server: Serving, version: str) -> None:
     """As many endless statements as there are connections: the next call waits for none of them."""
     async with connect(server, version=version) as client:
         await client.open()
@@ -123,7 +130,7 @@ async def test_cancelled_calls_free_every_connection(server: Server[Any], versio
 @pytest.mark.parametrize("version", ERAS)
 async def test_cancelled_call_stops_in_postgresql(sleepy_url: str, version: str) -> None:
     toolbox, database = open_toolbox(Settings(database=DatabaseSection(url=sleepy_url)))
-    async with connect(build_server(toolbox, always(Caller()), ""), version=version) as client:
+    async with connect(build_server(toolbox, Caller(), ""), version=version) as client:
         await client.open()
         id = await client.start_call("list_slow")
         await _until_active(sleepy_url, 1)
@@ -137,7 +144,7 @@ async def test_cancelled_call_stops_in_postgresql(sleepy_url: str, version: str)
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_mistake_is_told_to_a_client_that_asked_for_progress(server: Server[Any], version: str) -> None:
+async def test_mistake_is_told_to_a_client_that_asked_for_progress(server: Serving, version: str) -> None:
     """Many clients ask for progress with every call."""
     async with connect(server, version=version) as client:
         await client.open()
@@ -148,7 +155,7 @@ async def test_mistake_is_told_to_a_client_that_asked_for_progress(server: Serve
     assert unknown["error"]["code"] == -32602
 
 
-async def test_cancelled_call_leaves_the_others_alone(brief_server: Server[Any]) -> None:
+async def test_cancelled_call_leaves_the_others_alone(brief_server: Serving) -> None:
     async with connect(brief_server) as client:
         cancelled = await client.start_call("list_slow", token="a")
         kept = await client.start_call("list_slow", token="b")

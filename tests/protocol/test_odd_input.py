@@ -1,12 +1,10 @@
 """Lines that are no messages, and messages that are no good: each is answered, and the server goes on."""
 
 import json
-from typing import Any
 
 import pytest
-from mcp.server.lowlevel import Server
 
-from tests.protocol.client import HANDSHAKES, MODERN, Message, connect
+from tests.protocol.client import HANDSHAKES, MODERN, Message, Serving, connect
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 DEEP = 100_000  #: levels
@@ -104,7 +102,7 @@ def _deep(head: str, tail: str, *, opening: str = "[", closing: str = "]") -> by
 )
 @pytest.mark.parametrize("version", ["2025-03-26", MODERN])
 async def test_line_that_is_no_message_gets_an_error(
-    server: Server[Any], version: str, line: bytes, code: int, id: object
+    server: Serving, version: str, line: bytes, code: int, id: object
 ) -> None:
     async with connect(server, version=version) as client:
         await client.open()
@@ -141,7 +139,7 @@ async def test_line_that_is_no_message_gets_an_error(
     ],
 )
 @pytest.mark.parametrize("version", ["2024-11-05", MODERN])
-async def test_odd_argument_is_named(server: Server[Any], version: str, line: bytes, said: str) -> None:
+async def test_odd_argument_is_named(server: Serving, version: str, line: bytes, said: str) -> None:
     async with connect(server, version=version) as client:
         await client.open()
         await client.send_line(line if version == MODERN else line.replace(b"io.modelcontextprotocol/", b""))
@@ -167,7 +165,7 @@ async def test_odd_argument_is_named(server: Server[Any], version: str, line: by
     ],
 )
 async def test_half_a_surrogate_pair_anywhere_is_answered(
-    server: Server[Any], version: str, method: str, params: Message
+    server: Serving, version: str, method: str, params: Message
 ) -> None:
     async with connect(server, version=version) as client:
         await client.open()
@@ -201,7 +199,7 @@ async def test_half_a_surrogate_pair_anywhere_is_answered(
     ],
 )
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
-async def test_what_wants_no_answer_gets_none(server: Server[Any], version: str, line: bytes) -> None:
+async def test_what_wants_no_answer_gets_none(server: Serving, version: str, line: bytes) -> None:
     async with connect(server, version=version) as client:
         await client.open()
         before = len(client.received)
@@ -219,7 +217,7 @@ async def test_what_wants_no_answer_gets_none(server: Server[Any], version: str,
         pytest.param(b"\t ", b" \n", id="between blanks"),
     ],
 )
-async def test_blanks_around_a_message_do_not_matter(server: Server[Any], before: bytes, end: bytes) -> None:
+async def test_blanks_around_a_message_do_not_matter(server: Serving, before: bytes, end: bytes) -> None:
     async with connect(server) as client:
         await client.send_line(before + _request("spaced").encode(), end=end)
         answer = await client.answer("spaced")
@@ -235,7 +233,7 @@ async def test_blanks_around_a_message_do_not_matter(server: Server[Any], before
         pytest.param("x" * 10_000, id="10,000 characters"),
     ],
 )
-async def test_odd_progress_token_does_no_harm(server: Server[Any], token: object) -> None:
+async def test_odd_progress_token_does_no_harm(server: Serving, token: object) -> None:
     async with connect(server) as client:
         id = await client.start_call("list_person", token=token)
         answer = await client.answer(id)

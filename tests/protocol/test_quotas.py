@@ -15,13 +15,12 @@ import pytest
 from dbtools import errors
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Limits
-from dbtools.server import quotas as counting
+from dbtools.server import limiter as counting
 from dbtools.server.calls import Calls
-from dbtools.server.protocol import always, build_server
-from dbtools.server.quotas import Quotas
+from dbtools.server.limiter import Limiter
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, LimitsSection, Settings
-from tests.protocol.client import HANDSHAKES, MODERN, connect, spawn
+from tests.protocol.client import HANDSHAKES, MODERN, build_server, connect, spawn
 from tests.protocol.test_command_line import run
 
 ANN, BOB = Caller(identity="ann"), Caller(identity="bob")
@@ -35,8 +34,8 @@ def storage(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def _quotas(storage: str = "") -> AsyncIterator[Quotas]:
-    quotas = Quotas(storage)
+async def _quotas(storage: str = "") -> AsyncIterator[Limiter]:
+    quotas = Limiter(storage)
     try:
         yield quotas
     finally:
@@ -45,7 +44,7 @@ async def _quotas(storage: str = "") -> AsyncIterator[Quotas]:
 
 
 @asynccontextmanager
-async def _admitted(quotas: Quotas, caller: Caller, limits: Limits) -> AsyncIterator[None]:
+async def _admitted(quotas: Limiter, caller: Caller, limits: Limits) -> AsyncIterator[None]:
     await quotas.admit(caller, limits)
     try:
         yield
@@ -53,7 +52,7 @@ async def _admitted(quotas: Quotas, caller: Caller, limits: Limits) -> AsyncIter
         quotas.leave(caller)
 
 
-async def _admit(quotas: Quotas, caller: Caller, limits: Limits) -> None:
+async def _admit(quotas: Limiter, caller: Caller, limits: Limits) -> None:
     async with _admitted(quotas, caller, limits):
         pass
 
@@ -84,7 +83,7 @@ async def test_roles_and_identities_are_counted_apart(storage: str) -> None:
 
 
 async def test_place_is_free_again_when_the_minute_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    quotas, two, now = Quotas(), Limits(calls_per_minute=2), time.monotonic()
+    quotas, two, now = Limiter(), Limits(calls_per_minute=2), time.monotonic()
     for seconds in (0, 30):
         monkeypatch.setattr(counting, "monotonic", partial(float, now + seconds))
         await _admit(quotas, ANN, two)
@@ -124,7 +123,7 @@ async def test_storage_that_is_gone_refuses_and_never_admits() -> None:
 
 
 async def test_storage_that_does_not_answer_refuses_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dbtools.server.quotas.PATIENCE", 0.05)
+    monkeypatch.setattr("dbtools.server.limiter.STORAGE_TIMEOUT", 0.05)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -143,7 +142,7 @@ async def test_unknown_storage_ends_the_server_with_a_complaint(path: Path, tmp_
 
 
 async def test_calls_at_the_same_time_are_limited_and_free_their_place() -> None:
-    quotas, two = Quotas(), Limits(concurrent_calls=2, timeout=7)
+    quotas, two = Limiter(), Limits(concurrent_calls=2, timeout=7)
     async with _admitted(quotas, ANN, two), _admitted(quotas, ANN, two):
         with pytest.raises(errors.TooManyCalls, match="within 7 seconds"):
             await _admit(quotas, ANN, two)
@@ -152,7 +151,7 @@ async def test_calls_at_the_same_time_are_limited_and_free_their_place() -> None
 
 
 async def test_place_is_free_after_a_failure_and_a_cancellation() -> None:
-    quotas, one = Quotas(), Limits(concurrent_calls=1)
+    quotas, one = Limiter(), Limits(concurrent_calls=1)
     with pytest.raises(RuntimeError):
         async with _admitted(quotas, ANN, one):
             raise RuntimeError
@@ -165,7 +164,7 @@ async def test_place_is_free_after_a_failure_and_a_cancellation() -> None:
 
 
 async def test_calls_at_the_same_time_do_not_pass_the_rate_limit_together() -> None:
-    quotas, few = Quotas(), Limits(calls_per_minute=5)
+    quotas, few = Limiter(), Limits(calls_per_minute=5)
     outcomes: list[bool] = []
 
     async def attempt() -> None:
@@ -189,8 +188,8 @@ async def test_tools_resources_and_completion_count_as_calls(path: Path, version
         database=DatabaseSection(url=url_of_file(path)), limits=LimitsSection(calls_per_minute=3)
     )
     toolbox, database = open_toolbox(settings)
-    calls = Calls(toolbox, Quotas(), None)
-    server = build_server(toolbox, always(Caller()), "", calls=calls)
+    calls = Calls(toolbox, Limiter(), None)
+    server = build_server(toolbox, Caller(), "", calls=calls)
     try:
         async with connect(server, version=version) as client:
             await client.open()

@@ -11,8 +11,8 @@ import pytest
 from dbtools import errors
 from dbtools.backends.sqlite.jobs import Connection
 from dbtools.policy import Caller
-from dbtools.server.calls import Calls, Request
-from dbtools.server.quotas import Quotas
+from dbtools.server.calls import Calls, IncomingCall
+from dbtools.server.limiter import Limiter
 from dbtools.service.serving import open_served
 from dbtools.settings import Settings
 from dbtools.settings.files import load
@@ -105,8 +105,8 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
         runner: Any = await served.backend.runner()
         async with runner._pool.connection() as connection:
             await cast(Connection, connection).run(trace)
-        calls = Calls(served.toolbox, Quotas(), None)
-        await calls.call(Request(caller=Caller(), tool="list_person", arguments={}, id="abc"))
+        calls = Calls(served.toolbox, Limiter(), None)
+        await calls.call(IncomingCall(caller=Caller(), tool="list_person", arguments={}, id="abc"))
     finally:
         await served.backend.close()
 

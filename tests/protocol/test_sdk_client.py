@@ -1,27 +1,71 @@
 """The SDK's own client, which checks results against schemas: in each of its modes, in process and out."""
 
+import asyncio
 import sqlite3
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp import Client, MCPError, StdioServerParameters
-from mcp.server.lowlevel import Server
-from mcp_types import AudioContent, CallToolResult, ImageContent, TextContent, TextResourceContents
+from mcp.client._transport import TransportStreams
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    AudioContent,
+    CallToolResult,
+    ImageContent,
+    TextContent,
+    TextResourceContents,
+    jsonrpc_message_adapter,
+)
 
 from dbtools.policy import Caller
 from dbtools.results import Surface
-from dbtools.server.protocol import always, build_server
+from dbtools.server.stdio import LineConnection
 from dbtools.service.serving import open_toolbox
-from tests.protocol.client import MODERN, PATIENCE, ROOT
+from tests.protocol.client import MODERN, PATIENCE, ROOT, Serving, build_server
 from tests.protocol.conftest import LONG_TEXT, settings_for
 
 BOTH = ("describe_tables", "aggregate_rows")  #: listed beside the tools of each table
 MODES = ("legacy", "auto", MODERN)
+
+
+class Written(asyncio.Transport):
+    """The far end of a connection in this process: takes lines for the SDK's client."""
+
+    def __init__(self, send: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        super().__init__()
+        self._send = send
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Pass a line on."""
+        message = jsonrpc_message_adapter.validate_json(bytes(data), by_name=False)
+        self._send.send_nowait(SessionMessage(message))
+
+
+@asynccontextmanager
+async def in_process(serving: Serving) -> AsyncIterator[TransportStreams]:
+    """Give the SDK's client streams to *serving*."""
+    to_client, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](100)
+    to_server, from_client = anyio.create_memory_object_stream[SessionMessage]()
+    connection = LineConnection(serving.server, serving.caller)
+    connection.connection_made(Written(to_client))
+
+    async def pass_on() -> None:
+        async for each in from_client:
+            connection.data_received(
+                each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            )
+
+    async with anyio.create_task_group() as group, to_client, from_server, to_server, from_client:
+        group.start_soon(pass_on)
+        yield from_server, to_server
+        group.cancel_scope.cancel()
+        connection.leave()
+        await connection.finish()
 
 
 def _text(result: CallToolResult) -> str:
@@ -31,8 +75,8 @@ def _text(result: CallToolResult) -> str:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_client_lists_and_calls(server: Server[Any], mode: str) -> None:
-    async with Client(server, mode=mode) as client:
+async def test_client_lists_and_calls(server: Serving, mode: str) -> None:
+    async with Client(in_process(server), mode=mode) as client:
         listed = await client.list_tools(cache_mode="bypass")
         called = await client.call_tool("get_person", {"id": 1})
         refused = await client.call_tool("get_person", {"id": "one"})
@@ -44,16 +88,16 @@ async def test_client_lists_and_calls(server: Server[Any], mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_client_gets_media(server: Server[Any], mode: str) -> None:
-    async with Client(server, mode=mode) as client:
+async def test_client_gets_media(server: Serving, mode: str) -> None:
+    async with Client(in_process(server), mode=mode) as client:
         result = await client.call_tool("get_album", {"id": 1})
 
     assert [type(content) for content in result.content[1:3]] == [ImageContent, AudioContent]
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_client_reads_a_resource(server: Server[Any], mode: str) -> None:
-    async with Client(server, mode=mode) as client:
+async def test_client_reads_a_resource(server: Serving, mode: str) -> None:
+    async with Client(in_process(server), mode=mode) as client:
         templates = await client.list_resource_templates(cache_mode="bypass")
         result = await client.read_resource("dbtools://cell/story/long/body", cache_mode="bypass")
 
@@ -64,8 +108,8 @@ async def test_client_reads_a_resource(server: Server[Any], mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_client_is_told_of_an_unknown_tool(server: Server[Any], mode: str) -> None:
-    async with Client(server, mode=mode) as client:
+async def test_client_is_told_of_an_unknown_tool(server: Serving, mode: str) -> None:
+    async with Client(in_process(server), mode=mode) as client:
         with pytest.raises(MCPError, match="list_person") as caught:
             await client.call_tool("list_persn")
 
@@ -76,7 +120,7 @@ async def test_client_is_told_of_an_unknown_tool(server: Server[Any], mode: str)
 async def test_client_walks_all_pages(large_path: Path, mode: str) -> None:
     toolbox, database = open_toolbox(settings_for(large_path, surface=Surface.TYPED))
     names: list[str] = []
-    async with Client(build_server(toolbox, always(Caller()), ""), mode=mode) as client:
+    async with Client(in_process(build_server(toolbox, Caller(), "")), mode=mode) as client:
         page = await client.list_tools(cache_mode="bypass")
         names.extend(tool.name for tool in page.tools)
         while page.next_cursor is not None:
@@ -92,7 +136,7 @@ async def test_client_sees_a_changed_list_at_once(sqlite_database: Callable[[str
     """Lists have no time to live: a client that caches them asks again (mcp.md, pitfall 9)."""
     path = sqlite_database("create table early (a text)")
     toolbox, database = open_toolbox(settings_for(path))
-    async with Client(build_server(toolbox, always(Caller()), ""), mode=mode) as client:
+    async with Client(in_process(build_server(toolbox, Caller(), "")), mode=mode) as client:
         before = await client.list_tools()
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("create table late (a text)")
@@ -112,7 +156,7 @@ async def test_client_gets_progress(path: Path) -> None:
         reports.append((progress, total))
 
     # In process, only this mode sends messages with tokens in them.
-    async with Client(build_server(toolbox, always(Caller()), ""), mode="legacy") as client:
+    async with Client(in_process(build_server(toolbox, Caller(), "")), mode="legacy") as client:
         result = await client.call_tool("list_slow", progress_callback=report)
     await database.close()
 

@@ -14,7 +14,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from dbtools.server.logs import JsonFormatter, StderrHandler
-from dbtools.server.requests import MOST_REASONS, REASON, Requests
+from dbtools.server.requests import MOST_REASONS, REASON, Refusals, Requests
 from dbtools.telemetry import REQUEST
 from tests.protocol.http_server import call, http_server
 
@@ -94,12 +94,13 @@ async def test_first_refusals_of_a_kind_are_told_at_once_and_the_others_together
     def told() -> list[str]:
         return [record.getMessage().partition(": ")[2] for record in caplog.records]
 
-    requests = Requests(answer)
+    refusals = Refusals()
+    requests = Requests(answer, refusals)
     async with anyio.create_task_group() as group:
         for at in range(len(answers)):
             await requests({"type": "http", "headers": [], "at": at}, nothing, nothing)
         first = told()
-        group.start_soon(requests.run)
+        group.start_soon(refusals.run)
         with anyio.fail_after(5):
             await anyio.wait_all_tasks_blocked()
             while not minute and len(told()) == len(first):
@@ -118,7 +119,8 @@ async def test_kinds_of_refusals_are_no_more_than_so_many(caplog: pytest.LogCapt
     async def nothing(*_: object) -> Any:
         return None
 
-    requests = Requests(answer)
+    refusals = Refusals()
+    requests = Requests(answer, refusals)
     for at in range(10 * MOST_REASONS):
         await requests({"type": "http", "headers": [], "at": at}, nothing, nothing)
 

@@ -45,10 +45,10 @@ class Noisy:
     """Shouts as each of the slow imports begins; none of them comes before `serve` has."""
 
     def find_spec(self, name, path=None, target=None):
-        if name in ("mcp", "sqlalchemy", "aiosqlite"):
+        if name in ("sqlalchemy", "aiosqlite"):
             print("without a flush")
             shout(name)
-        if name == "mcp":
+        if name == "sqlalchemy":
             thread.start()
             atexit.register(end)
 
@@ -113,7 +113,7 @@ async def test_nothing_but_messages_reaches_stdout(path: Path, tmp_path: Path, v
         assert len(rest) == 3
         log = client.log.read_text()
         said = (
-            "print mcp",
+            "print sqlalchemy",
             "print aiosqlite",
             "print exit",
             "without a flush",

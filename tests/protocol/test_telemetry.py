@@ -14,10 +14,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from dbtools.policy import Caller
-from dbtools.server.protocol import always, build_server
 from dbtools.service.serving import open_toolbox
 from dbtools.settings import DatabaseSection, Settings
-from tests.protocol.client import MODERN, connect
+from tests.protocol.client import MODERN, build_server, connect
 from tests.protocol.http_server import call, http_server
 
 DDL = "create table person (id integer primary key, name text); insert into person values (1, 'Ada');"
@@ -53,7 +52,7 @@ async def test_statements_are_told_within_their_calls_and_no_value(
     exporter.clear()
     toolbox, database = open_toolbox(Settings(database=DatabaseSection(url=url)))
     try:
-        async with connect(build_server(toolbox, always(Caller()), ""), version=MODERN) as client:
+        async with connect(build_server(toolbox, Caller(), ""), version=MODERN) as client:
             await client.call("list_person", {"where": [{"column": "name", "value": "Secret Ada"}]})
             await client.error("tools/call", {"name": "no_such_tool", "arguments": {}})
     finally:

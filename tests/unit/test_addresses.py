@@ -68,6 +68,11 @@ REFUSED: Mapping[str, tuple[str, str, str]] = {
     },
     "no keys": (_jwt(jwks=""), "auth.jwt.jwks", "a URL or a file of keys"),
     "keys without encryption": (_jwt(jwks="http://id.example.com/keys"), "auth.jwt.jwks", "https: whoever"),
+    "keys with a password": (
+        _jwt(jwks="https://ada:dbt_secret@id.example.com/keys"),
+        "auth.jwt.jwks",
+        "a URL without a user name or a password",
+    ),
     "no issuer": (_jwt(issuer=" "), "auth.jwt.issuer", "what stands in the claim iss"),
     **{
         f"hash {each[-9:]}": (

@@ -447,13 +447,7 @@ def test_answer_shows_the_groups_and_whether_there_are_more() -> None:
     more = _answer(arguments, *rows, more=True)
 
     assert complete == Answer(
-        structured={
-            "row_count": 2,
-            "truncated": False,
-            "columns": ["day:month", "sum_total"],
-            "rows": [["2024-03", "1.10"], [None, None]],
-        },
-        text='{"row_count":2,"truncated":false,"columns":["day:month","sum_total"],'
+        json='{"row_count":2,"truncated":false,"columns":["day:month","sum_total"],'
         '"rows":[["2024-03","1.10"],[null,null]]}',
         rows=2,
     )

@@ -18,7 +18,7 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.cells import dump
+from dbtools.cells import json_of
 from dbtools.errors import ConfigurationError
 from dbtools.records import AuditEntry, CallLog, FileReader, FileSink, Outcome, Stored
 from dbtools.records.entries import ARGUMENTS, WORDS
@@ -151,7 +151,7 @@ MARKED_JSON = st.recursive(MARKED, lambda part: st.lists(part) | st.dictionaries
 
 @given(st.dictionaries(KEYS, MARKED_JSON))
 def test_no_value_of_the_caller_is_written(arguments: dict[str, object]) -> None:
-    text = dump(replace(ENTRY, arguments=arguments).content(arguments=False))[1]
+    text = json_of(replace(ENTRY, arguments=arguments).content(arguments=False))
 
     assert SECRET not in text
     assert str(NUMBER) not in text
@@ -167,7 +167,7 @@ JSON = st.recursive(
 @given(st.dictionaries(TEXT | st.sampled_from(sorted(ARGUMENTS)), JSON), TEXT, st.booleans())
 def test_any_call_has_a_line(arguments: dict[str, object], text: str, values: bool) -> None:
     entry = replace(ENTRY, arguments=arguments, tool=text, client=text, identity=text)
-    line = dump(entry.content(arguments=values))[1]
+    line = json_of(entry.content(arguments=values))
 
     assert line.splitlines() == [line]
     assert list(orjson.loads(line)) == list(ENTRY.content(arguments=False))
@@ -195,7 +195,7 @@ def _nested(levels: int) -> object:
 @pytest.mark.parametrize("values", [False, True])
 def test_line_is_bounded(argument: object, name: str, values: bool) -> None:
     entry = replace(ENTRY, arguments={name: argument}, tool="x" * 2**20)
-    line = dump(entry.content(arguments=values))[1]
+    line = json_of(entry.content(arguments=values))
 
     assert len(line) < 1_000_000
 

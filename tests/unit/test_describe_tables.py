@@ -39,12 +39,7 @@ def _described(arguments: dict[str, object]) -> Answer:
 
 def test_names_are_all_that_is_said_where_no_more_is_wanted() -> None:
     assert _described({"detail": "names"}) == Answer(
-        structured={
-            "table_count": 4,
-            "truncated": False,
-            "tables": [{"name": "product"}, {"name": "order line"}, {"name": "sale"}, {"name": "priced"}],
-        },
-        text='{"table_count":4,"truncated":false,"tables":'
+        json='{"table_count":4,"truncated":false,"tables":'
         '[{"name":"product"},{"name":"order line"},{"name":"sale"},{"name":"priced"}]}',
         rows=4,
     )

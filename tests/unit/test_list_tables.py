@@ -64,15 +64,7 @@ def test_table_is_listed_with_what_helps_to_choose_it() -> None:
     view = replace(view, kind=TableKind.VIEW, row_estimate=0)
 
     assert _listed(_tools(plain, view), {}) == Answer(
-        structured={
-            "table_count": 2,
-            "truncated": False,
-            "tables": [
-                {"name": "sale"},
-                {"name": "totals", "kind": "view", "comment": "Sums of days", "row_estimate": 0},
-            ],
-        },
-        text='{"table_count":2,"truncated":false,"tables":[{"name":"sale"},'
+        json='{"table_count":2,"truncated":false,"tables":[{"name":"sale"},'
         '{"name":"totals","kind":"view","comment":"Sums of days","row_estimate":0}]}',
         rows=2,
     )

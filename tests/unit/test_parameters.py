@@ -1,11 +1,14 @@
 """The scanner of SQL that operators write: what is a parameter, what is not, and what is refused."""
 
+import re
+from string import ascii_letters, digits
+
 import pytest
 from hypothesis import given, strategies as st
 
 from dbtools.backends.postgresql import syntax as postgresql
 from dbtools.backends.sqlite import syntax as sqlite
-from dbtools.sql import Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
+from dbtools.sql import CHARACTER, LETTER, Fragment, Kind, Lexis, Parameter, SqlError, scan, tokenize
 
 LEXES = [
     pytest.param(sqlite.lexis, id="sqlite"),
@@ -253,6 +256,21 @@ def test_sql_is_refused_on_sqlite(sql: str, problem: str) -> None:
         scan(sql, sqlite.lexis)
 
     assert caught.value.problem == problem
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        pytest.param(LETTER, f"{ascii_letters}_", id="first"),
+        pytest.param(CHARACTER, f"{ascii_letters}{digits}_$", id="further"),
+    ],
+)
+def test_all_beyond_ascii_are_letters(pattern: str, expected: str) -> None:
+    characters = [*map(chr, range(0x300)), "\ud800", "\uffff", "\U0010ffff"]
+
+    found = re.findall(pattern, "".join(characters))
+
+    assert found == [each for each in characters if each in expected or not each.isascii()]
 
 
 def test_fragment_is_text_and_parameters_in_turn() -> None:

@@ -3,11 +3,12 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
 
-from dbtools.cells import Cut, is_media, media_type, shown_cut, size, visible
+from dbtools.cells import INVISIBLE, Cut, is_media, json_of, media_type, shown_cut, size, visible
 from dbtools.errors import BadArgument
 from dbtools.policy import Limits
 from dbtools.results import Answer, Budget, Page, ResultSet, Rows, Style, Table, Text, encode_rows
@@ -19,6 +20,7 @@ ARRAYS, OBJECTS, CSV = Style(), Style(rows=Rows.OBJECTS), Style(text=Text.CSV)
 STYLES = [ARRAYS, OBJECTS, CSV, Style(rows=Rows.OBJECTS, text=Text.CSV)]
 OUTPUTS = (Output(term=ID), Output(term=column("name")), Output(term=column("photo", Family.BYTES)))
 NAMES = ("id", "name", "photo")
+ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=30)
 
 
 def _found(*rows: tuple[object, ...], more: bool = False) -> ResultSet:
@@ -32,7 +34,8 @@ def _budget(bytes: int, reserved: int, style: Style = ARRAYS) -> Budget:
 
 def _answer(table: Table, style: Style, *, truncated: bool = False, **extra: object) -> Answer:
     """Return the answer that shows *table*."""
-    page = Page(found=_found(), table=table, capped=truncated)
+    found = ResultSet(outputs=(), rows=tuple(map(tuple, table.rows)))
+    page = Page(found=found, table=replace(table, style=style), capped=truncated)
     return Budget(limits=Limits(), style=style, reserved=0).rows_answer(page, **extra)  # type: ignore[arg-type]
 
 
@@ -79,12 +82,13 @@ def test_cells_are_encoded_by_their_columns() -> None:
         rows=((2**60, None, b"hi", "x"), (1, Cut(start="ab", length=9), Cut(start=b"..", length=70), "x")),
     )
 
-    assert encode_rows(found, NAMES) == Table(
+    assert encode_rows(found, NAMES, OBJECTS) == Table(
         columns=NAMES,
         rows=[
-            ["1152921504606846976", None, "aGk="],
-            [1, "ab… [9 characters]", "[70 bytes, application/octet-stream]"],
+            ("1152921504606846976", None, "aGk="),
+            (1, "ab… [9 characters]", "[70 bytes, application/octet-stream]"),
         ],
+        style=OBJECTS,
     )
 
 
@@ -116,13 +120,51 @@ def test_both_channels_say_the_same(style: Style) -> None:
     table = Table(columns=("id", "näme"), rows=[[1, "a\ud800\u202e"], [2, {"x": ["\udcff"]}]])
     answer = _answer(table, style)
 
-    assert json.loads(answer.text) == answer.structured
-    assert answer.text.encode()
+    assert answer.text is answer.json
+    assert not INVISIBLE.search(answer.json)
+    assert json.loads(answer.text.encode()) == answer.structured
     assert answer.structured["rows"] == (
         [[1, "a\\ud800\u202e"], [2, {"x": ["\\xff"]}]]
         if style is ARRAYS
         else [{"id": 1, "näme": "a\\ud800\u202e"}, {"id": 2, "näme": {"x": ["\\xff"]}}]
     )
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: f"{style.rows} {style.text}")
+@given(
+    rows=st.lists(st.tuples(ANY_TEXT | st.integers(), ANY_TEXT | st.none()), max_size=12),
+    reserve=st.integers(100, 1_200),
+)
+def test_answer_is_the_json_of_the_rows_that_fit(
+    style: Style, rows: list[tuple[object, object]], reserve: int
+) -> None:
+    budget = _budget(1_500, reserve, style)
+    found = ResultSet(outputs=OUTPUTS[:2], rows=tuple(rows))
+
+    page = budget.page(found, ("id", "näme"))
+    answer = budget.rows_answer(page, next_cursor="x", note="\u202e")
+    shown = encode_rows(page.found, ("id", "näme"), ARRAYS).rows
+
+    assert answer.json == json_of(
+        {
+            "row_count": len(shown),
+            "truncated": len(shown) < len(rows),
+            "columns": ["id", "näme"],
+            "rows": shown if style.rows is Rows.ARRAYS else [{"id": row[0], "näme": row[1]} for row in shown],
+            "next_cursor": "x",
+            "note": "\u202e",
+        }
+    )
+
+
+def test_result_knows_how_much_it_holds() -> None:
+    whole = _found((1, "abc", b"de"), (None, "", None))
+    cut = _found((1, Cut(start="abc", length=99), b"de"), (None, 2.5, Cut(start=b"x", length=70)))
+
+    assert [whole.is_longer(4), whole.is_longer(5), whole.is_cut] == [True, False, False]
+    assert [cut.is_longer(5), cut.is_longer(6), cut.is_cut] == [True, False, True]
+    assert [_found().is_longer(0), _found().is_cut] == [False, False]
+    assert [_found(cut.rows[0]).is_longer(4), _found(cut.rows[0]).is_longer(5)] == [True, False]
 
 
 def _csv(table: Table, *, truncated: bool = False, **extra: object) -> str:
@@ -203,7 +245,7 @@ def test_rows_fit_exactly_up_to_the_cap() -> None:
     reserve=st.integers(100, 1_400),
 )
 def test_rows_that_fit_stay_below_the_cap(style: Style, rows: list[list[object]], reserve: int) -> None:
-    table = Table(columns=("id", "näme"), rows=rows)
+    table = Table(columns=("id", "näme"), rows=rows, style=style)
 
     count = _budget(1_500, reserve, style).fitting_rows(table)
 
@@ -218,7 +260,7 @@ def test_huge_row_is_narrowed_until_it_fits(style: Style) -> None:
     page = budget.page(found, NAMES)
     shown = page.found
 
-    assert (page.table, page.capped) == (encode_rows(shown, NAMES), True)
+    assert (page.table, page.capped) == (encode_rows(shown, NAMES, style), True)
     assert budget.fitting_rows(page.table) == 1
     assert shown.rows[0][0] == 2**60
     assert [cell.length for cell in shown.rows[0] if isinstance(cell, Cut)] == [5_000, 5_000]
@@ -230,7 +272,7 @@ def test_narrowed_cells_state_the_full_length_of_what_was_cut_before() -> None:
 
     shown = _budget(1_500, 300).page(found, NAMES).table
 
-    assert shown.rows == [[1, "x" * 750 + "… [1,000,000 characters]", "[70,000 bytes, image/gif]"]]
+    assert shown.rows == [(1, "x" * 750 + "… [1,000,000 characters]", "[70,000 bytes, image/gif]")]
 
 
 def test_narrowed_row_keeps_what_is_not_shown() -> None:
@@ -253,12 +295,12 @@ def test_row_of_too_many_columns_is_refused() -> None:
 @pytest.mark.parametrize(("length", "count"), [(0, 5), (10, 4), (100, 1)])
 def test_page_leaves_room_for_what_comes_after_its_rows(length: int, count: int) -> None:
     found = _found(*((number, "x" * 20, b"") for number in range(5)))
-    exact = 1_500 - size(list(NAMES)) - size(encode_rows(found, NAMES).rows)
+    exact = 1_500 - size(list(NAMES)) - size(encode_rows(found, NAMES, ARRAYS).rows)
 
     page = _budget(1_500, exact).page(found, NAMES, after=lambda rows: rows * length // 5)
 
-    assert (len(page.table.rows), page.capped, page.truncated) == (count, count < 5, count < 5)
-    assert len(page.found.rows) == count
+    assert (len(page.found.rows), page.capped, page.truncated) == (count, count < 5, count < 5)
+    assert json.loads(page.json) == [[number, "x" * 20, ""] for number in range(count)]
 
 
 def test_values_fit_one_after_the_other() -> None:

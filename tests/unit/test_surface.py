@@ -133,6 +133,16 @@ def test_tokens_are_the_bytes_of_all_that_is_listed() -> None:
     assert tokens_of("éé") == 2
 
 
+def test_lists_are_encoded_as_they_are_shown() -> None:
+    view = _view(SMALL)
+    contents = [tool_content(each) for each in view.definitions]
+
+    assert list(map(json.loads, view.tool_contents)) == contents
+    assert list(map(json.loads, view.resource_contents)) == [each.content() for each in view.resources]
+    assert view.costs == tuple(map(tokens_of, contents))
+    assert view.resources
+
+
 async def test_tools_of_the_sample_fit_the_default_budget() -> None:
     toolbox, database = open_toolbox(settings_of("sample.db", ROOT))
     view = await toolbox.view("default")

@@ -418,9 +418,17 @@ ASKS: tuple[Callable[[Toolbox], Coroutine[Any, Any, object]], ...] = (
 )
 
 
+Row = tuple[object, ...]
+LARGE_RESULTS: tuple[Callable[[Row], tuple[Row, ...]], ...] = (
+    lambda row: ((*row, "x" * 1_000_000),),
+    lambda row: (row, *[(1,) * len(row)] * 13_000),
+)
+
+
+@pytest.mark.parametrize("rows_after", LARGE_RESULTS, ids=["long", "many"])
 @pytest.mark.parametrize("ask", ASKS, ids=["list", "get", "row", "cell"])
 async def test_others_are_answered_while_a_large_result_is_rendered(
-    ask: Callable[[Toolbox], Coroutine[Any, Any, object]],
+    ask: Callable[[Toolbox], Coroutine[Any, Any, object]], rows_after: Callable[[Row], tuple[Row, ...]]
 ) -> None:
     answered = threading.Event()
     waited = []
@@ -433,11 +441,11 @@ async def test_others_are_answered_while_a_large_result_is_rendered(
             return "7"
 
     class Large(Executed):
-        """Answers with such cells, and with much that is not shown."""
+        """Answers with such cells, and with much besides."""
 
         async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
             outputs = statement.shape.outputs
-            return ResultSet(outputs=outputs, rows=((*(Cell() for _ in outputs), "x" * 1_000_000),))
+            return ResultSet(outputs=outputs, rows=rows_after(tuple(Cell() for _ in outputs)))
 
     toolbox = _toolbox(LARGE, execution=Large())
     await toolbox.snapshot()

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import asyncpg
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dbtools.aggregates import Measure
 from dbtools.backends.plans import CELLS_HELD, Plan
@@ -30,7 +30,7 @@ from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.versions import confirmation, fingerprint
 from dbtools.backends.selects import compile_query, compile_select
-from dbtools.cells import Cut
+from dbtools.cells import Cut, held
 from dbtools.errors import (
     BadValue,
     Busy,
@@ -44,6 +44,9 @@ from dbtools.errors import (
 )
 from dbtools.statement import Output, QueryShape, Shape
 from dbtools.types import Family
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 SCHEME = "postgresql+asyncpg://"
 CONNECTIONS = 8
@@ -165,7 +168,7 @@ def _is_usable(connection: Any) -> bool:
     return not connection.is_closed()
 
 
-def open_engine(url: str) -> AsyncEngine:
+def open_engine(url: str) -> "AsyncEngine":
     """Return an engine that may change the database at *url*."""
 
     async def connect_to_migrate() -> Any:
@@ -173,7 +176,12 @@ def open_engine(url: str) -> AsyncEngine:
         await keep_setting(connection, "statement_timeout", MIGRATING)
         return connection
 
-    return create_async_engine(SCHEME, async_creator=connect_to_migrate, poolclass=sa.NullPool)
+    # It imports the ORM, which no call needs.
+    asynchronous = import_module("sqlalchemy.ext.asyncio")
+    engine: AsyncEngine = asynchronous.create_async_engine(
+        SCHEME, async_creator=connect_to_migrate, poolclass=sa.NullPool
+    )
+    return engine
 
 
 async def _set(connection: Any, session: Mapping[str, str]) -> None:
@@ -221,7 +229,7 @@ async def _fetch_batches(
         if not found:
             return records, False
         records += found
-        room -= sum(len(cell) for each in found for cell in each if isinstance(cell, str | bytes))
+        room -= sum(map(held, zip(*found, strict=True)))
         if room < 0:
             break
     return records, True

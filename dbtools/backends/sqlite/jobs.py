@@ -8,7 +8,7 @@ import asyncio
 import codecs
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -29,13 +29,13 @@ from dbtools.backends.sqlite.guard import LOCK_TIMEOUT, Search, secure
 from dbtools.backends.sqlite.location import Location, open_file, read_any_text, unavailable
 from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut
+from dbtools.cells import Cut, held
 from dbtools.statement import Output, Select
 from dbtools.types import ColumnType, Family
 
 T = TypeVar("T")
-Row = Sequence[object]
-Reading = Callable[[Row], tuple[object, ...]]  #: cells as they are fetched in, as they are answered out
+Row = tuple[object, ...]
+Reading = Callable[[Row], Row]  #: cells as they are fetched in, as they are answered out
 
 STOP_TIMEOUT = 2.0  #: seconds that a stopped statement has to end before its connection is given up
 OPERATIONS = 5_000  #: of SQLite's machine between two looks at the deadline
@@ -151,43 +151,46 @@ class Job:
                 too_big = exc
         raise too_big
 
-    def _ways(self) -> Iterator[tuple[Plan, Reading]]:
+    def _ways(self) -> Iterator[tuple[Plan, Reading | None]]:
         """Yield the ways to run the statement, each for when a cell was too large for the one before."""
         shape = self._run.plan.shape
-        yield self._run.plan, self._row
+        yield self._run.plan, None
         if isinstance(shape, Select):
             if filtering := filtering_plan(shape):
-                yield filtering, self._row
+                yield filtering, None
             if giant := giant_plan(shape):
                 yield giant, self._giant_row
 
-    def _fetch(self, plan: Plan, read: Reading) -> Fetched:
+    def _fetch(self, plan: Plan, read: Reading | None) -> Fetched:
         sql = f"{self._run.label.comment}{plan.sql}"
         parameters = plan.bound(self._run.values, self._run.limit)
         driver = self._driver
         return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters), read))
 
-    def _rows(self, cursor: sqlite3.Cursor, read: Reading) -> Fetched:
-        rows: list[tuple[object, ...]] = []
-        room = CELLS_HELD
+    def _rows(self, cursor: sqlite3.Cursor, read: Reading | None) -> Fetched:
+        rows: list[Row] = []
+        room, most, shortest = CELLS_HELD, self._run.limit, self._shortest
         try:
             for row in cursor:
-                self._check()
-                if len(rows) == self._run.limit or room < 0:
+                if len(rows) == most or room < 0:
                     return Fetched(rows=tuple(rows), more=True)
-                cells = read(row)
-                room -= length(cells)
-                rows.append(cells)
+                if read is not None:
+                    row = read(row)
+                length = held(row)
+                if length > shortest:
+                    # Few rows hold so much that a cell of theirs may have to be cut, or take long to read.
+                    self._check()
+                    row = tuple(map(_cut, row, self._outputs))
+                    length = held(row)
+                room -= length
+                rows.append(row)
         finally:
             cursor.close()
         return Fetched(rows=tuple(rows), more=False)
 
-    def _row(self, row: Row) -> tuple[object, ...]:
-        # Few rows hold so much that a cell of theirs may have to be cut.
-        return tuple(map(_cut, row, self._outputs)) if length(row) > self._shortest else tuple(row)
-
-    def _giant_row(self, row: Row) -> tuple[object, ...]:
+    def _giant_row(self, row: Row) -> Row:
         """Return the cells of *row*, which is of a `giant_plan`."""
+        self._check()
         half = len(row) // 2
         cells, kinds = row[:half], row[half:]
         number = cells[-1]
@@ -234,11 +237,6 @@ class Job:
 def is_too_big(error: Exception) -> bool:
     """Return whether a cell is larger than SQLite may load."""
     return getattr(error, "sqlite_errorname", "") == "SQLITE_TOOBIG" or "too big" in str(error)
-
-
-def length(row: Row) -> int:
-    """Return how many characters and bytes *row* holds."""
-    return sum([len(cell) for cell in row if isinstance(cell, str | bytes)])
 
 
 def _cut(cell: object, output: Output) -> object:

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from dbtools.backends.port import Fetched, Run
 from dbtools.backends.sqlite.guard import secure
-from dbtools.backends.sqlite.jobs import length
 from dbtools.backends.sqlite.location import Location, open_file
 from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
+from dbtools.cells import held
 from dbtools.errors import SchemaChanged
 
 LARGEST_VALUE = 65_536  #: bytes of one cell
@@ -40,6 +40,7 @@ class Lookups:
         self._closed = False
         self._retry = 0.0  #: when they may be renewed
         self._left: dict[str, float] = {}  #: statements that take longer, and until when they are left
+        self._slow: set[str] = set()  #: statements that took long once
         self._looks = 0  #: of the statement that runs, so many OPERATIONS apart
 
     def fetch(self, run: Run) -> Fetched | None:
@@ -61,8 +62,11 @@ class Lookups:
                 self._leave(sql)
             return None
         if time.thread_time() - began > LONG:
-            self._leave(sql)
-        if any(length(row) > run.plan.shortest for row in rows):
+            # Once, it may have been the garbage collector.
+            if sql in self._slow:
+                self._leave(sql)
+            self._slow.add(sql)
+        if any(held(row) > run.plan.shortest for row in rows):
             return None
         return Fetched(rows=tuple(rows[: run.limit]), more=len(rows) > run.limit)
 
@@ -86,6 +90,7 @@ class Lookups:
     def _leave(self, sql: str) -> None:
         if len(self._left) >= MOST_LEFT:
             self._left.clear()
+            self._slow.clear()
         self._left[sql] = time.monotonic() + PAUSE
 
     @property

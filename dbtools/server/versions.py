@@ -1,0 +1,137 @@
+"""The revisions of MCP, and everything in which they differ: one table. A new revision is one more entry."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dbtools.server.messages import INVALID_PARAMS, Json, ProtocolError
+
+HEADER_MISMATCH = -32020
+MISSING_CAPABILITY = -32021
+UNSUPPORTED_VERSION = -32022
+RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25
+
+PREFIX = "io.modelcontextprotocol/"
+VERSION_KEY = f"{PREFIX}protocolVersion"
+CAPABILITIES_KEY = f"{PREFIX}clientCapabilities"
+CLIENT_KEY = f"{PREFIX}clientInfo"
+SERVER_KEY = f"{PREFIX}serverInfo"
+SUBSCRIPTION_KEY = f"{PREFIX}subscriptionId"
+
+SHARED = {
+    *("tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read"),
+    *("prompts/list", "prompts/get", "completion/complete"),
+}
+HANDSHAKE_ONLY = {
+    *("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"),
+}
+MODERN_ONLY = {"server/discover", "subscriptions/listen"}
+CACHEABLE = {  #: the methods whose results say how long they are fresh
+    *("server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list"),
+    "resources/read",
+}
+CONTENT = {"text", "image", "resource"}
+ASKED: Mapping[str, str] = {  #: what a client has to be able to do to be asked
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revision:
+    """One revision of the protocol."""
+
+    version: str
+    has_handshake: bool = True  #: otherwise each request carries its version and what its client can do
+    methods: frozenset[str] = frozenset(SHARED | HANDSHAKE_ONLY)
+    contents: frozenset[str] = frozenset(CONTENT)  #: the kinds of content that a tool may answer
+    not_found: int = RESOURCE_NOT_FOUND  #: the code of an unknown resource
+    asks: frozenset[str] = frozenset({"ping", "roots/list", "sampling/createMessage"})  #: of the client
+    quiet: float = 0.5  #: seconds until an answer over HTTP becomes a stream
+
+    def is_read_by(self, method: str) -> bool:
+        """Return whether *method* belongs to this revision."""
+        return method in self.methods
+
+
+FIRST = Revision(version="2024-11-05")
+REVISIONS: tuple[Revision, ...] = (
+    FIRST,
+    Revision(version="2025-03-26", contents=frozenset(CONTENT | {"audio"})),
+    Revision(
+        version="2025-06-18",
+        contents=frozenset(CONTENT | {"audio", "resource_link"}),
+        asks=FIRST.asks | {"elicitation/create"},
+    ),
+    Revision(
+        version="2025-11-25",
+        contents=frozenset(CONTENT | {"audio", "resource_link"}),
+        asks=FIRST.asks | {"elicitation/create"},
+    ),
+    Revision(
+        version="2026-07-28",
+        has_handshake=False,
+        methods=frozenset(SHARED | MODERN_ONLY),
+        contents=frozenset(CONTENT | {"audio", "resource_link"}),
+        not_found=INVALID_PARAMS,
+        asks=frozenset(),
+        # The status tells what went wrong, so it waits for the answer.
+        quiet=15.0,
+    ),
+)
+HANDSHAKES: Mapping[str, Revision] = {each.version: each for each in REVISIONS if each.has_handshake}
+MODERN: Mapping[str, Revision] = {each.version: each for each in REVISIONS if not each.has_handshake}
+LATEST_HANDSHAKE = list(HANDSHAKES.values())[-1]
+UNNAMED = HANDSHAKES["2025-03-26"]  #: over HTTP, of a request that names none (2025-06-18, transports)
+
+#: The parameters of each method; a name with `?` may be absent or null, `*` stands for every name.
+Shape = Mapping[str, object]
+PAGE: Shape = {"cursor?": str}
+RETRIED: Shape = {"inputResponses?": {"*": dict}, "requestState?": str}
+PARAMS: Mapping[str, Shape] = {
+    "initialize": {
+        "protocolVersion": str,
+        "capabilities": dict,
+        "clientInfo": {"name": str, "version": str},
+    },
+    "tools/list": PAGE,
+    "tools/call": {"name": str, "arguments?": dict, **RETRIED},
+    "resources/list": PAGE,
+    "resources/templates/list": PAGE,
+    "resources/read": {"uri": str, **RETRIED},
+    "resources/subscribe": {"uri": str},
+    "resources/unsubscribe": {"uri": str},
+    "prompts/list": PAGE,
+    "prompts/get": {"name": str, "arguments?": dict, **RETRIED},
+    "completion/complete": {
+        "ref": {"type": str},
+        "argument": {"name": str, "value": str},
+        "context?": {"arguments?": dict},
+    },
+    "subscriptions/listen": {
+        "notifications": {
+            "toolsListChanged?": bool,
+            "resourcesListChanged?": bool,
+            "promptsListChanged?": bool,
+            "resourceSubscriptions?": list,
+        }
+    },
+}
+TYPES: Mapping[object, str] = {str: "a string", dict: "an object", bool: "true or false", list: "an array"}
+
+
+def check(params: Json, shape: Shape, at: str = "params") -> None:
+    """Raise ProtocolError where *params* do not have the *shape*."""
+    for name, wanted in shape.items():
+        key = name.removesuffix("?")
+        for value in params.values() if key == "*" else [params.get(key)]:
+            if value is not None or key == name:
+                _check(value, wanted, f"{at}.{key}")
+
+
+def _check(value: object, wanted: object, at: str) -> None:
+    kind = dict if isinstance(wanted, dict) else wanted
+    if type(value) is not kind:
+        raise ProtocolError(INVALID_PARAMS, f"{at} must be {TYPES[kind]}.")
+    if isinstance(wanted, dict) and isinstance(value, dict):
+        check(value, wanted, at)

@@ -1,0 +1,299 @@
+"""The oracle: a toolbox served by the official SDK. A toolbox in, the SDK's low-level server out.
+
+Nothing here imports `dbtools.server`, which is compared with it. Nothing is counted or written down either,
+and what goes wrong inside is left to the SDK.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server import ServerRequestContext
+from mcp.server.caching import CACHEABLE_METHODS, CacheHint
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.types import ASGIApp
+
+from dbtools import __version__, errors
+from dbtools.cells import visible
+from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
+from dbtools.policy import Caller
+from dbtools.results import Answer, Media
+from dbtools.service.toolbox import Toolbox
+from dbtools.tools.definition import tool_content
+
+PAGE = 200  #: tools
+GRACE = 3.0  #: seconds for what is being answered when the client has said all that it will
+RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
+LINKS_SINCE = "2025-06-18"
+AUDIO_SINCE = "2025-03-26"
+CALLER = Caller()  #: whoever started the server
+
+Context = ServerRequestContext[Any, Any]
+Content = dict[str, object]
+TEMPLATES: list[Content] = [
+    {
+        "uriTemplate": ROW_TEMPLATE,
+        "name": "row",
+        "title": "A row by its key",
+        "description": "key: the values of a composite key with commas between them",
+        "mimeType": "application/json",
+    },
+    {
+        "uriTemplate": CELL_TEMPLATE,
+        "name": "cell",
+        "title": "A whole cell of a row",
+        "description": "for texts and bytes that a list has cut",
+    },
+]
+
+
+class OracleServer(Server[Any]):
+    """The SDK's server, which *tells* clients of the 2025 era of changes, and whose streams can be ended."""
+
+    tells = False
+    listening: ListenHandler | None = None
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
+    ) -> InitializationOptions:
+        """Return what `initialize` answers."""
+        told = NotificationOptions(tools_changed=self.tells, resources_changed=self.tells)
+        return super().create_initialization_options(notification_options or told, *rest, **named)
+
+    def close(self) -> None:
+        """End the streams of `subscriptions/listen` with their results."""
+        if self.listening is not None:
+            self.listening.close()
+
+
+def sdk_server(
+    toolbox: Toolbox, instructions: str, *, listen: bool = True, stateless: bool = False
+) -> OracleServer:
+    """Return the SDK's server of *toolbox*; it tells clients of changes if they can *listen*."""
+    # What a role sees is nobody else's.
+    hints: dict[Any, CacheHint] = dict.fromkeys(CACHEABLE_METHODS, CacheHint(ttl_ms=0, scope="private"))
+    # No schema of ours maps arguments to headers: without the lookup the SDK would list all tools to see.
+    server = OracleServer(
+        "dbtools",
+        version=__version__,
+        instructions=instructions or None,
+        get_tool_input_schema=lambda _: None,
+        cache_hints=hints,
+    )
+    server.tells = listen and not stateless
+    protocol = _Protocol(toolbox)
+    page = types.PaginatedRequestParams
+    server.add_request_handler("tools/list", page, protocol.list_tools)
+    server.add_request_handler("tools/call", types.CallToolRequestParams, protocol.call_tool)
+    server.add_request_handler("resources/list", page, protocol.list_resources)
+    server.add_request_handler("resources/templates/list", page, protocol.list_templates)
+    server.add_request_handler("resources/read", types.ReadResourceRequestParams, protocol.read_resource)
+    server.add_request_handler("completion/complete", types.CompleteRequestParams, protocol.complete)
+    if listen:
+        server.listening = ListenHandler(InMemorySubscriptionBus())
+        wanted = types.SubscriptionsListenRequestParams
+        server.add_request_handler("subscriptions/listen", wanted, server.listening)
+    return server
+
+
+@asynccontextmanager
+async def sdk_app(server: OracleServer, *, stateless: bool = False) -> AsyncIterator[ASGIApp]:
+    """Give the SDK's ASGI application of *server*, whatever the path."""
+    manager = StreamableHTTPSessionManager(server, stateless=stateless)
+    async with manager.run():
+        yield manager.asgi_app
+
+
+async def serve_sdk_lines(
+    server: OracleServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Let *server* answer what *reader* gives, until it ends."""
+    streams = _LineStreams(reader, writer, server.close)
+    await server.run(streams, streams, server.create_initialization_options())
+
+
+class _LineStreams:
+    """Both streams of the SDK's server in one: `receive` and iteration read, `send` writes."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, end: Callable[[], None]
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._end = end  #: to be called when the client has said all that it will
+        self._unanswered: set[object] = set()
+        self._answered = anyio.Event()
+
+    def __aiter__(self) -> "_LineStreams":
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        return await self.receive()
+
+    async def receive(self) -> SessionMessage:
+        """Return the next message; at the end, once those before have been answered."""
+        line = await self._reader.readline()
+        if line:
+            message = types.jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
+            if isinstance(message, types.JSONRPCRequest):
+                self._unanswered.add(message.id)
+            elif getattr(message, "method", None) == "notifications/cancelled":
+                self._settle((getattr(message, "params", None) or {}).get("requestId"))
+            return SessionMessage(message)
+        self._end()
+        if self._unanswered:
+            self._answered = anyio.Event()
+            with anyio.move_on_after(GRACE):
+                await self._answered.wait()
+        raise StopAsyncIteration
+
+    def _settle(self, id: object) -> None:
+        if isinstance(id, str | int):
+            self._unanswered.discard(id)
+        if not self._unanswered:
+            self._answered.set()
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write one message."""
+        message = item.message
+        self._writer.write(json.dumps(message.model_dump(by_alias=True, exclude_unset=True)).encode() + b"\n")
+        await self._writer.drain()
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            self._settle(message.id)
+
+    async def aclose(self) -> None:
+        """Do nothing: the writer belongs to whoever serves."""
+
+    async def __aenter__(self) -> "_LineStreams":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+class _Protocol:
+    """The requests that a client makes."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+
+    async def list_tools(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        with _safe():
+            tools = [tool_content(each) for each in await self._toolbox.list(CALLER.role)]
+        start = _offset(params.cursor, len(tools))
+        return _complete(tools=tools[start : start + PAGE], **_more(start, len(tools)))
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+        try:
+            answer = await self._toolbox.call(CALLER, params.name, params.arguments or {})
+        except errors.CallError as exc:
+            text = visible(_said(exc))
+            return _complete(content=[{"type": "text", "text": text}], isError=True)
+        except errors.UnknownTool as exc:
+            raise MCPError(code=types.INVALID_PARAMS, message=str(exc)) from exc
+        return _answer_content(answer, context.protocol_version)
+
+    async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        with _safe():
+            view = await self._toolbox.view(CALLER.role)
+        start = _offset(params.cursor, len(view.resources))
+        shown = [each.content() for each in view.resources[start : start + PAGE]]
+        return _complete(resources=shown, **_more(start, len(view.resources)))
+
+    async def list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        _offset(params.cursor, len(TEMPLATES))
+        return _complete(resourceTemplates=TEMPLATES)
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> dict[str, Any]:
+        uri = str(params.uri)
+        try:
+            media = await self._toolbox.read(CALLER, uri)
+        except (errors.UnknownResource, errors.NoRow) as exc:
+            modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+            code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
+            raise MCPError(code=code, message=str(exc), data={"uri": uri}) from exc
+        except errors.CallError as exc:
+            raise MCPError(code=types.INTERNAL_ERROR, message=_said(exc)) from exc
+        return _complete(contents=[_media_content(media)])
+
+    async def complete(self, context: Context, params: types.CompleteRequestParams) -> dict[str, Any]:
+        if not isinstance(params.ref, types.ResourceTemplateReference):
+            raise MCPError(code=types.INVALID_PARAMS, message="ref: there are no prompts.")
+        given = (params.context and params.context.arguments) or {}
+        name, value = params.argument.name, params.argument.value
+        with _safe():
+            found = await self._toolbox.complete(CALLER, str(params.ref.uri), name, value, given)
+        return _complete(completion={"values": list(found.values), "hasMore": found.more})
+
+
+def _complete(**members: Any) -> dict[str, Any]:
+    """Return a result of *members* that waits for nothing more, which versions before 2026-07-28 drop."""
+    return {**members, "resultType": "complete"}
+
+
+def _answer_content(answer: Answer, version: str) -> dict[str, Any]:
+    content: list[Content] = [{"type": "text", "text": answer.text}]
+    content.extend(_attachment(each, version) for each in answer.media)
+    if version >= LINKS_SINCE:
+        content.extend(
+            {"type": "resource_link", "uri": each.uri, "name": each.name, "mimeType": each.type}
+            for each in answer.links
+        )
+    return _complete(content=content, structuredContent=answer.structured, isError=False)
+
+
+def _attachment(media: Media, version: str) -> Content:
+    kind = media.type.partition("/")[0]
+    if kind == "image" or (kind == "audio" and version >= AUDIO_SINCE):
+        return {"type": kind, "mimeType": media.type, "data": base64.b64encode(media.content).decode()}
+    return {"type": "resource", "resource": _media_content(media)}
+
+
+def _media_content(media: Media) -> Content:
+    head: Content = {"uri": media.uri, "mimeType": media.type}
+    if media.type in ("text/plain", "application/json"):
+        return {**head, "text": media.content.decode()}
+    return {**head, "blob": base64.b64encode(media.content).decode()}
+
+
+def _offset(cursor: str | None, count: int) -> int:
+    """Return where the page at *cursor* begins: a multiple of PAGE."""
+    if cursor is None:
+        return 0
+    if cursor not in map(str, range(PAGE, count, PAGE)):
+        message = "The cursor is not one that this server gave, or the list has changed: begin again."
+        raise MCPError(code=types.INVALID_PARAMS, message=message)
+    return int(cursor)
+
+
+def _more(start: int, count: int) -> Content:
+    return {"nextCursor": str(start + PAGE)} if start + PAGE < count else {}
+
+
+def _said(error: errors.CallError) -> str:
+    """Return what a client is told of *error*; why the database is away is for the operator."""
+    return str(errors.DatabaseUnavailable() if isinstance(error, errors.DatabaseUnavailable) else error)
+
+
+@contextmanager
+def _safe() -> Iterator[None]:
+    """Raise the SDK's error for one of ours."""
+    try:
+        yield
+    except errors.UnknownArgument as exc:
+        raise MCPError(code=types.INVALID_PARAMS, message=str(exc)) from exc
+    except errors.CallError as exc:
+        raise MCPError(code=types.INTERNAL_ERROR, message=_said(exc)) from exc

@@ -1,0 +1,354 @@
+"""Requests to the client while one of its own is answered, on both transports: each ends in one way."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from dbtools.server.exchange import Exchange
+from dbtools.server.messages import INTERNAL_ERROR, Json, ProtocolError
+from tests.protocol.client import CLIENT, MODERN, PATIENCE, Client, Message, Serving, connect
+from tests.protocol.http_application import http_application
+from tests.protocol.http_server import HANDSHAKE, SESSION, modern, posted
+
+ABLE: Mapping[str, object] = {"elicitation": {}}
+ELICIT = "elicitation/create"
+FORM = {
+    "message": "Which one?",
+    "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
+}
+ACCEPTED = {"action": "accept", "content": {"name": "Ada"}}
+PARAMS: Mapping[str, object] = {"name": "ask"}
+GET: Mapping[str, object] = {"jsonrpc": "2.0", "id": "get", "method": "prompts/get", "params": PARAMS}
+SHORT, LONG = 0.01, 300.0  #: seconds for an answer that never comes, and for one that does
+
+
+class Asker:
+    """Answers `prompts/get` by what the client says, and remembers how asking ended."""
+
+    def __init__(self, patience: float = LONG, method: str = ELICIT) -> None:
+        self._patience = patience
+        self._method = method
+        self.outcome: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    async def __call__(self, exchange: Exchange) -> Json:
+        """Ask."""
+        try:
+            answer = await exchange.ask(self._method, FORM, self._patience)
+        except BaseException as exc:
+            self.outcome.set_result(exc)
+            raise
+        self.outcome.set_result(answer)
+        return prompt(answer)
+
+    async def ended(self) -> object:
+        """Return the answer, or what was raised."""
+        with anyio.fail_after(PATIENCE):
+            return await self.outcome
+
+
+def prompt(answer: Json) -> Message:
+    """Return the result of a request that *answer* has helped to answer."""
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": json.dumps(answer)}}]}
+
+
+def initialize(version: str, capabilities: Mapping[str, object]) -> Message:
+    """Return the params of a handshake."""
+    return {"protocolVersion": version, "capabilities": capabilities, "clientInfo": CLIENT}
+
+
+class LineTalk:
+    """A client that has shaken hands over a socket, as over the pipes of stdio."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def start(self) -> None:
+        """Ask for the prompt."""
+        await self._client.send(GET)
+
+    async def hear(self) -> Message:
+        """Return the next message."""
+        return await self._client.receive()
+
+    async def say(self, message: Message) -> None:
+        """Send a message."""
+        await self._client.send(message)
+
+    async def leave(self) -> None:
+        """Say no more."""
+        self._client.hang_up()
+
+
+class HttpTalk:
+    """A client that has shaken hands over HTTP."""
+
+    def __init__(self, client: httpx2.AsyncClient, session: Mapping[str, str]) -> None:
+        self._client = client
+        self._session = session
+        self._response = httpx2.Response(204)
+        self._lines: AsyncIterator[str] = self._response.aiter_lines()
+
+    async def start(self) -> None:
+        """Ask for the prompt, and take the answer as it comes."""
+        request = self._client.build_request("POST", **posted(GET, self._session))
+        self._response = await self._client.send(request, stream=True)
+        self._lines = self._response.aiter_lines()
+
+    async def hear(self) -> Message:
+        """Return the next message of the answer."""
+        with anyio.fail_after(PATIENCE):
+            async for line in self._lines:
+                if (content := line.removeprefix("data: ")).startswith("{"):
+                    message: Message = json.loads(content)
+                    return message
+        raise EOFError("The answer has ended.")
+
+    async def say(self, message: Message) -> None:
+        """Send a message in a request of its own."""
+        answer = await self._client.post(**posted(message, self._session))
+        assert (answer.status_code, answer.content) == (202, b"")
+
+    async def hang_up(self) -> None:
+        """Read no more of the answer."""
+        await self._response.aclose()
+
+    async def leave(self) -> None:
+        """End the session."""
+        answer = await self._client.delete("/mcp", headers=self._session)
+        assert answer.status_code == 200
+
+
+Talking = AbstractAsyncContextManager[LineTalk | HttpTalk]
+
+
+@asynccontextmanager
+async def line_talk(
+    serving: Serving, asker: Asker, able: Mapping[str, object] = ABLE
+) -> AsyncIterator[LineTalk]:
+    """Give a client of *asker* over a socket, that is *able*."""
+    serving.server.handlers["prompts/get"] = asker
+    async with connect(serving, version=HANDSHAKE) as client:
+        await client.result("initialize", initialize(HANDSHAKE, able))
+        await client.notify("notifications/initialized")
+        yield LineTalk(client)
+
+
+async def shake_hands(client: httpx2.AsyncClient, able: Mapping[str, object] = ABLE) -> HttpTalk:
+    """Open a session of a client that is *able*."""
+    params = initialize(HANDSHAKE, able)
+    asked = posted({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+    answer = await client.post(**asked)
+    assert answer.status_code == 200, answer.text
+    session = {SESSION: answer.headers[SESSION], "MCP-Protocol-Version": HANDSHAKE}
+    return HttpTalk(client, session)
+
+
+@asynccontextmanager
+async def http_talk(path: Path, asker: Asker, able: Mapping[str, object] = ABLE) -> AsyncIterator[HttpTalk]:
+    """Give a client of *asker* over HTTP, that is *able*."""
+    async with (
+        http_application(path, {"prompts/get": asker}) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
+    ):
+        yield await shake_hands(client, able)
+
+
+@pytest.fixture(params=["stdio", "http"])
+def talk_to(request: pytest.FixtureRequest, server: Serving, path: Path) -> Callable[..., Talking]:
+    """Give what connects a client to an asker, over each transport."""
+    return partial(line_talk, server) if request.param == "stdio" else partial(http_talk, path)
+
+
+def answered(question: Message, result: Message = ACCEPTED) -> Message:
+    """Return the answer to *question*."""
+    return {"jsonrpc": "2.0", "id": question["id"], "result": result}
+
+
+def result_of(answer: Json) -> Message:
+    """Return the message in which the server answers the request."""
+    return {"jsonrpc": "2.0", "id": GET["id"], "result": prompt(answer)}
+
+
+async def test_answer_of_the_client_helps_to_answer(talk_to: Callable[..., Talking]) -> None:
+    asker = Asker()
+    async with talk_to(asker) as talk:
+        await talk.start()
+        question = await talk.hear()
+        await talk.say(answered(question))
+        told = await talk.hear()
+
+    assert question == {"jsonrpc": "2.0", "id": question["id"], "method": ELICIT, "params": FORM}
+    assert told == result_of(ACCEPTED)
+
+
+async def test_error_of_the_client_is_raised(talk_to: Callable[..., Talking]) -> None:
+    asker = Asker()
+    async with talk_to(asker) as talk:
+        await talk.start()
+        question = await talk.hear()
+        problem = {"code": -1, "message": "Nobody is there"}
+        await talk.say({"jsonrpc": "2.0", "id": question["id"], "error": problem})
+        told = await talk.hear()
+        outcome = await asker.ended()
+
+    assert isinstance(outcome, ProtocolError)
+    assert (outcome.code, outcome.message) == (-1, "Nobody is there")
+    assert told == {"jsonrpc": "2.0", "id": GET["id"], "error": problem}
+
+
+async def test_question_without_an_answer_is_taken_back(talk_to: Callable[..., Talking]) -> None:
+    asker = Asker(SHORT)
+    async with talk_to(asker) as talk:
+        await talk.start()
+        question, cancelled, told = [await talk.hear() for _ in range(3)]
+        await talk.say(answered(question))  # too late: it is dropped
+        outcome = await asker.ended()
+
+    assert isinstance(outcome, TimeoutError)
+    params = {"requestId": question["id"], "reason": "timeout"}
+    assert cancelled == {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+    assert (told["id"], told["error"]["code"]) == (GET["id"], INTERNAL_ERROR)
+
+
+@pytest.mark.parametrize("id", ["dbtools-99", 1])
+async def test_answer_to_what_nobody_asked_is_dropped(talk_to: Callable[..., Talking], id: object) -> None:
+    asker = Asker()
+    async with talk_to(asker) as talk:
+        await talk.start()
+        question = await talk.hear()
+        await talk.say({**answered(question, {"action": "decline"}), "id": id})
+        await talk.say(answered(question))
+        await talk.say(answered(question, {"action": "cancel"}))
+        told = await talk.hear()
+
+    assert told == result_of(ACCEPTED)
+
+
+@pytest.mark.parametrize(
+    ("method", "able"),
+    [
+        pytest.param(ELICIT, {}, id="not-able"),
+        pytest.param("sampling/createMessage", ABLE, id="able-of-something-else"),
+        pytest.param("tools/list", ABLE, id="no-request-to-clients"),
+    ],
+)
+async def test_client_is_asked_for_nothing_that_it_cannot_do(
+    talk_to: Callable[..., Talking], method: str, able: Mapping[str, object]
+) -> None:
+    asker = Asker(method=method)
+    async with talk_to(asker, able) as talk:
+        await talk.start()
+        told = await talk.hear()
+
+    assert told == _refused(method)
+
+
+def _refused(method: str = ELICIT) -> Message:
+    problem = {"code": INTERNAL_ERROR, "message": f"The client cannot be asked for {method}."}
+    return {"jsonrpc": "2.0", "id": GET["id"], "error": problem}
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26"])
+async def test_version_without_elicitation_is_asked_for_none(server: Serving, version: str) -> None:
+    server.server.handlers["prompts/get"] = Asker()
+    async with connect(server, version=version) as client:
+        await client.result("initialize", initialize(version, ABLE))
+        await client.send(GET)
+        told = await client.answer(GET["id"])
+
+    assert told == _refused()
+
+
+def _modern() -> Message:
+    """Return the request of a client of 2026-07-28 that is able to answer, as arguments of a `post`."""
+    request = modern("prompts/get", PARAMS, id=GET["id"])
+    content = json.loads(request["content"])
+    content["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = ABLE
+    return {**request, "content": json.dumps(content).encode()}
+
+
+async def test_client_of_2026_is_not_asked_on_stdio(server: Serving) -> None:
+    server.server.handlers["prompts/get"] = Asker()
+    async with connect(server, version=MODERN) as client:
+        await client.send_line(_modern()["content"])
+        told = await client.answer(GET["id"])
+
+    assert told == _refused()
+
+
+@pytest.mark.parametrize(
+    ("stateless", "request_of"),
+    [
+        pytest.param(False, _modern, id="2026-07-28"),
+        pytest.param(True, lambda: posted(GET, {"MCP-Protocol-Version": HANDSHAKE}), id="stateless"),
+    ],
+)
+async def test_client_without_a_session_is_not_asked(
+    path: Path, *, stateless: bool, request_of: Callable[[], Message]
+) -> None:
+    async with (
+        http_application(path, {"prompts/get": Asker()}, stateless=stateless) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
+    ):
+        told = await client.post(**request_of())
+
+    assert (told.status_code, told.json()) == (200, _refused())
+
+
+async def test_client_that_takes_its_request_back_is_asked_no_more(talk_to: Callable[..., Talking]) -> None:
+    asker = Asker()
+    async with talk_to(asker) as talk:
+        await talk.start()
+        await talk.hear()
+        cancelled = {"method": "notifications/cancelled", "params": {"requestId": GET["id"]}}
+        await talk.say({"jsonrpc": "2.0", **cancelled})
+        outcome = await asker.ended()
+
+    assert isinstance(outcome, asyncio.CancelledError)
+
+
+async def test_client_that_leaves_is_asked_no_more(talk_to: Callable[..., Talking]) -> None:
+    asker = Asker()
+    async with talk_to(asker) as talk:
+        await talk.start()
+        await talk.hear()
+        await talk.leave()
+    outcome = await asker.ended()
+
+    assert isinstance(outcome, asyncio.CancelledError)
+
+
+async def test_client_may_answer_after_it_has_lost_the_stream(path: Path) -> None:
+    """Until 2025-11-25, a client that loses a connection has not cancelled what it asked for there."""
+    asker = Asker()
+    async with http_talk(path, asker) as talk:
+        await talk.start()
+        question = await talk.hear()
+        await talk.hang_up()
+        await talk.say(answered(question))
+        outcome = await asker.ended()
+
+    assert outcome == ACCEPTED
+
+
+async def test_answer_in_another_session_is_dropped(path: Path) -> None:
+    asker = Asker()
+    async with (
+        http_application(path, {"prompts/get": asker}) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
+    ):
+        asked, other = await shake_hands(client), await shake_hands(client)
+        await asked.start()
+        question = await asked.hear()
+        await other.say(answered(question, {"action": "decline"}))
+        await asked.say(answered(question))
+        told = await asked.hear()
+
+    assert told == result_of(ACCEPTED)
