@@ -15,7 +15,7 @@ Report = Callable[[Figure], Figure]
 IMPORT_SDK = "import mcp.server.lowlevel; print(flush=True)"
 
 
-async def test_first_answer_comes_soon_after_the_import_of_the_sdk(shop: Target, report: Report) -> None:
+async def test_first_answer_comes_before_the_sdk_would_be_imported(shop: Target, report: Report) -> None:
     async def list_tools() -> object:
         async with open_client("-m", "dbtools", "serve", shop.url) as client:
             return await client.request("tools/list", {})
@@ -30,4 +30,4 @@ async def test_first_answer_comes_soon_after_the_import_of_the_sdk(shop: Target,
     figure = report(
         found.figure("spawn to first tools/list answer", shop.dialect, floor_is="python, import of the SDK")
     )
-    assert figure.ratio < 2
+    assert figure.ratio < 1
