@@ -48,7 +48,7 @@ class Asked:
         self.turn = Turn()
         self._send = send
         self._stay = stay
-        self._is_begun = self._is_open = False
+        self._is_begun = self._is_open = self._has_left = False
         self._watchers: list[asyncio.Task[None]] = []
 
     async def send(self, message: Message) -> None:
@@ -61,7 +61,7 @@ class Asked:
         """End an answer that was stopped: a stream ends as a whole, other clients are asked to try again."""
         if self._is_open:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif not self._is_begun:
+        elif not self._is_begun and not self._has_left:
             raise Refused(error(503, ENDING))
 
     def header(self, name: str) -> Sequence[str]:
@@ -91,6 +91,7 @@ class Asked:
     async def _left(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
             pass
+        self._has_left = True
 
     async def _expired(self) -> None:
         while await self._stay():  # noqa: ASYNC110 (nobody tells)

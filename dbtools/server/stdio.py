@@ -179,7 +179,8 @@ class LineConnection(asyncio.Protocol):
             id = notification.params.get("requestId")
             task = self._running.pop(id, None) if isinstance(id, str | int) else None
             if task is not None:
-                task.cancel()
+                # Not before it has begun: a call that is cancelled at once is written down, too.
+                asyncio.get_running_loop().call_soon(task.cancel)
 
     def send(self, message: bytes) -> None:
         """Write one message."""

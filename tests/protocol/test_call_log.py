@@ -181,6 +181,20 @@ async def test_cancelled_call_is_written_down(url: str, tmp_path: Path) -> None:
     ]
 
 
+async def test_call_that_is_cancelled_at_once_is_written_down(url: str, tmp_path: Path) -> None:
+    path = _configured(tmp_path, url, 'file = "calls.jsonl"')
+    call = {"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": {"name": "describe_tables"}}
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}}
+    async with spawn(path, tmp_path, version=HANDSHAKES[0], options=("--role", "reader")) as client:
+        await client.open()
+        await client.send_line(json.dumps(call).encode() + b"\n" + json.dumps(cancel).encode())
+        client.hang_up()
+        assert await client.status() == 0
+
+    (found,) = _entries(tmp_path / "calls.jsonl")
+    assert (found["tool"], found["outcome"]) == ("describe_tables", "cancelled")
+
+
 async def test_call_that_a_signal_ends_is_written_down(url: str, tmp_path: Path) -> None:
     path = _configured(tmp_path, url, 'file = "calls.jsonl"', ROLES.replace("300ms", "1h"))
     async with spawn(path, tmp_path, options=("--role", "reader")) as client:

@@ -57,3 +57,29 @@ async def test_nothing_goes_on_for_a_client_that_has_left(
 
     assert len(streams) == 1
     assert ended == streams
+
+
+async def test_client_that_leaves_before_its_answer_is_not_refused(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def wait(exchange: Exchange) -> Json:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return {}
+
+    async with (
+        http_application(path, {"prompts/get": wait}) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
+    ):
+        asking = asyncio.create_task(client.post(**modern("prompts/get", GET["params"])))
+        with anyio.fail_after(PATIENCE):
+            await begun.wait()
+            asking.cancel()
+            await cancelled.wait()
+
+    assert caplog.messages == []
