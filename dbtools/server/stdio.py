@@ -36,11 +36,11 @@ async def serve(server: Server, caller: Caller, descriptors: Descriptors) -> Non
     connection = LineConnection(server, caller)
     output = Output(connection, descriptors.output)
     loop = asyncio.get_running_loop()
-    if _is_pipe(descriptors.output):
+    if _is_pipe(descriptors.output, descriptors.input):
         writing = os.fdopen(os.dup(descriptors.output), "wb", buffering=0)
         await loop.connect_write_pipe(lambda: output, writing)
     connection.write_to(output.write)
-    if _is_pipe(descriptors.input):
+    if _is_pipe(descriptors.input, descriptors.output):
         reading = os.fdopen(os.dup(descriptors.input), "rb", buffering=0)
         await loop.connect_read_pipe(lambda: connection, reading)
     else:
@@ -250,9 +250,11 @@ class Output(asyncio.Protocol):
             await asyncio.wait([asyncio.ensure_future(self._lost.wait())], timeout=GRACE)
 
 
-def _is_pipe(descriptor: int) -> bool:
+def _is_pipe(descriptor: int, other: int) -> bool:
+    """Return whether an event loop can wait for *descriptor*: not for a socket that is *other* as well."""
     mode = os.fstat(descriptor).st_mode
-    return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+    is_pipe = sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+    return is_pipe and not os.path.sameopenfile(descriptor, other)
 
 
 def _feed(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:
