@@ -10,8 +10,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.asked import ENDING, Asked, Refused, check_accept, check_content_type, error, json_answer
-from dbtools.server.exchange import Exchange, Questions
+from dbtools.server.asked import ENDING, Asked, Refused, check_accept, error, json_answer
+from dbtools.server.exchange import Exchange
 from dbtools.server.identity import Identity, Refusal, Stay
 from dbtools.server.kernel import Peer, Session, check_version
 from dbtools.server.limiter import Limiter, Slots
@@ -20,17 +20,15 @@ from dbtools.server.messages import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
-    Malformed,
     Notification,
     ProtocolError,
     Request,
     Response as Answered,
     encode_error,
-    parse,
 )
 from dbtools.server.protocol import Reply, Server
 from dbtools.server.requests import ID, REASON, fields
-from dbtools.server.sessions import CANCEL, HttpSession, Sessions, Turn
+from dbtools.server.sessions import CANCEL, END, HttpSession, Sessions, Turn
 from dbtools.server.streams import Answering, EventStream
 from dbtools.server.versions import (
     HANDSHAKES,
@@ -82,7 +80,7 @@ class Endpoint:
     def stop(self) -> None:
         """Stop what is still being answered: its clients are asked to try again."""
         for each in tuple(self._turns):
-            each.stop("stopped")
+            each.stop(END)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request (ASGI 3, http)."""
@@ -110,9 +108,10 @@ class Endpoint:
         try:
             await (self._serve_alone(asked) if is_modern else self._serve_session(asked))
         except asyncio.CancelledError:
-            if not asked.turn.caught():
+            reason = asked.turn.caught()
+            if not reason:
                 raise
-            await asked.break_off()
+            await asked.break_off(reason)
         finally:
             self._turns.discard(asked.turn)
             slots.release(caller.identity)
@@ -137,14 +136,9 @@ class Endpoint:
         """Answer a request of 2026-07-28, or of a version that nobody knows."""
         if asked.scope["method"] != "POST":
             raise Refused(Response(status_code=405, headers={"Allow": "POST"}))
-        body = await asked.body(self._most)
-        check_accept(asked.scope, "application/json", "text/event-stream")
-        check_content_type(asked.scope)
-        message = parse(body)
+        message = await asked.message(self._most)
         header = asked.header
         match message:
-            case Malformed():
-                raise Refused(json_answer(message.reply(), 400))
             case Answered():
                 raise Refused(error(400, "Nothing has been asked."))
             case Notification():
@@ -167,7 +161,7 @@ class Endpoint:
         session = self._session(asked)
         match asked.scope["method"]:
             case "POST":
-                await self._post(asked, session)
+                await self._post(asked)
             case "GET":
                 check_accept(asked.scope, "text/event-stream")
                 await self._stream(asked, _known(session))
@@ -187,14 +181,11 @@ class Endpoint:
             raise Refused(error(404, "Session not found."))
         return found
 
-    async def _post(self, asked: Asked, session: HttpSession | None) -> None:
-        body = await asked.body(self._most)
-        check_accept(asked.scope, "application/json", "text/event-stream")
-        check_content_type(asked.scope)
-        message = parse(body)
+    async def _post(self, asked: Asked) -> None:
+        message = await asked.message(self._most)
+        # It may have been closed while the body came.
+        session = self._session(asked)
         match message:
-            case Malformed():
-                raise Refused(json_answer(message.reply(), 400))
             case Request():
                 await self._request(asked, message, session)
             case _:
@@ -219,11 +210,7 @@ class Endpoint:
             return
         if request.id in session.turns:
             raise Refused(error(400, TAKEN))
-        session.turns[request.id] = asked.turn
-        try:
-            await self._answer(asked, request, peer, questions=session.questions)
-        finally:
-            del session.turns[request.id]
+        await self._answer(asked, request, peer, session=session)
 
     def _fresh(self, asked: Asked) -> Session:
         """Return the state of a request that names no session."""
@@ -246,7 +233,7 @@ class Endpoint:
         """Act on a message that gets no answer."""
         if isinstance(message, Answered):
             session.questions.answer(message)
-        elif message.method == "notifications/initialized" and session.unfollow is None:
+        elif message.method == "notifications/initialized":
             session.unfollow = self._server.notices.follow(caller.role, session.put)
         elif message.method == "notifications/cancelled":
             id = message.params.get("requestId")
@@ -260,7 +247,7 @@ class Endpoint:
         request: Request,
         peer: Peer,
         *,
-        questions: Questions | None = None,
+        session: HttpSession | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
         leaves: bool = False,
     ) -> None:
@@ -273,13 +260,15 @@ class Endpoint:
             peer=peer,
             caller=asked.caller,
             send=answering.put,
-            questions=questions,
+            questions=session.questions if session is not None else None,
             request_id=asked.scope[ID],
         )
         timers = [loop.call_later(peer.revision.quiet, answering.begin)]
         if leaves:
             is_listening = request.method == "subscriptions/listen"
             timers.append(loop.call_later(LOOK_AFTER, asked.watch, is_listening))
+        turns = session.turns if session is not None else {}
+        turns[request.id] = asked.turn
         try:
             reply = await self._server.answer(exchange)
         except asyncio.CancelledError:
@@ -290,6 +279,8 @@ class Endpoint:
             problem = ProtocolError(CANCELLED, "Request cancelled")
             reply = Reply(message=encode_error(request.id, problem), code=CANCELLED)
         finally:
+            # What is on its way to the client is cancelled no more.
+            del turns[request.id]
             for timer in timers:
                 timer.cancel()
             asked.unwatch()

@@ -129,16 +129,17 @@ class Server:
         with server_span(exchange.method, exchange.id, exchange.params, version) as span:
             try:
                 result = await self.handlers[exchange.method](exchange)
+                # Rows change without notice.
+                fresh = 0 if exchange.method == "resources/read" else self._fresh
+                told = finished(exchange.peer, exchange.method, result, fresh)
+                reply = Reply(message=encode_result(exchange.id, told))
             except Exception as exc:
                 error = _error(exchange.method, exc)
                 span.failed(str(error.code), error.message)
                 return Reply(message=encode_error(exchange.id, error), code=error.code)
             if result.get("isError"):
                 span.failed("tool_error")
-        # Rows change without notice.
-        fresh = 0 if exchange.method == "resources/read" else self._fresh
-        told = finished(exchange.peer, exchange.method, result, fresh)
-        return Reply(message=encode_result(exchange.id, told))
+        return reply
 
     async def initialize(self, exchange: Exchange) -> Json:
         """Answer the handshake."""
@@ -261,8 +262,6 @@ def _completed(params: Json) -> tuple[str, str, str, Mapping[str, str]]:
     given = context.get("arguments") or {}
     if ref["type"] != "ref/resource" or not isinstance(ref.get("uri"), str):
         raise ProtocolError(INVALID_PARAMS, "params.ref must be a resource template: there are no prompts.")
-    if not all(isinstance(each, str) for each in given.values()):
-        raise ProtocolError(INVALID_PARAMS, "params.context.arguments must be strings.")
     return ref["uri"], argument["name"], argument["value"], given
 
 
