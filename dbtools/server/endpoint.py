@@ -13,13 +13,14 @@ from dbtools.policy import Caller
 from dbtools.server.asked import ENDING, Asked, Refused, check_accept, error, json_answer
 from dbtools.server.exchange import Exchange
 from dbtools.server.identity import Identity, Refusal, Stay
-from dbtools.server.kernel import Peer, Session, check_version
+from dbtools.server.kernel import Peer, Session, modern
 from dbtools.server.limiter import Limiter, Slots
 from dbtools.server.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
+    Id,
     Notification,
     ProtocolError,
     Request,
@@ -143,17 +144,15 @@ class Endpoint:
                 raise Refused(error(400, "Nothing has been asked."))
             case Notification():
                 try:
-                    check_version(next(iter(header("mcp-protocol-version")), None))
+                    modern(header("mcp-protocol-version")[0])
                 except ProtocolError as exc:
-                    raise Refused(json_answer(encode_error(None, exc), 400)) from exc
+                    raise _refused(None, exc, 400) from exc
                 await Response(status_code=202)(asked.scope, asked.receive, asked.send)
             case Request():
                 try:
                     peer = self._server.admit(Session(is_modern=True), message, asked.caller, header)
                 except ProtocolError as exc:
-                    raise Refused(
-                        json_answer(encode_error(message.id, exc), STATUSES.get(exc.code, 200))
-                    ) from exc
+                    raise _refused(message.id, exc, STATUSES.get(exc.code, 200)) from exc
                 await self._answer(asked, message, peer, leaves=True)
 
     async def _serve_session(self, asked: Asked) -> None:
@@ -202,7 +201,7 @@ class Endpoint:
         try:
             peer = self._server.admit(state, request, asked.caller)
         except ProtocolError as exc:
-            raise Refused(json_answer(encode_error(request.id, exc), 200)) from exc
+            raise _refused(request.id, exc, 200) from exc
         if session is None:
             headers = self._opened(asked, state) if request.method == "initialize" else ()
             # Without a session, no message of the client could cancel the request.
@@ -298,6 +297,10 @@ class Endpoint:
         finally:
             session.stream = None
             asked.unwatch()
+
+
+def _refused(id: Id | None, exc: ProtocolError, status: int) -> Refused:
+    return Refused(json_answer(encode_error(id, exc), status))
 
 
 def _known(session: HttpSession | None) -> HttpSession:

@@ -49,10 +49,6 @@ class Revision:
     asks: frozenset[str] = frozenset({"ping", "roots/list", "sampling/createMessage"})  #: of the client
     quiet: float = 0.5  #: seconds until an answer over HTTP becomes a stream
 
-    def is_read_by(self, method: str) -> bool:
-        """Return whether *method* belongs to this revision."""
-        return method in self.methods
-
 
 FIRST = Revision(version="2024-11-05")
 REVISIONS: tuple[Revision, ...] = (
