@@ -23,7 +23,7 @@ from dbtools.server.messages import (
     encode_error,
     parse,
 )
-from dbtools.server.requests import fields
+from dbtools.server.requests import ID, fields
 from dbtools.server.sessions import LEAVE, Turn
 
 ENDING = "The server is shutting down. Try again."
@@ -54,6 +54,7 @@ class Asked:
         self.scope = scope
         self.receive = receive
         self.caller = caller
+        self.id: str = scope[ID]
         self.turn = Turn()
         self._send = send
         self._stay = stay

@@ -28,7 +28,7 @@ from dbtools.server.messages import (
     encode_error,
 )
 from dbtools.server.protocol import Reply, Server
-from dbtools.server.requests import ID, REASON, fields
+from dbtools.server.requests import REASON, fields
 from dbtools.server.sessions import CANCEL, END, HttpSession, Sessions, Turn
 from dbtools.server.streams import Answering, EventStream
 from dbtools.server.versions import (
@@ -69,7 +69,6 @@ class Endpoint:
         self._stateless = stateless
         self.sessions = Sessions(limiter.sessions)
         self._turns: set[Turn] = set()
-        self._streams: set[EventStream] = set()
         self._is_ending = False
 
     def end(self) -> None:
@@ -150,7 +149,9 @@ class Endpoint:
                 await Response(status_code=202)(asked.scope, asked.receive, asked.send)
             case Request():
                 try:
-                    peer = self._server.admit(Session(is_modern=True), message, asked.caller, header)
+                    peer = self._server.admit(
+                        Session(is_modern=True), message, asked.caller, asked.id, header
+                    )
                 except ProtocolError as exc:
                     raise _refused(message.id, exc, STATUSES.get(exc.code, 200)) from exc
                 await self._answer(asked, message, peer, leaves=True)
@@ -199,7 +200,7 @@ class Endpoint:
             raise Refused(error(400, UNOPENED))
         state = session.session if session is not None else self._fresh(asked)
         try:
-            peer = self._server.admit(state, request, asked.caller)
+            peer = self._server.admit(state, request, asked.caller, asked.id)
         except ProtocolError as exc:
             raise _refused(request.id, exc, 200) from exc
         if session is None:
@@ -260,7 +261,7 @@ class Endpoint:
             caller=asked.caller,
             send=answering.put,
             questions=session.questions if session is not None else None,
-            request_id=asked.scope[ID],
+            request_id=asked.id,
         )
         timers = [loop.call_later(peer.revision.quiet, answering.begin)]
         if leaves:

@@ -36,9 +36,9 @@ class Listener:
         wanted = exchange.params["notifications"]
         assert isinstance(wanted, dict)
         uris = wanted.get("resourceSubscriptions") or []
-        self.honored = {flag: True for flag in FLAGS if wanted.get(flag)}
-        self._events = {(FLAGS[flag], "") for flag in self.honored} | {(UPDATED, str(uri)) for uri in uris}
-        self.accepted: Json = {**self.honored, **({"resourceSubscriptions": uris} if uris else {})}
+        flags = {flag: True for flag in FLAGS if wanted.get(flag)}
+        self._events = {(FLAGS[flag], "") for flag in flags} | {(UPDATED, uri) for uri in uris}
+        self.accepted: Json = {**flags, **({"resourceSubscriptions": uris} if uris else {})}
         self.meta: Json = {SUBSCRIPTION_KEY: exchange.id}
         self.role = exchange.caller.role
         self.ended = asyncio.Event()

@@ -104,8 +104,10 @@ class Server:
         if notices is not None:
             self.handlers["subscriptions/listen"] = notices.listen
 
-    def admit(self, session: Session, request: Request, caller: Caller, header: Header | None = None) -> Peer:
-        """Return for whom *request* is answered, or raise ProtocolError; a refused call is written down."""
+    def admit(
+        self, session: Session, request: Request, caller: Caller, id: str, header: Header | None = None
+    ) -> Peer:
+        """Return for whom *request* is answered, or raise ProtocolError; a refused call is logged by *id*."""
         try:
             return admit(session, request, self.handlers, header)
         except ProtocolError as exc:
@@ -119,6 +121,7 @@ class Server:
                     arguments={},
                     protocol=peer.revision.version if peer else None,
                     client=peer.client if peer else None,
+                    id=id,
                 )
                 self._calls.refuse(call, MALFORMED)
             raise

@@ -25,6 +25,7 @@ from dbtools.server.messages import (
     parse,
 )
 from dbtools.server.protocol import Server
+from dbtools.telemetry import new_request_id
 
 LONGEST_LINE = 64 * 2**20  #: bytes
 CHUNK = 2**16
@@ -141,8 +142,9 @@ class LineConnection(asyncio.Protocol):
                 self.send(malformed.reply())
 
     def _open(self, request: Request) -> None:
+        request_id = new_request_id()
         try:
-            peer = self._server.admit(self._session, request, self._caller)
+            peer = self._server.admit(self._session, request, self._caller, request_id)
         except ProtocolError as exc:
             self.send(encode_error(request.id, exc))
             return
@@ -154,6 +156,7 @@ class LineConnection(asyncio.Protocol):
             caller=self._caller,
             send=self.send,
             questions=self._questions,
+            request_id=request_id,
         )
         task = asyncio.get_running_loop().create_task(self._answer(exchange))
         self._running[request.id] = task
