@@ -83,13 +83,11 @@ UNTOLD = nullcontext(RequestSpan(INVALID_SPAN))
 def server_span(
     method: str, id: object, params: Mapping[str, object], version: str = ""
 ) -> AbstractContextManager[RequestSpan]:
-    """Return the span of a request of MCP; its parent is that which `_meta` names (W3C Trace Context).
-
-    The parent gives the request its ID even where nobody is told of spans.
-    """
+    """Return the span of a request of MCP; its parent is that which `_meta` names (W3C Trace Context)."""
     meta = params.get("_meta")
-    has_parent = isinstance(meta, Mapping) and "traceparent" in meta
-    return _server_span(method, id, params, version) if has_parent or is_told() else UNTOLD
+    is_traced = isinstance(meta, Mapping) and "traceparent" in meta
+    # Without an SDK too, what is logged and what the database is told name the trace.
+    return _server_span(method, id, params, version) if is_traced or is_told() else UNTOLD
 
 
 @contextmanager

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dbtools.policy import Caller
     from dbtools.service.toolbox import Toolbox
 
+CLOSING = 10.0  #: seconds in which a server without a client reads its catalog
+
 __all__ = ["Operator", "open_kept_log", "open_log", "review_server", "serve_stdio"]
 
 
@@ -33,8 +35,12 @@ async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) 
     with private_descriptors() as descriptors:
         async with exporting(), running(settings, operator, limiter, only=caller.role) as run:
             run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
-            run.group.start_soon(_announce, run.served.toolbox, caller.role, operator)
+            announced = anyio.Event()
+            run.group.start_soon(_announce, run.served.toolbox, caller.role, operator, announced)
             await serve(run.server, caller, descriptors)
+            # Whoever has closed stdin at once still learns what is wrong.
+            with anyio.move_on_after(CLOSING):
+                await announced.wait()
     if signal.SIGINT in signals:
         raise KeyboardInterrupt
 
@@ -73,9 +79,9 @@ async def _review_keys(settings: Settings) -> tuple[Finding, ...]:
     return ()
 
 
-async def _announce(toolbox: "Toolbox", role: str, operator: Operator) -> None:
-    view = await toolbox.view(role)
-    operator.announce(view)
+async def _announce(toolbox: "Toolbox", role: str, operator: Operator, announced: anyio.Event) -> None:
+    operator.announce(await toolbox.view(role))
+    announced.set()
 
 
 async def _end_on_signal(scope: anyio.CancelScope, seen: list[int]) -> None:

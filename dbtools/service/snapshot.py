@@ -91,10 +91,13 @@ class View:
 
     def asked_by(self, caller: Caller, statement: Statement) -> Statement:
         """Return *statement* as *caller* has it run."""
-        return replace(
-            statement,
+        return Statement(
+            shape=statement.shape,
+            values=statement.values,
             claims=caller.claims,
             session=self.role.session,
+            limit=statement.limit,
+            timeout=statement.timeout,
             stamp=self.stamp,
             hash_key=self.hash_key,
         )

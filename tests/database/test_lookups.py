@@ -170,12 +170,12 @@ def test_file_that_has_been_written_is_looked_at_with_time_first(shop: Shop, loo
     assert (written, again, seen) == (None, None, [1, "one", "longer"])
 
 
-def test_statement_whose_one_operation_took_long_is_left_then(
+def test_statement_whose_one_operation_took_long_twice_is_left_then(
     looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dbtools.backends.sqlite.lookups.LONG", -1.0)
 
-    assert (looked.row(1), looked.row(1)) == (ONE, None)
+    assert (looked.row(1), looked.row(1), looked.row(1)) == (ONE, ONE, None)
 
 
 def test_value_that_cannot_be_bound_is_left(looked: Looked) -> None:

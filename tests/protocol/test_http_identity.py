@@ -354,13 +354,19 @@ async def test_start_tells_of_tokens_of_roles_that_are_not_there(server: HttpSer
     assert told in server.log.read_text()
 
 
+NO_SET, NO_KEY = "this is not a JWK Set (RFC 7517)", "has no key for RS256, ES256"
+FILE = "{folder}/keys.json"
 #: What is written for the keys of [auth.jwt], and what is found.
 KEYS = {
-    "no file": ("keys.json", None, "there is no such file"),
-    "no keys": ("keys.json", '{"keys": []}', "there is no key for RS256, ES256"),
-    "no set": ("keys.json", "rubbish", "this is no set of keys (RFC 7517)"),
-    "for secrets": ("keys.json", key_set(KEY, use="enc"), "there is no key for RS256, ES256"),
-    "nobody": ("http://127.0.0.1:1/keys", None, "ConnectError"),
+    "no file": ("keys.json", None, f"cannot read keys from {FILE}: No such file or directory"),
+    "no keys": ("keys.json", '{"keys": []}', f"{FILE} {NO_KEY}"),
+    "no set": ("keys.json", "rubbish", f"cannot read keys from {FILE}: {NO_SET}"),
+    "for secrets": ("keys.json", key_set(KEY, use="enc"), f"{FILE} {NO_KEY}"),
+    "nobody": (
+        "http://127.0.0.1:1/keys?key=secret",
+        None,
+        "cannot read keys from 127.0.0.1: Connection refused",
+    ),
 }
 
 
@@ -377,7 +383,7 @@ def test_check_finds_keys_that_cannot_be_read(
 
     assert checked.exit_code == 1
     line = 1 + path.read_text().partition("jwks = ")[0].count("\n")
-    found = f"{path}:{line}: error: [auth] jwt.jwks: the keys cannot be read: {reason}."
+    found = f"{path}:{line}: error: [auth] jwt.jwks: {reason.format(folder=tmp_path)}."
     assert found in checked.stdout.splitlines()
 
 
