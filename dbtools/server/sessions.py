@@ -102,12 +102,15 @@ class Sessions:
         """End sessions that nobody uses, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP)
-            now = monotonic()
-            for each in tuple(self._open.values()):
-                if each.turns or each.stream is not None:
-                    each.used = now
-                elif each.used < now - IDLE:
-                    self.close(each)
+            self.sweep(monotonic())
+
+    def sweep(self, now: float) -> None:
+        """End sessions that nobody has used for so long; calls and streams that last are use."""
+        for each in tuple(self._open.values()):
+            if each.turns or each.stream is not None:
+                each.used = now
+            elif each.used < now - IDLE:
+                self.close(each)
 
     def end_streams(self) -> None:
         """End the streams of all sessions."""

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from pathlib import Path
-from unittest.mock import create_autospec
+from unittest.mock import AsyncMock, create_autospec
 
 import anyio
 import httpx2
@@ -12,11 +12,13 @@ import pytest
 
 from dbtools.policy import Caller
 from dbtools.server.exchange import Exchange
-from dbtools.server.kernel import Peer
-from dbtools.server.limiter import Limiter
+from dbtools.server.kernel import Peer, Session
+from dbtools.server.limiter import Limiter, Slots
 from dbtools.server.messages import Json
 from dbtools.server.notices import MOST_STREAMS, TOOLS, Notices
 from dbtools.server.running import Operator, running
+from dbtools.server.sessions import IDLE, Sessions
+from dbtools.server.streams import EventStream
 from dbtools.server.versions import MODERN, SUBSCRIPTION_KEY
 from dbtools.service.serving import open_toolbox
 from tests.protocol.client import MODERN as LATEST, PATIENCE, Message, build_server, connect
@@ -194,3 +196,21 @@ async def test_streams_over_http_are_as_many_as_the_limiter_allows(path: Path) -
         run.server.notices.close()
 
     assert len(acknowledged) == MOST_STREAMS + 1
+
+
+def test_session_expires_when_neither_a_request_nor_a_stream_has_used_it() -> None:
+    slots, caller = Slots(1), Caller()
+    sessions = Sessions(slots)
+    opened = sessions.open(caller, Session())
+    assert opened is not None
+    began = opened.used
+    opened.stream = EventStream(AsyncMock())
+    sessions.sweep(began + 2 * IDLE)
+    opened.stream = None
+    sessions.sweep(began + 3 * IDLE)
+    full = sessions.open(caller, Session()) is None
+    sessions.sweep(began + 3 * IDLE + 1)
+
+    assert full
+    assert sessions.find(opened.id, caller) is None
+    assert sessions.open(caller, Session()) is not None
