@@ -74,6 +74,8 @@ class RequestSpan:
     def failed(self, type: str, message: str | None = None) -> None:
         """Say that the request has failed."""
         self._span.set_attribute("error.type", type)
+        if message is not None:
+            self._span.set_attribute("rpc.response.status_code", type)
         self._span.set_status(Status(StatusCode.ERROR, message))
 
 

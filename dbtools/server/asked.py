@@ -13,9 +13,18 @@ from starlette.types import Message, Receive, Scope, Send
 
 from dbtools.policy import Caller
 from dbtools.server.identity import Stay
-from dbtools.server.messages import INVALID_REQUEST, ProtocolError, encode_error
-from dbtools.server.requests import fields
-from dbtools.server.sessions import Turn
+from dbtools.server.messages import (
+    INVALID_REQUEST,
+    Malformed,
+    Notification,
+    ProtocolError,
+    Request,
+    Response as Answered,
+    encode_error,
+    parse,
+)
+from dbtools.server.requests import ID, fields
+from dbtools.server.sessions import LEAVE, Turn
 
 ENDING = "The server is shutting down. Try again."
 STILL = 5.0  #: seconds between two checks whether whoever listens still may
@@ -45,40 +54,51 @@ class Asked:
         self.scope = scope
         self.receive = receive
         self.caller = caller
+        self.id: str = scope[ID]
         self.turn = Turn()
         self._send = send
         self._stay = stay
-        self._is_begun = self._is_open = self._has_left = False
+        self._is_begun = self._is_stream = False
         self._watchers: list[asyncio.Task[None]] = []
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer."""
-        self._is_begun = True
-        self._is_open = message.get("more_body", message["type"] == "http.response.start")
         await self._send(message)
+        if message["type"] == "http.response.start":
+            self._is_begun = True
+            self._is_stream = all(name != b"content-length" for name, _ in message["headers"])
+        elif not message.get("more_body", False):
+            self._is_stream = False
 
-    async def break_off(self) -> None:
-        """End an answer that was stopped: a stream ends as a whole, other clients are asked to try again."""
-        if self._is_open:
+    async def break_off(self, reason: str) -> None:
+        """End an answer that was stopped: a stream ends as a whole, other clients are asked to try again.
+
+        What has said how long it is cannot end: its connection is closed.
+        """
+        if self._is_stream:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif not self._is_begun and not self._has_left:
+        elif not self._is_begun and reason != LEAVE:
             raise Refused(error(503, ENDING))
 
     def header(self, name: str) -> Sequence[str]:
         """Return the values of the header *name*, which is in lower case."""
         return fields(self.scope, name.encode())
 
-    async def body(self, most: int) -> bytes:
-        """Return the whole body, or raise Refused."""
+    async def message(self, most: int) -> Request | Notification | Answered:
+        """Return the message that a body of at most *most* bytes is, or raise Refused."""
         body = await _whole(self.scope, self.receive, most)
-        if isinstance(body, bytes):
-            return body
-        status, message = body
-        raise Refused(error(status, message))
+        if not isinstance(body, bytes):
+            raise Refused(error(*body))
+        check_content_type(self.scope)
+        check_accept(self.scope, "application/json", "text/event-stream")
+        message = parse(body)
+        if isinstance(message, Malformed):
+            raise Refused(json_answer(message.reply(), 400))
+        return message
 
     def watch(self, lasts: bool, leave: Callable[[], object] | None = None) -> None:
         """Have *leave* called, or the request stopped, when its client leaves, or may no longer stay."""
-        leave = leave or partial(self.turn.stop, "left")
+        leave = leave or partial(self.turn.stop, LEAVE)
         waits: list[Callable[[], Awaitable[None]]] = [self._left, *([self._expired] if lasts else [])]
         loop = asyncio.get_running_loop()
         self._watchers = [loop.create_task(_after(wait, leave)) for wait in waits]
@@ -91,7 +111,6 @@ class Asked:
     async def _left(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
             pass
-        self._has_left = True
 
     async def _expired(self) -> None:
         while await self._stay():  # noqa: ASYNC110 (nobody tells)

@@ -10,27 +10,27 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.asked import ENDING, Asked, Refused, check_accept, check_content_type, error, json_answer
-from dbtools.server.exchange import Exchange, Questions
+from dbtools.server.asked import ENDING, Asked, Refused, check_accept, error, json_answer
+from dbtools.server.exchange import Exchange
 from dbtools.server.identity import Identity, Refusal, Stay
-from dbtools.server.kernel import Peer, Session, check_version
+from dbtools.server.kernel import Peer, Session, modern
 from dbtools.server.limiter import Limiter, Slots
 from dbtools.server.messages import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
-    Malformed,
+    Id,
     Notification,
     ProtocolError,
     Request,
     Response as Answered,
     encode_error,
-    parse,
 )
 from dbtools.server.protocol import Reply, Server
-from dbtools.server.requests import ID, REASON, fields
-from dbtools.server.sessions import CANCEL, HttpSession, Sessions, Turn
+from dbtools.server.requests import REASON, fields
+from dbtools.server.sessions import CANCEL, END, HttpSession, Sessions, Turn
 from dbtools.server.streams import Answering, EventStream
 from dbtools.server.versions import (
     HANDSHAKES,
@@ -47,6 +47,11 @@ STATUSES = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
     **dict.fromkeys((PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS), 400),
     **dict.fromkeys((HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION), 400),
     METHOD_NOT_FOUND: 404,
+}
+#: What answers a request that was stopped; at the end of the server one that is no stream yet gets 503.
+STOPPED = {
+    CANCEL: ProtocolError(CANCELLED, "Request cancelled"),
+    END: ProtocolError(INTERNAL_ERROR, ENDING),
 }
 LOOK_AFTER = 0.05  #: seconds until a request is watched for a client that leaves; most are answered by then
 FULL = "The server is at its limit. Try again."
@@ -70,7 +75,6 @@ class Endpoint:
         self._stateless = stateless
         self.sessions = Sessions(limiter.sessions)
         self._turns: set[Turn] = set()
-        self._streams: set[EventStream] = set()
         self._is_ending = False
 
     def end(self) -> None:
@@ -82,7 +86,7 @@ class Endpoint:
     def stop(self) -> None:
         """Stop what is still being answered: its clients are asked to try again."""
         for each in tuple(self._turns):
-            each.stop("stopped")
+            each.stop(END)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request (ASGI 3, http)."""
@@ -110,9 +114,10 @@ class Endpoint:
         try:
             await (self._serve_alone(asked) if is_modern else self._serve_session(asked))
         except asyncio.CancelledError:
-            if not asked.turn.caught():
+            reason = asked.turn.caught()
+            if not reason:
                 raise
-            await asked.break_off()
+            await asked.break_off(reason)
         finally:
             self._turns.discard(asked.turn)
             slots.release(caller.identity)
@@ -137,29 +142,24 @@ class Endpoint:
         """Answer a request of 2026-07-28, or of a version that nobody knows."""
         if asked.scope["method"] != "POST":
             raise Refused(Response(status_code=405, headers={"Allow": "POST"}))
-        body = await asked.body(self._most)
-        check_accept(asked.scope, "application/json", "text/event-stream")
-        check_content_type(asked.scope)
-        message = parse(body)
+        message = await asked.message(self._most)
         header = asked.header
         match message:
-            case Malformed():
-                raise Refused(json_answer(message.reply(), 400))
             case Answered():
                 raise Refused(error(400, "Nothing has been asked."))
             case Notification():
                 try:
-                    check_version(next(iter(header("mcp-protocol-version")), None))
+                    modern(header("mcp-protocol-version")[0])
                 except ProtocolError as exc:
-                    raise Refused(json_answer(encode_error(None, exc), 400)) from exc
+                    raise _refused(None, exc, 400) from exc
                 await Response(status_code=202)(asked.scope, asked.receive, asked.send)
             case Request():
                 try:
-                    peer = self._server.admit(Session(is_modern=True), message, asked.caller, header)
+                    peer = self._server.admit(
+                        Session(is_modern=True), message, asked.caller, asked.id, header
+                    )
                 except ProtocolError as exc:
-                    raise Refused(
-                        json_answer(encode_error(message.id, exc), STATUSES.get(exc.code, 200))
-                    ) from exc
+                    raise _refused(message.id, exc, STATUSES.get(exc.code, 200)) from exc
                 await self._answer(asked, message, peer, leaves=True)
 
     async def _serve_session(self, asked: Asked) -> None:
@@ -167,7 +167,7 @@ class Endpoint:
         session = self._session(asked)
         match asked.scope["method"]:
             case "POST":
-                await self._post(asked, session)
+                await self._post(asked)
             case "GET":
                 check_accept(asked.scope, "text/event-stream")
                 await self._stream(asked, _known(session))
@@ -187,14 +187,11 @@ class Endpoint:
             raise Refused(error(404, "Session not found."))
         return found
 
-    async def _post(self, asked: Asked, session: HttpSession | None) -> None:
-        body = await asked.body(self._most)
-        check_accept(asked.scope, "application/json", "text/event-stream")
-        check_content_type(asked.scope)
-        message = parse(body)
+    async def _post(self, asked: Asked) -> None:
+        message = await asked.message(self._most)
+        # It may have been closed while the body came.
+        session = self._session(asked)
         match message:
-            case Malformed():
-                raise Refused(json_answer(message.reply(), 400))
             case Request():
                 await self._request(asked, message, session)
             case _:
@@ -209,9 +206,9 @@ class Endpoint:
             raise Refused(error(400, UNOPENED))
         state = session.session if session is not None else self._fresh(asked)
         try:
-            peer = self._server.admit(state, request, asked.caller)
+            peer = self._server.admit(state, request, asked.caller, asked.id)
         except ProtocolError as exc:
-            raise Refused(json_answer(encode_error(request.id, exc), 200)) from exc
+            raise _refused(request.id, exc, 200) from exc
         if session is None:
             headers = self._opened(asked, state) if request.method == "initialize" else ()
             # Without a session, no message of the client could cancel the request.
@@ -219,11 +216,7 @@ class Endpoint:
             return
         if request.id in session.turns:
             raise Refused(error(400, TAKEN))
-        session.turns[request.id] = asked.turn
-        try:
-            await self._answer(asked, request, peer, questions=session.questions)
-        finally:
-            del session.turns[request.id]
+        await self._answer(asked, request, peer, session=session)
 
     def _fresh(self, asked: Asked) -> Session:
         """Return the state of a request that names no session."""
@@ -246,7 +239,7 @@ class Endpoint:
         """Act on a message that gets no answer."""
         if isinstance(message, Answered):
             session.questions.answer(message)
-        elif message.method == "notifications/initialized" and session.unfollow is None:
+        elif message.method == "notifications/initialized":
             session.unfollow = self._server.notices.follow(caller.role, session.put)
         elif message.method == "notifications/cancelled":
             id = message.params.get("requestId")
@@ -260,7 +253,7 @@ class Endpoint:
         request: Request,
         peer: Peer,
         *,
-        questions: Questions | None = None,
+        session: HttpSession | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
         leaves: bool = False,
     ) -> None:
@@ -273,23 +266,27 @@ class Endpoint:
             peer=peer,
             caller=asked.caller,
             send=answering.put,
-            questions=questions,
-            request_id=asked.scope[ID],
+            questions=session.questions if session is not None else None,
+            request_id=asked.id,
         )
         timers = [loop.call_later(peer.revision.quiet, answering.begin)]
         if leaves:
             is_listening = request.method == "subscriptions/listen"
             timers.append(loop.call_later(LOOK_AFTER, asked.watch, is_listening))
+        turns = session.turns if session is not None else {}
+        turns[request.id] = asked.turn
         try:
             reply = await self._server.answer(exchange)
         except asyncio.CancelledError:
-            if asked.turn.reason != CANCEL:
+            problem = STOPPED.get(asked.turn.reason)
+            if problem is None or (asked.turn.reason == END and not answering.is_stream):
                 answering.abandon()
                 raise
             asked.turn.caught()
-            problem = ProtocolError(CANCELLED, "Request cancelled")
-            reply = Reply(message=encode_error(request.id, problem), code=CANCELLED)
+            reply = Reply(message=encode_error(request.id, problem), code=problem.code)
         finally:
+            # What is on its way to the client is cancelled no more.
+            del turns[request.id]
             for timer in timers:
                 timer.cancel()
             asked.unwatch()
@@ -307,6 +304,10 @@ class Endpoint:
         finally:
             session.stream = None
             asked.unwatch()
+
+
+def _refused(id: Id | None, exc: ProtocolError, status: int) -> Refused:
+    return Refused(json_answer(encode_error(id, exc), status))
 
 
 def _known(session: HttpSession | None) -> HttpSession:

@@ -93,6 +93,9 @@ def _admit_alone(request: Request, methods: Collection[str], header: Header | No
     if header is not None:
         _check_repetitions(header)
     meta = request.params.get("_meta")
+    if header is not None and not _is_enveloped(request.params):
+        # A body without an envelope is of the other era: its header names a version that nobody knows.
+        modern("".join(header("mcp-protocol-version")))
     if not isinstance(meta, dict):
         raise ProtocolError(INVALID_PARAMS, f"params._meta must have {VERSION_KEY} and {CAPABILITIES_KEY}.")
     missing = [key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta]
@@ -103,9 +106,7 @@ def _admit_alone(request: Request, methods: Collection[str], header: Header | No
         _check_headers(request, version, header)
     if not isinstance(version, str):
         raise ProtocolError(INVALID_PARAMS, f"params._meta.{VERSION_KEY} must be a string.")
-    revision = MODERN.get(version)
-    if revision is None:
-        raise ProtocolError(UNSUPPORTED_VERSION, "Unsupported protocol version.", _supported(version))
+    revision = modern(version)
     _check_method(request.method, revision, methods)
     if not isinstance(capabilities, dict):
         raise ProtocolError(INVALID_PARAMS, f"params._meta.{CAPABILITIES_KEY} must be an object.")
@@ -147,10 +148,11 @@ def _check_params(request: Request) -> None:
         raise ProtocolError(INVALID_PARAMS, "params._meta.progressToken must be a string or an integer.")
 
 
-def check_version(version: object) -> None:
-    """Raise ProtocolError unless requests of *version* stand alone and are served."""
+def modern(version: str) -> Revision:
+    """Return the revision *version*, in which requests stand alone, or raise ProtocolError."""
     if version not in MODERN:
         raise ProtocolError(UNSUPPORTED_VERSION, "Unsupported protocol version.", _supported(version))
+    return MODERN[version]
 
 
 def _supported(requested: object) -> Json:

@@ -19,7 +19,6 @@ from dbtools.telemetry import request_id
 LEVELS = {
     "dbtools": logging.INFO,
     "asyncio": logging.ERROR,
-    "mcp": logging.ERROR,
     "opentelemetry": logging.ERROR,
     "uvicorn": logging.ERROR,
 }

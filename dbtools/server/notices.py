@@ -5,7 +5,10 @@ has asked for by `subscriptions/listen`. Nobody is told what does not concern th
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Mapping
+
+import orjson
 
 from dbtools.server.exchange import Exchange, Send
 from dbtools.server.messages import INTERNAL_ERROR, Json, ProtocolError, encode_notification
@@ -13,7 +16,7 @@ from dbtools.server.versions import SUBSCRIPTION_KEY
 from dbtools.service.snapshot import Snapshot
 from dbtools.tools.definition import Change
 
-MOST_STREAMS = 256  #: on stdio; over HTTP the limiter counts them
+MOST_STREAMS = 256  #: where the limiter does not count them: on stdio
 TOOLS = "notifications/tools/list_changed"
 RESOURCES = "notifications/resources/list_changed"
 UPDATED = "notifications/resources/updated"
@@ -33,9 +36,9 @@ class Listener:
         wanted = exchange.params["notifications"]
         assert isinstance(wanted, dict)
         uris = wanted.get("resourceSubscriptions") or []
-        self.honored = {flag: True for flag in FLAGS if wanted.get(flag)}
-        self._events = {(FLAGS[flag], "") for flag in self.honored} | {(UPDATED, str(uri)) for uri in uris}
-        self.accepted: Json = {**self.honored, **({"resourceSubscriptions": uris} if uris else {})}
+        flags = {flag: True for flag in FLAGS if wanted.get(flag)}
+        self._events = {(FLAGS[flag], "") for flag in flags} | {(UPDATED, uri) for uri in uris}
+        self.accepted: Json = {**flags, **({"resourceSubscriptions": uris} if uris else {})}
         self.meta: Json = {SUBSCRIPTION_KEY: exchange.id}
         self.role = exchange.caller.role
         self.ended = asyncio.Event()
@@ -59,14 +62,13 @@ class Notices:
     def __init__(self, *, streams: int = MOST_STREAMS) -> None:
         self._most = streams
         self._listeners: set[Listener] = set()
-        self._sessions: dict[object, tuple[str, Send]] = {}
+        self._sessions: dict[Send, str] = {}  #: roles
         self._closed = False
 
     def follow(self, role: str, send: Send) -> Callable[[], object]:
         """Tell a client of *role* that has shaken hands by *send*; return what ends that."""
-        key = object()
-        self._sessions[key] = (role, send)
-        return lambda: self._sessions.pop(key, None)
+        self._sessions[send] = role
+        return lambda: self._sessions.pop(send, None)
 
     async def listen(self, exchange: Exchange) -> Json:
         """Answer `subscriptions/listen` once the stream has ended."""
@@ -80,7 +82,8 @@ class Notices:
                 await listener.ended.wait()
         finally:
             self._listeners.discard(listener)
-        return {"_meta": listener.meta}
+        # Encoded already, whatever kind of ID it is: results are for orjson alone.
+        return {"_meta": {SUBSCRIPTION_KEY: orjson.Fragment(json.dumps(exchange.id))}}
 
     def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
         """Tell the clients of the roles in *changes*."""
@@ -94,7 +97,7 @@ class Notices:
             if listener.role == role:
                 listener.tell(event)
         method, uri = event
-        for of, send in tuple(self._sessions.values()):
+        for send, of in tuple(self._sessions.items()):
             # Until 2025-11-25, clients ask to be told of a resource by a method that is not served.
             if of == role and not uri:
                 send(encode_notification(method))

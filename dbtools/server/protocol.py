@@ -104,8 +104,10 @@ class Server:
         if notices is not None:
             self.handlers["subscriptions/listen"] = notices.listen
 
-    def admit(self, session: Session, request: Request, caller: Caller, header: Header | None = None) -> Peer:
-        """Return for whom *request* is answered, or raise ProtocolError; a refused call is written down."""
+    def admit(
+        self, session: Session, request: Request, caller: Caller, id: str, header: Header | None = None
+    ) -> Peer:
+        """Return for whom *request* is answered, or raise ProtocolError; a refused call is logged by *id*."""
         try:
             return admit(session, request, self.handlers, header)
         except ProtocolError as exc:
@@ -119,6 +121,7 @@ class Server:
                     arguments={},
                     protocol=peer.revision.version if peer else None,
                     client=peer.client if peer else None,
+                    id=id,
                 )
                 self._calls.refuse(call, MALFORMED)
             raise
@@ -129,16 +132,17 @@ class Server:
         with server_span(exchange.method, exchange.id, exchange.params, version) as span:
             try:
                 result = await self.handlers[exchange.method](exchange)
+                # Rows change without notice.
+                fresh = 0 if exchange.method == "resources/read" else self._fresh
+                told = finished(exchange.peer, exchange.method, result, fresh)
+                reply = Reply(message=encode_result(exchange.id, told))
             except Exception as exc:
                 error = _error(exchange.method, exc)
                 span.failed(str(error.code), error.message)
                 return Reply(message=encode_error(exchange.id, error), code=error.code)
             if result.get("isError"):
                 span.failed("tool_error")
-        # Rows change without notice.
-        fresh = 0 if exchange.method == "resources/read" else self._fresh
-        told = finished(exchange.peer, exchange.method, result, fresh)
-        return Reply(message=encode_result(exchange.id, told))
+        return reply
 
     async def initialize(self, exchange: Exchange) -> Json:
         """Answer the handshake."""
@@ -261,8 +265,6 @@ def _completed(params: Json) -> tuple[str, str, str, Mapping[str, str]]:
     given = context.get("arguments") or {}
     if ref["type"] != "ref/resource" or not isinstance(ref.get("uri"), str):
         raise ProtocolError(INVALID_PARAMS, "params.ref must be a resource template: there are no prompts.")
-    if not all(isinstance(each, str) for each in given.values()):
-        raise ProtocolError(INVALID_PARAMS, "params.context.arguments must be strings.")
     return ref["uri"], argument["name"], argument["value"], given
 
 

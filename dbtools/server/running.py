@@ -13,7 +13,7 @@ from dbtools import errors
 from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
 from dbtools.server.calls import Calls
 from dbtools.server.limiter import Limiter
-from dbtools.server.notices import Notices
+from dbtools.server.notices import MOST_STREAMS, Notices
 from dbtools.server.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.settings import Settings
@@ -85,7 +85,7 @@ async def running(
     served = open_served(settings, only)
     log = open_log(settings)
     named = settings.database.request_id is not None
-    notices = Notices()
+    notices = Notices(streams=limiter.streams.most or MOST_STREAMS)
     server = Server(
         served.toolbox,
         Calls(served.toolbox, limiter, log, named=named),

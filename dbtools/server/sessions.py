@@ -14,7 +14,8 @@ from dbtools.server.streams import EventStream
 
 IDLE = 1_800.0  #: seconds
 SWEEP = 60.0  #: seconds
-CANCEL = "cancelled"  #: by the client: the reason to stop a turn
+#: Why a turn is stopped: its client takes the request back, or has left, or the server ends.
+CANCEL, LEAVE, END = "cancelled", "left", "ending"
 
 
 class Turn:
@@ -27,16 +28,17 @@ class Turn:
         self.reason = ""
 
     def stop(self, reason: str) -> None:
-        """Stop it, unless it has been stopped before."""
+        """Stop it, unless that is under way."""
         if not self.reason:
             self.reason = reason
             self._task.cancel()
 
-    def caught(self) -> bool:
-        """Return whether the cancellation that is being handled was ours, and then take it back."""
-        if self.reason:
+    def caught(self) -> str:
+        """Return why we have cancelled it, and take that back; nothing where somebody else has."""
+        reason, self.reason = self.reason, ""
+        if reason:
             self._task.uncancel()
-        return bool(self.reason)
+        return reason
 
 
 class HttpSession:
@@ -100,10 +102,15 @@ class Sessions:
         """End sessions that nobody uses, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP)
-            before = monotonic() - IDLE
-            for each in tuple(self._open.values()):
-                if each.used < before and not each.turns and each.stream is None:
-                    self.close(each)
+            self.sweep(monotonic())
+
+    def sweep(self, now: float) -> None:
+        """End sessions that nobody has used for so long; calls and streams that last are use."""
+        for each in tuple(self._open.values()):
+            if each.turns or each.stream is not None:
+                each.used = now
+            elif each.used < now - IDLE:
+                self.close(each)
 
     def end_streams(self) -> None:
         """End the streams of all sessions."""

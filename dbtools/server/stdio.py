@@ -25,6 +25,7 @@ from dbtools.server.messages import (
     parse,
 )
 from dbtools.server.protocol import Server
+from dbtools.telemetry import new_request_id
 
 LONGEST_LINE = 64 * 2**20  #: bytes
 CHUNK = 2**16
@@ -36,11 +37,11 @@ async def serve(server: Server, caller: Caller, descriptors: Descriptors) -> Non
     connection = LineConnection(server, caller)
     output = Output(connection, descriptors.output)
     loop = asyncio.get_running_loop()
-    if _is_pipe(descriptors.output):
+    if _is_pipe(descriptors.output, descriptors.input):
         writing = os.fdopen(os.dup(descriptors.output), "wb", buffering=0)
         await loop.connect_write_pipe(lambda: output, writing)
     connection.write_to(output.write)
-    if _is_pipe(descriptors.input):
+    if _is_pipe(descriptors.input, descriptors.output):
         reading = os.fdopen(os.dup(descriptors.input), "rb", buffering=0)
         await loop.connect_read_pipe(lambda: connection, reading)
     else:
@@ -141,8 +142,9 @@ class LineConnection(asyncio.Protocol):
                 self.send(malformed.reply())
 
     def _open(self, request: Request) -> None:
+        request_id = new_request_id()
         try:
-            peer = self._server.admit(self._session, request, self._caller)
+            peer = self._server.admit(self._session, request, self._caller, request_id)
         except ProtocolError as exc:
             self.send(encode_error(request.id, exc))
             return
@@ -154,6 +156,7 @@ class LineConnection(asyncio.Protocol):
             caller=self._caller,
             send=self.send,
             questions=self._questions,
+            request_id=request_id,
         )
         task = asyncio.get_running_loop().create_task(self._answer(exchange))
         self._running[request.id] = task
@@ -251,9 +254,11 @@ class Output(asyncio.Protocol):
             await asyncio.wait([asyncio.ensure_future(self._lost.wait())], timeout=GRACE)
 
 
-def _is_pipe(descriptor: int) -> bool:
+def _is_pipe(descriptor: int, other: int) -> bool:
+    """Return whether an event loop can wait for *descriptor*: not for a socket that is *other* as well."""
     mode = os.fstat(descriptor).st_mode
-    return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+    is_pipe = sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+    return is_pipe and not os.path.sameopenfile(descriptor, other)
 
 
 def _feed(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from starlette.types import Message, Send
+from starlette.types import Send
 
 PIECE = 65_536  #: bytes of an answer that wait for the client to take them
 BACKLOG = 1_024  #: messages that a client may leave unread
@@ -21,9 +21,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 class EventStream:
     """A response of events, which ends when it is closed, or when too many of them wait."""
 
-    def __init__(self, send: Send, headers: Headers = ()) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._headers = headers
         self._waiting: deque[bytes] = deque()
         self._changed = asyncio.Event()
         self._closed = False
@@ -45,8 +44,7 @@ class EventStream:
 
     async def run(self) -> None:
         """Send events until the stream is closed."""
-        headers = [*STREAM_HEADERS, *self._headers]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
         # The head leaves at once: a client may wait for it before it asks for more.
         await self._send({"type": "http.response.body", "body": b"", "more_body": True})
         while self._waiting or not self._closed:
@@ -78,6 +76,11 @@ class Answering:
         self._stream: EventStream | None = None
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether the answer is a stream already."""
+        return self._stream is not None
+
     def begin(self) -> EventStream:
         """Make the answer a stream."""
         if self._stream is None:
@@ -106,8 +109,7 @@ class Answering:
             (b"content-length", b"%d" % len(message)),
             *headers,
         ]
-        start: Message = {"type": "http.response.start", "status": status, "headers": head}
-        await self._send(start)
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
         await send_pieces(self._send, message)
 
 

@@ -49,10 +49,6 @@ class Revision:
     asks: frozenset[str] = frozenset({"ping", "roots/list", "sampling/createMessage"})  #: of the client
     quiet: float = 0.5  #: seconds until an answer over HTTP becomes a stream
 
-    def is_read_by(self, method: str) -> bool:
-        """Return whether *method* belongs to this revision."""
-        return method in self.methods
-
 
 FIRST = Revision(version="2024-11-05")
 REVISIONS: tuple[Revision, ...] = (
@@ -84,7 +80,8 @@ MODERN: Mapping[str, Revision] = {each.version: each for each in REVISIONS if no
 LATEST_HANDSHAKE = list(HANDSHAKES.values())[-1]
 UNNAMED = HANDSHAKES["2025-03-26"]  #: over HTTP, of a request that names none (2025-06-18, transports)
 
-#: The parameters of each method; a name with `?` may be absent or null, `*` stands for every name.
+#: The parameters of each method; a name with `?` may be absent or null, `*` stands for every name, a list for
+#: any number of what is in it.
 Shape = Mapping[str, object]
 PAGE: Shape = {"cursor?": str}
 RETRIED: Shape = {"inputResponses?": {"*": dict}, "requestState?": str}
@@ -106,14 +103,14 @@ PARAMS: Mapping[str, Shape] = {
     "completion/complete": {
         "ref": {"type": str},
         "argument": {"name": str, "value": str},
-        "context?": {"arguments?": dict},
+        "context?": {"arguments?": {"*": str}},
     },
     "subscriptions/listen": {
         "notifications": {
             "toolsListChanged?": bool,
             "resourcesListChanged?": bool,
             "promptsListChanged?": bool,
-            "resourceSubscriptions?": list,
+            "resourceSubscriptions?": [str],
         }
     },
 }
@@ -130,8 +127,11 @@ def check(params: Json, shape: Shape, at: str = "params") -> None:
 
 
 def _check(value: object, wanted: object, at: str) -> None:
-    kind = dict if isinstance(wanted, dict) else wanted
+    kind = type(wanted) if isinstance(wanted, dict | list) else wanted
     if type(value) is not kind:
         raise ProtocolError(INVALID_PARAMS, f"{at} must be {TYPES[kind]}.")
     if isinstance(wanted, dict) and isinstance(value, dict):
         check(value, wanted, at)
+    if isinstance(wanted, list) and isinstance(value, list):
+        for each in value:
+            _check(each, wanted[0], f"{at}[]")

@@ -23,6 +23,7 @@ from tests.oracle.sdk_server import sdk_app, sdk_server, serve_sdk_lines
 from tests.protocol.conftest import settings_for
 
 INSTRUCTIONS = "A small world."
+UNSUPPORTED_VERSION = -32022
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 NOTIFIED = b'"notifications/initialized"'
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -121,12 +122,18 @@ INTENDED: tuple[Intended, ...] = (
         ),
     ),
     Intended(
-        reason="A progress token that is null is none.",
-        applies=lambda it: _code(it.sdk) == INVALID_PARAMS and b'"progressToken": null' in _body(it),
+        reason="A progress token is a string or an integer, and one that is null is none.",
+        applies=lambda it: (
+            INVALID_PARAMS in (_code(it.sdk), _code(it.ours)) and b'"progressToken": ' in _body(it)
+        ),
     ),
     Intended(
         reason="The case of a type of content does not matter (RFC 9110, 8.3.1).",
         applies=lambda it: isinstance(it.sdk, HttpAnswer) and it.sdk.status == 415,
+    ),
+    Intended(
+        reason="A version that nobody knows is an unsupported one, whatever else is wrong.",
+        applies=lambda it: (_code(it.sdk), _code(it.ours)) == (INVALID_PARAMS, UNSUPPORTED_VERSION),
     ),
     Intended(
         reason="A refusal says why.",

@@ -45,6 +45,7 @@ DDL = {
     create view brief as select count(*) as total from pg_sleep(1);
     """,
 }
+INTERNAL_ERROR = -32603
 GREEDY, MODEST = new_token(), new_token()
 SECTIONS = f"""
 [limits]
@@ -233,7 +234,9 @@ async def test_call_that_takes_too_long_at_the_end_is_told_to_come_again(url: st
 
 
 @pytest.mark.parametrize("way", ["progress", "session", "stateless"])
-async def test_stream_that_takes_too_long_at_the_end_is_no_error(way: str, url: str, tmp_path: Path) -> None:
+async def test_stream_that_takes_too_long_at_the_end_gets_an_error(
+    way: str, url: str, tmp_path: Path
+) -> None:
     path = _configured(url, tmp_path, '[limits]\ntimeout = "60s"\n')
     params: dict[str, Any] = {"name": "list_slow", "arguments": {}}
     message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
@@ -245,13 +248,14 @@ async def test_stream_that_takes_too_long_at_the_end_is_no_error(way: str, url: 
             told = json.loads(asked["content"])
             told["params"]["_meta"]["progressToken"] = "p"
             asked["content"] = json.dumps(told).encode()
+        asked_id = json.loads(asked["content"])["id"]
         async with client.stream("POST", **asked) as stream:
             begun = stream.status_code
             status = await server.end(signal.SIGTERM)
-            with suppress(httpx2.TransportError):
-                await stream.aread()
+            ended = events((await stream.aread()).decode())
 
     assert (begun, status) == (200, 0)
+    assert (ended[-1]["id"], ended[-1]["error"]["code"]) == (asked_id, INTERNAL_ERROR)
     assert "Traceback" not in server.log.read_text()
 
 

@@ -5,18 +5,25 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import create_autospec
 
 import pytest
 
 from dbtools import errors
 from dbtools.backends.sqlite.jobs import Connection
 from dbtools.policy import Caller
+from dbtools.records import CallLog
 from dbtools.server.calls import Calls, IncomingCall
+from dbtools.server.kernel import Peer, Session
 from dbtools.server.limiter import Limiter
-from dbtools.service.serving import open_served
+from dbtools.server.messages import ProtocolError, Request
+from dbtools.server.protocol import Server
+from dbtools.server.versions import LATEST_HANDSHAKE
+from dbtools.service.serving import open_served, open_toolbox
 from dbtools.settings import Settings
 from dbtools.settings.files import load
 from tests.database.poolers import proxy
+from tests.protocol.conftest import settings_for
 from tests.protocol.http_server import http_server, modern
 
 #: What the server knows of the statement that reads it.
@@ -111,6 +118,19 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
         await served.backend.close()
 
     assert [each for each in seen if each.startswith("/*request_id='abc'*/ ") and "person" in each]
+
+
+async def test_call_that_is_refused_as_malformed_has_the_id_of_its_request(path: Path) -> None:
+    toolbox, database = open_toolbox(settings_for(path))
+    log = create_autospec(CallLog)
+    server = Server(toolbox, Calls(toolbox, Limiter(), log, named=True))
+    request = Request(1, "tools/call", {})
+
+    with pytest.raises(ProtocolError):
+        server.admit(Session(peer=Peer(LATEST_HANDSHAKE), is_modern=False), request, Caller(), "abc")
+    await database.close()
+
+    assert [each.args[0].request for each in log.record.call_args_list] == ["abc"]
 
 
 def test_file_has_no_name_for_a_connection(sqlite_database: Callable[[str], Path], tmp_path: Path) -> None:

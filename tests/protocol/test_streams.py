@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -136,6 +137,26 @@ def test_requests_sent_before_stdin_closes_are_answered(path: Path, version: str
 def _logged(stderr: bytes) -> list[str]:
     """Return the tools of the calls that were written down; there is nothing else on *stderr*."""
     return [json.loads(line)["tool"] for line in stderr.splitlines()]
+
+
+def test_one_socket_serves_as_stdin_and_stdout(path: Path) -> None:
+    """As inetd, systemd and socat start a server."""
+    command = (*COMMAND, str(path))
+    ours, theirs = socket.socketpair()
+    both = theirs.fileno()
+    with ours, theirs, subprocess.Popen(command, cwd=ROOT, stdin=both, stdout=both) as process:
+        theirs.close()
+        ours.settimeout(PATIENCE)
+        with ours.makefile("rwb", buffering=0) as client:
+            for message in _conversation(MODERN):
+                client.write(json.dumps(message).encode() + b"\n")
+            answers = [read_message(client.readline())["id"] for _ in range(3)]
+            client.write(json.dumps({**_conversation(MODERN)[1], "id": 4}).encode() + b"\n")
+            answers.append(read_message(client.readline())["id"])
+        ours.shutdown(socket.SHUT_WR)
+
+        assert process.wait(PATIENCE) == 0
+    assert sorted(answers) == [1, 2, 3, 4]
 
 
 def test_stream_ends_with_its_result_when_stdin_closes(path: Path) -> None:

@@ -1,0 +1,216 @@
+"""How requests and sessions end over HTTP: too late to be cancelled, left early, or closed meanwhile."""
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from unittest.mock import AsyncMock, create_autospec
+
+import anyio
+import httpx2
+import pytest
+
+from dbtools.policy import Caller
+from dbtools.server.exchange import Exchange
+from dbtools.server.kernel import Peer, Session
+from dbtools.server.limiter import Limiter, Slots
+from dbtools.server.messages import Json
+from dbtools.server.notices import MOST_STREAMS, TOOLS, Notices
+from dbtools.server.running import Operator, running
+from dbtools.server.sessions import IDLE, Sessions
+from dbtools.server.streams import EventStream
+from dbtools.server.versions import MODERN, SUBSCRIPTION_KEY
+from dbtools.service.serving import open_toolbox
+from tests.protocol.client import MODERN as LATEST, PATIENCE, Message, build_server, connect
+from tests.protocol.conftest import settings_for
+from tests.protocol.http_application import http_application
+from tests.protocol.http_server import SESSION, modern, open_session, posted
+
+GET: Message = {"jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": {"name": "long"}}
+CANCELLED: Message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+SIZE = 20_000_000  #: bytes; more than any buffer between client and server
+
+
+async def _answer_long(exchange: Exchange) -> Json:
+    return {"description": "x" * SIZE, "messages": []}
+
+
+class Silent:
+    """Answers `prompts/get` never, and sends nothing before."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    async def __call__(self, exchange: Exchange) -> Json:
+        """Wait."""
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+        return {}
+
+
+async def _head(reader: asyncio.StreamReader) -> tuple[int, int]:
+    """Return the status of an answer, and how many bytes its body has."""
+    status, *lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
+    length = next(line for line in lines if line.startswith(b"content-length:"))
+    return int(status.split()[1]), int(length.partition(b":")[2])
+
+
+def _request(method: str, url: str, headers: dict[str, str], length: int = 0) -> bytes:
+    told = {**headers, "Host": url.removeprefix("http://"), "Content-Length": str(length)}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+    return f"{method} /mcp HTTP/1.1\r\n{lines}\r\n".encode()
+
+
+async def _connected(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+@pytest.mark.parametrize("end", ["notification", "session"])
+async def test_answer_that_is_on_its_way_is_cancelled_no_more(
+    path: Path, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    async with (
+        http_application(path, {"prompts/get": _answer_long}) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
+    ):
+        session = await open_session(client)
+        asked = posted(GET, session)
+        reader, writer = await _connected(url)
+        writer.write(_request("POST", url, asked["headers"], len(asked["content"])) + asked["content"])
+        _, length = await _head(reader)
+        if end == "notification":
+            told = await client.post(**posted(CANCELLED, session))
+        else:
+            told = await client.delete("/mcp", headers=session)
+        with anyio.fail_after(PATIENCE):
+            answer = json.loads(await reader.readexactly(length))
+        writer.close()
+
+    assert told.status_code == (202 if end == "notification" else 200)
+    assert len(answer["result"]["description"]) == SIZE
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+async def test_client_that_leaves_is_not_counted_as_refused(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = Silent()
+    async with http_application(path, {"prompts/get": silent}) as url:
+        asked = modern("prompts/get", GET["params"])
+        _, writer = await _connected(url)
+        writer.write(_request("POST", url, asked["headers"], len(asked["content"])) + asked["content"])
+        with anyio.fail_after(PATIENCE):
+            await silent.begun.wait()
+            writer.close()
+            await silent.ended.wait()
+
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+async def test_message_that_arrives_after_the_end_of_its_session_has_none(path: Path) -> None:
+    message = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+    async with (
+        http_application(path, {}) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client,
+    ):
+        session = await open_session(client)
+        reader, writer = await _connected(url)
+        asked = posted(message, session)
+        writer.write(_request("POST", url, asked["headers"], len(message)) + message[:10])
+        await client.get("/mcp", headers={"Accept": "*/*"})
+        ended = await client.delete("/mcp", headers={SESSION: session[SESSION]})
+        writer.write(message[10:])
+        with anyio.fail_after(PATIENCE):
+            status, _ = await _head(reader)
+        writer.close()
+
+    assert (ended.status_code, status) == (200, 404)
+
+
+@pytest.mark.parametrize("id", [2**70, "\ud800"])
+async def test_stream_with_an_odd_id_ends_with_its_result(path: Path, id: object) -> None:
+    toolbox, database = open_toolbox(settings_for(path))
+    notices = Notices()
+    params = {"notifications": {"toolsListChanged": True}}
+    async with connect(build_server(toolbox, Caller(), "", notices=notices)) as client:
+        await client.start("subscriptions/listen", params, id=id)
+        acknowledged = await client.receive()
+        notices.close()
+        answer = await client.receive()
+    await database.close()
+
+    assert acknowledged["params"]["_meta"] == {SUBSCRIPTION_KEY: id}
+    assert (answer["id"], answer["result"]["_meta"][SUBSCRIPTION_KEY]) == (id, id)
+
+
+async def test_client_that_is_ready_twice_is_told_of_a_change_once(path: Path) -> None:
+    toolbox, database = open_toolbox(settings_for(path))
+    notices, caller = Notices(), Caller()
+    serving = build_server(toolbox, caller, "", notices=notices)
+    async with connect(serving, version="2025-11-25") as client:
+        await client.open()
+        await client.notify("notifications/initialized")
+        await client.request("ping")
+        notices.tell(caller.role, (TOOLS, ""))
+        await client.request("ping")
+    await database.close()
+
+    assert [each["method"] for each in client.received if "method" in each] == [TOOLS]
+
+
+async def test_resources_that_a_stream_is_to_tell_of_must_be_strings(path: Path) -> None:
+    toolbox, database = open_toolbox(settings_for(path))
+    async with connect(build_server(toolbox, Caller(), "", notices=Notices())) as client:
+        params = {"notifications": {"resourceSubscriptions": ["dbtools://schema", 1]}}
+        error = await client.error("subscriptions/listen", params)
+    await database.close()
+
+    message = "params.notifications.resourceSubscriptions[] must be a string."
+    assert error == {"code": -32602, "message": message}
+
+
+async def test_streams_over_http_are_as_many_as_the_limiter_allows(path: Path) -> None:
+    """The bound of a connection over stdio does not count them."""
+    acknowledged: list[bytes] = []
+    exchange = Exchange(
+        id=1,
+        method="subscriptions/listen",
+        params={"notifications": {}},
+        peer=Peer(MODERN[LATEST]),
+        caller=Caller(),
+        send=acknowledged.append,
+    )
+    operator = create_autospec(Operator)
+    async with (
+        running(settings_for(path), operator, Limiter(streams=MOST_STREAMS + 1)) as run,
+        anyio.create_task_group() as group,
+    ):
+        for _ in range(MOST_STREAMS + 1):
+            group.start_soon(run.server.notices.listen, exchange)
+        await anyio.wait_all_tasks_blocked()
+        run.server.notices.close()
+
+    assert len(acknowledged) == MOST_STREAMS + 1
+
+
+def test_session_expires_when_neither_a_request_nor_a_stream_has_used_it() -> None:
+    slots, caller = Slots(1), Caller()
+    sessions = Sessions(slots)
+    opened = sessions.open(caller, Session())
+    assert opened is not None
+    began = opened.used
+    opened.stream = EventStream(AsyncMock())
+    sessions.sweep(began + 2 * IDLE)
+    opened.stream = None
+    sessions.sweep(began + 3 * IDLE)
+    full = sessions.open(caller, Session()) is None
+    sessions.sweep(began + 3 * IDLE + 1)
+
+    assert full
+    assert sessions.find(opened.id, caller) is None
+    assert sessions.open(caller, Session()) is not None
