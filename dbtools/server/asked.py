@@ -33,10 +33,10 @@ DEEPEST = 64  #: levels of JSON
 MOST_PARTS = 10_000  #: values of JSON, more or less: each takes much more memory than it has bytes
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
-TOO_LARGE = (413, "The body is too large.")
-TOO_LATE = (408, f"The body has not arrived within {BODY_IN:g} seconds.")
-TOO_MUCH = (400, f"The JSON is nested deeper than {DEEPEST} levels, or has over {MOST_PARTS:,} values.")
-LEFT = (400, "The client has left.")  #: which nobody reads
+TOO_LARGE = "The body is too large."
+TOO_LATE = f"The body has not arrived within {BODY_IN:g} seconds."
+TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has over {MOST_PARTS:,} values."
+LEFT = "The client has left."  #: which nobody reads
 
 
 class Refused(Exception):
@@ -86,15 +86,35 @@ class Asked:
 
     async def message(self, most: int) -> Request | Notification | Answered:
         """Return the message that a body of at most *most* bytes is, or raise Refused."""
-        body = await _whole(self.scope, self.receive, most)
-        if not isinstance(body, bytes):
-            raise Refused(error(*body))
+        body = await self._body(most)
         check_content_type(self.scope)
         check_accept(self.scope, "application/json", "text/event-stream")
         message = parse(body)
         if isinstance(message, Malformed):
             raise Refused(json_answer(message.reply(), 400))
         return message
+
+    async def _body(self, most: int) -> bytes:
+        announced = next(iter(fields(self.scope, b"content-length")), "0")
+        if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
+            raise Refused(error(413, TOO_LARGE))
+        read, more = bytearray(), True
+        try:
+            async with asyncio.timeout(BODY_IN):
+                while more:
+                    message = await self.receive()
+                    if message["type"] != "http.request":
+                        raise Refused(error(400, LEFT))
+                    read += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(read) > most:
+                        raise Refused(error(413, TOO_LARGE))
+        except TimeoutError:
+            raise Refused(error(408, TOO_LATE)) from None
+        body = bytes(read)
+        if is_too_much(body):
+            raise Refused(error(400, TOO_MUCH))
+        return body
 
     def watch(self, lasts: bool, leave: Callable[[], object] | None = None) -> None:
         """Have *leave* called, or the request stopped, when its client leaves, or may no longer stay."""
@@ -120,35 +140,6 @@ class Asked:
 async def _after(wait: Callable[[], Awaitable[None]], act: Callable[[], object]) -> None:
     await wait()
     act()
-
-
-async def _whole(scope: Scope, receive: Receive, most: int) -> bytes | tuple[int, str]:
-    """Return the body of at most *most* bytes, or the status and the words that refuse it."""
-    try:
-        async with asyncio.timeout(BODY_IN):
-            body = await _read(scope, receive, most)
-    except TimeoutError:
-        return TOO_LATE
-    return TOO_MUCH if isinstance(body, bytes) and is_too_much(body) else body
-
-
-async def _read(scope: Scope, receive: Receive, most: int) -> bytes | tuple[int, str]:
-    announced = next(iter(fields(scope, b"content-length")), "0")
-    if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
-        return TOO_LARGE
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body", False):
-        body: bytes = message.get("body", b"")
-        return body if len(body) <= most else TOO_LARGE
-    read = bytearray()
-    while message["type"] == "http.request":
-        read += message.get("body", b"")
-        if len(read) > most:
-            return TOO_LARGE
-        if not message.get("more_body", False):
-            return bytes(read)
-        message = await receive()
-    return LEFT
 
 
 def is_too_much(body: bytes) -> bool:

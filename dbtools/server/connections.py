@@ -15,7 +15,6 @@ if sys.platform != "win32":
 RESERVED = 100  #: descriptors for the database, files and the log
 HEAD_IN = 10.0  #: seconds in which a client sends the head of a request
 IDLE = 30.0  #: seconds that a connection without a request stays open
-REST_IN = 2.0  #: seconds for the rest of a body that nobody wants any more
 TAKEN_IN = 20.0  #: seconds in which a client takes some of an answer that waits for it
 LONGEST_HEAD = 32_768  #: bytes
 MOST_FIELDS = 100
@@ -39,9 +38,8 @@ class BoundedProtocol(HttpToolsProtocol):
     waiting: ClassVar["dict[BoundedProtocol, None]"] = {}  #: for a request, those first that wait longest
     _deadline: Any = None
     _unread: Any = None
-    _fields = 0
-    _head = 0  #: bytes of the target and the fields
     _in_head = False
+    _is_too_large = False  #: the head
     _overhead = 0  #: bytes since the last that belongs to a body
 
     def connection_made(self, transport: Any) -> None:
@@ -68,29 +66,26 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin to wait for the rest of a head."""
         super().on_message_begin()
-        self._in_head, self._fields, self._head = True, 0, 0
+        self._in_head = True
         if not self._is_answering():
             self._wait(HEAD_IN)
-
-    def on_url(self, url: bytes) -> None:
-        """Take a piece of the target."""
-        self._measure(len(url))
-        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a field of the head; those after the body (trailers) are dropped (RFC 9110, 6.5.1).
 
         httptools leaves the blanks after a value, which do not belong to it (RFC 9110, 5.5).
         """
-        self._fields += 1
-        self._measure(len(name) + len(value))
         if self._in_head:
             super().on_header(name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        """Wait no longer: there is a request to answer."""
+        """Wait no longer: there is a request to answer, unless its head has come too large in one piece."""
         self._in_head, self._overhead = False, 0
         self._rest()
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > LONGEST_HEAD or len(self.headers) > MOST_FIELDS:
+            self._is_too_large = True
+            raise _TooLarge
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
@@ -110,15 +105,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._wait(IDLE)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of this one, which nobody wants any more."""
+        """Wait for the next request."""
         super().on_response_complete()
         self._unset_keepalive_if_required()
         if not self._is_answering():
-            self._wait(REST_IN if self.cycle.more_body else IDLE)
+            self._wait(IDLE)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, unless another answer is under way."""
-        if self._is_too_large() or self._is_answering():
+        if self._is_too_large or self._is_answering():
             self._refuse()
         else:
             super().send_400_response(msg)
@@ -133,15 +128,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait no longer: all is taken."""
         self._cancel_unread()
         super().resume_writing()
-
-    def _measure(self, length: int) -> None:
-        """Count bytes of a head, also of one that has come in one piece."""
-        self._head += length
-        if self._is_too_large():
-            raise _TooLarge
-
-    def _is_too_large(self) -> bool:
-        return self._fields > MOST_FIELDS or self._head > LONGEST_HEAD
 
     def _is_answering(self) -> bool:
         cycle: Any = self.cycle  # None before the first request

@@ -12,11 +12,9 @@ from typing import Any
 
 import anyio
 import orjson
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools import errors
@@ -140,23 +138,20 @@ def application(
     section: ServerSection,
     *,
     local: bool,
-) -> Starlette:
-    """Return what is at which path, behind what every request passes."""
+) -> ASGIApp:
+    """Return what is at which path, behind what every request passes.
+
+    A whole Starlette has middleware for errors, which takes as long as all of ours; uvicorn handles them.
+    """
+    nothing = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
 
     async def alive(request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def metadata(request: Request) -> Response:
         found = identity.metadata_at(request.url.path.rstrip("/"))
-        return await nothing(request) if found is None else _json(found)
+        return nothing if found is None else _json(found)
 
-    async def nothing(request: Request, _: Exception | None = None) -> Response:
-        return PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
-
-    middleware = [
-        Middleware(Requests, refusals),
-        Middleware(Hosts, section.allowed_hosts, section.allowed_origins, local=local, exempt=HEALTH),
-    ]
     routes = [
         Route(PATH, endpoint),
         Route(f"{PATH}/", endpoint),
@@ -164,7 +159,9 @@ def application(
         Route(HEALTH[1], health.ready),
         Route(f"{WELL_KNOWN}{{rest:path}}", metadata),
     ]
-    return Starlette(routes=routes, middleware=middleware, exception_handlers={404: nothing})
+    router = Router(routes, redirect_slashes=False, default=nothing)
+    hosts = Hosts(router, section.allowed_hosts, section.allowed_origins, local=local, exempt=HEALTH)
+    return Requests(hosts, refusals)
 
 
 class Health:

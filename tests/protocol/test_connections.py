@@ -101,7 +101,7 @@ async def _peer(port: int) -> AsyncIterator[Peer]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all waits be short."""
-    for name in ("HEAD_IN", "IDLE", "REST_IN", "TAKEN_IN"):
+    for name in ("HEAD_IN", "IDLE", "TAKEN_IN"):
         monkeypatch.setattr(connections, name, 0.2)
 
 
