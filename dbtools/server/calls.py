@@ -1,13 +1,14 @@
 """What goes around every call: it is admitted before, and written down after."""
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
 from dbtools import errors
+from dbtools.cells import bytes_of
 from dbtools.policy import Caller
 from dbtools.records import AuditEntry, CallLog, CallLogs, Outcome
 from dbtools.results import Answer, Media
@@ -44,6 +45,9 @@ class IncomingCall:
 class Tally:
     """What became of a call, as far as it is known."""
 
+    came: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=time.perf_counter)
+    view: View | None = None  #: of the caller's role
     rows: int | None = None
     bytes: int | None = None
     truncated: bool | None = None
@@ -53,7 +57,7 @@ class Tally:
     def answered(self, answer: Answer) -> None:
         """Take down the *answer*."""
         self.rows, self.truncated = answer.rows, answer.truncated
-        self.bytes = _size(answer.text) + sum(each.size for each in answer.media)
+        self.bytes = bytes_of(answer.text) + sum(each.size for each in answer.media)
 
     def read(self, media: Media) -> None:
         """Take down what was read of one row."""
@@ -62,7 +66,7 @@ class Tally:
     def completed(self, found: Completed) -> None:
         """Take down how many values were offered."""
         self.rows, self.truncated = len(found.values), found.more
-        self.bytes = sum(map(_size, found.values))
+        self.bytes = sum(map(bytes_of, found.values))
 
     def failed(self, error: BaseException) -> None:
         """Take down the *error*."""
@@ -111,7 +115,7 @@ class Calls:
     def refuse(self, request: IncomingCall, code: str) -> None:
         """Write down a *request* that went no further."""
         REQUEST.set(request.id)
-        self._write(request, Tally(outcome=Outcome.ERROR, code=code), datetime.now(UTC), 0.0, frozenset())
+        self._write(request, Tally(outcome=Outcome.ERROR, code=code), 0.0)
 
     async def _made(
         self,
@@ -122,17 +126,15 @@ class Calls:
         """Return what *request* has *make* of a view once it is admitted; *take_down* what became of it."""
         REQUEST.set(request.id)
         tally = Tally()
-        came, began = datetime.now(UTC), time.perf_counter()
-        view: View | None = None
         try:
-            view = await self._toolbox.view(request.caller.role)
-            found = await self._admitted(request.caller, view, make)
+            tally.view = await self._toolbox.view(request.caller.role)
+            found = await self._admitted(request.caller, tally.view, make)
             take_down(tally, found)
         except BaseException as exc:
             tally.failed(exc)
             raise
         finally:
-            self._tell(request, tally, view, came, time.perf_counter() - began)
+            self._tell(request, tally)
         return found
 
     async def _admitted(self, caller: Caller, view: View, make: Callable[[View], Awaitable[T]]) -> T:
@@ -142,35 +144,26 @@ class Calls:
         finally:
             self._limiter.leave(caller)
 
-    def _tell(
-        self, request: IncomingCall, tally: Tally, view: View | None, came: datetime, duration: float
-    ) -> None:
-        known = view is not None and request.tool in view.tools
+    def _tell(self, request: IncomingCall, tally: Tally) -> None:
+        view, duration = tally.view, time.perf_counter() - tally.began
         of = {
-            "tool": request.tool if known else UNKNOWN,
+            "tool": request.tool if view is not None and request.tool in view.tools else UNKNOWN,
             "role": request.caller.role if view is not None else UNKNOWN,
             "outcome": str(tally.outcome),
         }
         note_call(of, duration, tally.rows, tally.bytes)
-        self._write(request, tally, came, duration, view.vocabulary if view is not None else frozenset())
+        self._write(request, tally, duration)
 
-    def _write(
-        self,
-        request: IncomingCall,
-        tally: Tally,
-        came: datetime,
-        duration: float,
-        vocabulary: Collection[str],
-    ) -> None:
+    def _write(self, request: IncomingCall, tally: Tally, duration: float) -> None:
         if self._log is None:
             return
         entry = AuditEntry(
-            time=came,
+            time=tally.came,
             identity=request.caller.identity,
             role=request.caller.role,
             tool=request.tool,
             arguments=request.arguments,
-            vocabulary=vocabulary,
+            vocabulary=tally.view.vocabulary if tally.view is not None else frozenset(),
             rows=tally.rows,
             bytes=tally.bytes,
             truncated=tally.truncated,
@@ -182,7 +175,3 @@ class Calls:
             request=request_id() if self._named else None,
         )
         self._log.record(entry)
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
