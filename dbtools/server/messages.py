@@ -166,8 +166,12 @@ def encode_result(id: Id, result: Json) -> bytes:
     try:
         return orjson.dumps({"jsonrpc": "2.0", "id": id, "result": result})
     except TypeError:
-        # The ID has half a surrogate pair, or more than 64 bits.
-        return orjson.dumps({"jsonrpc": "2.0", "id": orjson.Fragment(json.dumps(id)), "result": result})
+        return orjson.dumps({"jsonrpc": "2.0", "id": encode_id(id), "result": result})
+
+
+def encode_id(id: Id) -> orjson.Fragment:
+    """Return *id* for a result; orjson refuses half a surrogate pair, and more than 64 bits."""
+    return orjson.Fragment(json.dumps(id))
 
 
 def encode_error(id: Id | None, error: ProtocolError) -> bytes:

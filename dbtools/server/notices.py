@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
 from dbtools.server.exchange import Exchange, Send
-from dbtools.server.messages import INTERNAL_ERROR, Json, ProtocolError, encode_notification
+from dbtools.server.messages import INTERNAL_ERROR, Json, ProtocolError, encode_id, encode_notification
 from dbtools.server.versions import SUBSCRIPTION_KEY
 from dbtools.service.snapshot import Snapshot
 from dbtools.tools.definition import Change
@@ -80,7 +80,7 @@ class Notices:
                 await listener.ended.wait()
         finally:
             self._listeners.discard(listener)
-        return {"_meta": listener.meta}
+        return {"_meta": {SUBSCRIPTION_KEY: encode_id(exchange.id)}}
 
     def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
         """Tell the clients of the roles in *changes*."""
