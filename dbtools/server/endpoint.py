@@ -250,9 +250,10 @@ class Endpoint:
             session.unfollow = self._server.notices.follow(caller.role, session.put)
         elif message.method == "notifications/cancelled":
             id = message.params.get("requestId")
-            turn = session.turns.get(id) if isinstance(id, str | int) else None
-            if turn is not None:
-                turn.stop(CANCEL)
+            # In Python true is 1.
+            is_id = isinstance(id, str | int) and not isinstance(id, bool)
+            if is_id and id in session.turns:
+                session.turns[id].stop(CANCEL)
 
     async def _answer(
         self,

@@ -177,9 +177,10 @@ class LineConnection(asyncio.Protocol):
             self._server.notices.follow(self._caller.role, self.send)
         if notification.method == "notifications/cancelled":
             id = notification.params.get("requestId")
-            task = self._running.pop(id, None) if isinstance(id, str | int) else None
-            if task is not None:
-                task.cancel()
+            # In Python true is 1.
+            is_id = isinstance(id, str | int) and not isinstance(id, bool)
+            if is_id and id in self._running:
+                self._running.pop(id).cancel()
 
     def send(self, message: bytes) -> None:
         """Write one message."""
