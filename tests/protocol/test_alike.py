@@ -15,6 +15,7 @@ from tests.protocol.client import HANDSHAKES, MODERN
 from tests.protocol.test_internal_errors import CALL
 
 HANDSHAKE = HANDSHAKES[-1]
+NOTICED = 0.2  #: seconds in which a server notices that a client has left
 ERAS = (HANDSHAKE, MODERN)
 LISTEN = "subscriptions/listen"
 ALL: Message = {
@@ -271,7 +272,8 @@ async def test_client_over_http_that_leaves_cancels_what_stands_alone(
             await world.began()
             call.leave()
             if version == HANDSHAKE:
-                await anyio.wait_all_tasks_blocked()
+                with anyio.move_on_after(NOTICED):
+                    await world.execution.ended.wait()
                 world.execution.released.set()
             return [await world.fate()]
 
