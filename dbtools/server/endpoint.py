@@ -27,6 +27,7 @@ from dbtools.server.messages import (
     Request,
     Response as Answered,
     encode_error,
+    id_of,
 )
 from dbtools.server.protocol import Reply, Server
 from dbtools.server.requests import REASON, fields
@@ -242,10 +243,9 @@ class Endpoint:
         elif message.method == "notifications/initialized":
             session.unfollow = self._server.notices.follow(caller.role, session.put)
         elif message.method == "notifications/cancelled":
-            id = message.params.get("requestId")
-            turn = session.turns.get(id) if isinstance(id, str | int) else None
-            if turn is not None:
-                turn.stop(CANCEL)
+            id = id_of(message.params.get("requestId"))
+            if id in session.turns:
+                session.turns[id].stop(CANCEL)
 
     async def _answer(
         self,

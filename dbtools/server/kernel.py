@@ -77,12 +77,10 @@ def admit(session: Session, request: Request, methods: Collection[str], header: 
         raise ProtocolError(INVALID_REQUEST, message)
     revision = session.peer.revision if session.peer is not None else LATEST_HANDSHAKE
     _check_method(request.method, revision, methods)
-    if session.peer is None:
-        if request.method != "ping":
-            raise ProtocolError(INVALID_PARAMS, "Send initialize first.")
-        return Peer(revision)
+    if session.peer is None and request.method != "ping":
+        raise ProtocolError(INVALID_PARAMS, "Send initialize first.")
     _check_params(request)
-    return session.peer
+    return session.peer or Peer(revision)
 
 
 def _admit_alone(request: Request, methods: Collection[str], header: Header | None) -> Peer:

@@ -101,24 +101,29 @@ def _message(value: object) -> Message:
         return Malformed(None, INVALID_REQUEST, "MCP has no batches: send each message by itself.")
     if not isinstance(value, dict):
         return Malformed(None, INVALID_REQUEST, "A message must be a JSON object.")
-    id, method, params = value.get("id"), value.get("method"), value.get("params")
-    is_id = isinstance(id, str) or (type(id) is int and -LARGEST_ID < id < LARGEST_ID)
+    id, method, params = id_of(value.get("id")), value.get("method"), value.get("params")
     if value.get("jsonrpc") != "2.0" or not (params is None or isinstance(params, dict)):
-        return _invalid(id if is_id else None)
+        return _invalid(id)
     if isinstance(method, str):
         if "id" not in value:
             return Notification(method, params or {})
-        if is_id:
-            return Request(id, method, params or {})  # type: ignore[arg-type]
+        if id is not None:
+            return Request(id, method, params or {})
         return Malformed(None, INVALID_REQUEST, "The ID must be a string or an integer.")
     result, error = value.get("result"), value.get("error")
-    if "method" not in value and ((isinstance(result, dict) and is_id) or isinstance(error, dict)):
-        return Response(id if is_id else None, result, error or {})
-    return _invalid(id if is_id else None)
+    if "method" not in value and ((isinstance(result, dict) and id is not None) or isinstance(error, dict)):
+        return Response(id, result, error or {})
+    return _invalid(id)
 
 
-def _invalid(id: object) -> Malformed:
-    return Malformed(id, INVALID_REQUEST, "This is not a JSON-RPC 2.0 message.")  # type: ignore[arg-type]
+def id_of(value: object) -> Id | None:
+    """Return *value* if it is an ID: a string, or an integer, which `true` is in Python alone."""
+    is_number = type(value) is int and -LARGEST_ID < value < LARGEST_ID
+    return value if isinstance(value, str) or is_number else None  # type: ignore[return-value]
+
+
+def _invalid(id: Id | None) -> Malformed:
+    return Malformed(id, INVALID_REQUEST, "This is not a JSON-RPC 2.0 message.")
 
 
 def _integer(digits: str) -> int:
@@ -166,8 +171,12 @@ def encode_result(id: Id, result: Json) -> bytes:
     try:
         return orjson.dumps({"jsonrpc": "2.0", "id": id, "result": result})
     except TypeError:
-        # The ID has half a surrogate pair, or more than 64 bits.
-        return orjson.dumps({"jsonrpc": "2.0", "id": orjson.Fragment(json.dumps(id)), "result": result})
+        return orjson.dumps({"jsonrpc": "2.0", "id": encode_id(id), "result": result})
+
+
+def encode_id(id: Id) -> orjson.Fragment:
+    """Return *id* for a result; orjson refuses half a surrogate pair, and more than 64 bits."""
+    return orjson.Fragment(json.dumps(id))
 
 
 def encode_error(id: Id | None, error: ProtocolError) -> bytes:

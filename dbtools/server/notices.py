@@ -5,13 +5,10 @@ has asked for by `subscriptions/listen`. Nobody is told what does not concern th
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator, Mapping
 
-import orjson
-
 from dbtools.server.exchange import Exchange, Send
-from dbtools.server.messages import INTERNAL_ERROR, Json, ProtocolError, encode_notification
+from dbtools.server.messages import INTERNAL_ERROR, Json, ProtocolError, encode_id, encode_notification
 from dbtools.server.versions import SUBSCRIPTION_KEY
 from dbtools.service.snapshot import Snapshot
 from dbtools.tools.definition import Change
@@ -82,8 +79,7 @@ class Notices:
                 await listener.ended.wait()
         finally:
             self._listeners.discard(listener)
-        # Encoded already, whatever kind of ID it is: results are for orjson alone.
-        return {"_meta": {SUBSCRIPTION_KEY: orjson.Fragment(json.dumps(exchange.id))}}
+        return {"_meta": {SUBSCRIPTION_KEY: encode_id(exchange.id)}}
 
     def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
         """Tell the clients of the roles in *changes*."""

@@ -21,6 +21,7 @@ from dbtools.server.messages import (
     Request,
     Response,
     encode_error,
+    id_of,
     identifier,
     parse,
 )
@@ -179,11 +180,10 @@ class LineConnection(asyncio.Protocol):
         if notification.method == "notifications/initialized" and self._session.peer is not None:
             self._server.notices.follow(self._caller.role, self.send)
         if notification.method == "notifications/cancelled":
-            id = notification.params.get("requestId")
-            task = self._running.pop(id, None) if isinstance(id, str | int) else None
-            if task is not None:
+            id = id_of(notification.params.get("requestId"))
+            if id in self._running:
                 # Not before it has begun: a call that is cancelled at once is written down, too.
-                asyncio.get_running_loop().call_soon(task.cancel)
+                asyncio.get_running_loop().call_soon(self._running.pop(id).cancel)
 
     def send(self, message: bytes) -> None:
         """Write one message."""

@@ -30,6 +30,15 @@ ServeLines = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[No
 
 
 @dataclass(frozen=True, kw_only=True)
+class Side:
+    """A toolbox, served by the SDK or by us."""
+
+    serve_lines: ServeLines
+    app: ASGIApp
+    end: Callable[[], None]  #: begins to shut down what is served over HTTP
+
+
+@dataclass(frozen=True, kw_only=True)
 class HttpRequest:
     """One request to the endpoint."""
 
@@ -136,13 +145,14 @@ async def _ask(app: ASGIApp, request: HttpRequest) -> HttpAnswer:
             left.set()
 
     with anyio.move_on_after(PATIENCE) as scope:
-        await app(_scope(request), receive, send)
+        await app(scope_of(request), receive, send)
     answer.status = 0 if scope.cancelled_caught else answer.status
     answer.messages = _messages(bytes(body), answer.headers.get("content-type", ""))
     return answer
 
 
-def _scope(request: HttpRequest) -> dict[str, Any]:
+def scope_of(request: HttpRequest) -> dict[str, Any]:
+    """Return *request* as ASGI has it."""
     given = [(name.lower().encode(), value.encode("latin-1")) for name, value in request.headers]
     return {
         "type": "http",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,6 +18,7 @@ from dbtools.server.protocol import Server
 from dbtools.server.requests import ID
 from dbtools.server.stdio import LineConnection
 from dbtools.service.toolbox import Toolbox
+from tests.oracle.exchanges import Side
 
 MAX_BODY = 2**20  #: bytes
 
@@ -42,7 +44,11 @@ async def serve_lines(
     toolbox: Toolbox, instructions: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Serve *toolbox* to one client, until *reader* ends."""
-    connection = LineConnection(_server(toolbox, instructions), Caller())
+    await _serve_lines(_server(toolbox, instructions), reader, writer)
+
+
+async def _serve_lines(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    connection = LineConnection(server, Caller())
     connection.write_to(writer.write)
     while data := await reader.read(2**16):
         connection.data_received(data)
@@ -54,11 +60,26 @@ async def serve_lines(
 @asynccontextmanager
 async def http_app(toolbox: Toolbox, instructions: str, *, stateless: bool) -> AsyncIterator[ASGIApp]:
     """Give the application that serves *toolbox* at any path, to whoever asks."""
-    server = _server(toolbox, instructions, stateless=stateless)
-    identity = cast(Identity, Anybody())
-    endpoint = Endpoint(server, identity, Limiter(), most=MAX_BODY, stateless=stateless)
+    yield _app(_endpoint(_server(toolbox, instructions, stateless=stateless), stateless=stateless))
 
+
+@asynccontextmanager
+async def open_our_side(toolbox: Toolbox, instructions: str) -> AsyncIterator[Side]:
+    """Serve *toolbox*, over lines and over HTTP, and tell clients of its changes."""
+    server = _server(toolbox, instructions)
+    endpoint = _endpoint(server, stateless=False)
+    unsubscribe = toolbox.subscribe(server.notices.note)
+    yield Side(serve_lines=partial(_serve_lines, server), app=_app(endpoint), end=endpoint.end)
+    unsubscribe()
+    endpoint.end()
+
+
+def _endpoint(server: Server, *, stateless: bool) -> Endpoint:
+    return Endpoint(server, cast(Identity, Anybody()), Limiter(), most=MAX_BODY, stateless=stateless)
+
+
+def _app(endpoint: Endpoint) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await endpoint({**scope, ID: "differential"}, receive, send)
 
-    yield app
+    return app

@@ -138,6 +138,7 @@ METAS: dict[str, object] = {
     "no client": {key: value for key, value in envelope().items() if not key.endswith("clientInfo")},
     "token": {**envelope(), "progressToken": "t"},
     "token that is a list": {**envelope(), "progressToken": []},
+    "token that is true": {**envelope(), "progressToken": True},
     "log level": {**envelope(), f"{PREFIX}logLevel": "debug"},
     "unknown log level": {**envelope(), f"{PREFIX}logLevel": "loud"},
     "trace": {**envelope(), "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
@@ -179,6 +180,8 @@ def _conversations() -> Iterator[tuple[str, list[Message]]]:
     yield "request before the handshake", [listed, *opening(LATEST), {**listed, "id": 2}]
     yield "unknown method before the handshake", [{**listed, "method": "x/y"}, *opening(LATEST)]
     yield "ping before the handshake", [request("ping", {}, LATEST), *opening(LATEST)]
+    wrong = {**request("ping", {}, LATEST), "params": {"_meta": {"progressToken": []}}}
+    yield "wrong ping before the handshake", [wrong, *opening(LATEST)]
     yield "no notification after the handshake", [initialize(LATEST), listed]
     yield "two handshakes", [*opening("2025-03-26"), {**initialize("2025-06-18"), "id": 2}, listed]
     yield "modern request after a handshake", [*opening(LATEST), request("tools/list", {}, MODERN), listed]
@@ -196,6 +199,7 @@ def _conversations() -> Iterator[tuple[str, list[Message]]]:
         ],
     )
     yield "two streams", [listening, {**listening, "id": "v"}, request("tools/list", {}, MODERN, 2)]
+    yield "stream with an ID of 70 bits", [{**listening, "id": 2**70}]
     for version in (LATEST, MODERN):
         call, after = request(*_call("list_slow"), version, "w"), request("tools/list", {}, version, 2)
         cancel = notification("notifications/cancelled", {"requestId": "w"})
@@ -274,6 +278,7 @@ def _odd_headers() -> Iterator[tuple[str, list[HttpRequest]]]:
         "notification of an unknown version",
         [post(told, {**headers(told, MODERN), "mcp-protocol-version": "2027-01-01"})],
     )
+    yield "wrong in two headers", [post(called, {**right, "accept": "", "content-type": "text/plain"})]
     for accept in ("*/*", "application/*", "text/event-stream", "text/html", "application/json;q=0.5, */*"):
         yield f"accept {accept}", [post(called, {**right, "accept": accept})]
         yield (
@@ -289,6 +294,7 @@ def _sessions() -> Iterator[tuple[str, list[HttpRequest]]]:
     common = dict([ACCEPT, CONTENT_TYPE])
     yield "no session", [post(listed, common)]
     yield "unknown session", posts(LATEST, listed)
+    yield "handshake that fails", [post({**initialize(LATEST), "params": {}}, common)]
     yield "handshake in an unknown session", [post(initialize(LATEST), {**common, SESSION: "0" * 32})]
     yield "two handshakes in a session", [*opened, post(initialize(LATEST), {**common, **session})]
     yield "request without the session", [*opened, post(listed, common)]

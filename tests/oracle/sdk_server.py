@@ -7,18 +7,29 @@ and what goes wrong inside is left to the SDK.
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from itertools import count
 from typing import Any
 
 import anyio
 import mcp_types as types
+from anyio.abc import TaskStatus
 from mcp.server import ServerRequestContext
 from mcp.server.caching import CACHEABLE_METHODS, CacheHint
+from mcp.server.connection import Connection
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -29,10 +40,13 @@ from dbtools.cells import visible
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.policy import Caller
 from dbtools.results import Answer, Media
+from dbtools.service.snapshot import Snapshot
 from dbtools.service.toolbox import Toolbox
-from dbtools.tools.definition import tool_content
+from dbtools.tools.definition import Change, tool_content
+from tests.oracle.exchanges import Side
 
 PAGE = 200  #: tools
+PROGRESS = 1.0  #: seconds between two reports
 GRACE = 3.0  #: seconds for what is being answered when the client has said all that it will
 RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25; later versions take INVALID_PARAMS
 LINKS_SINCE = "2025-06-18"
@@ -64,12 +78,35 @@ class OracleServer(Server[Any]):
     tells = False
     listening: ListenHandler | None = None
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.bus = InMemorySubscriptionBus()
+        self.connections: list[Connection] = []  #: of clients that have shaken hands
+
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
     ) -> InitializationOptions:
         """Return what `initialize` answers."""
         told = NotificationOptions(tools_changed=self.tells, resources_changed=self.tells)
         return super().create_initialization_options(notification_options or told, *rest, **named)
+
+    async def follow(self, context: Context, params: types.NotificationParams | None) -> None:
+        """Note a client of the 2025 era, once it is ready to hear."""
+        # The SDK (2.3) has no other way to a connection that outlives the request.
+        self.connections.append(context.session._connection)
+
+    async def tell(self, change: Change) -> None:
+        """Tell all clients of *change*."""
+        for event in _events(change):
+            await self.bus.publish(event)
+            for each in self.connections:
+                match event:
+                    case ToolsListChanged():
+                        await each.send_tool_list_changed()
+                    case ResourcesListChanged():
+                        await each.send_resource_list_changed()
+                    case _:
+                        pass  # it is told to whoever listens
 
     def close(self) -> None:
         """End the streams of `subscriptions/listen` with their results."""
@@ -101,9 +138,10 @@ def sdk_server(
     server.add_request_handler("resources/read", types.ReadResourceRequestParams, protocol.read_resource)
     server.add_request_handler("completion/complete", types.CompleteRequestParams, protocol.complete)
     if listen:
-        server.listening = ListenHandler(InMemorySubscriptionBus())
+        server.listening = ListenHandler(server.bus)
         wanted = types.SubscriptionsListenRequestParams
         server.add_request_handler("subscriptions/listen", wanted, server.listening)
+        server.add_notification_handler("notifications/initialized", types.NotificationParams, server.follow)
     return server
 
 
@@ -113,6 +151,41 @@ async def sdk_app(server: OracleServer, *, stateless: bool = False) -> AsyncIter
     manager = StreamableHTTPSessionManager(server, stateless=stateless)
     async with manager.run():
         yield manager.asgi_app
+
+
+@asynccontextmanager
+async def open_sdk_side(toolbox: Toolbox, instructions: str) -> AsyncIterator[Side]:
+    """Serve *toolbox* by the SDK, over lines and over HTTP, and tell clients of its changes."""
+    server = sdk_server(toolbox, instructions)
+    ending = anyio.Event()
+
+    async def serve(*, task_status: TaskStatus[ASGIApp]) -> None:
+        async with sdk_app(server) as app:
+            task_status.started(app)
+            await ending.wait()
+
+    def end() -> None:
+        server.close()
+        ending.set()
+
+    async with anyio.create_task_group() as group:
+        app: ASGIApp = await group.start(serve)
+
+        def note(_: Snapshot, changes: Mapping[str, Change]) -> None:
+            group.start_soon(server.tell, changes[CALLER.role])
+
+        unsubscribe = toolbox.subscribe(note)
+        yield Side(serve_lines=partial(serve_sdk_lines, server), app=app, end=end)
+        unsubscribe()
+        end()
+
+
+def _events(change: Change) -> Iterator[ServerEvent]:
+    if change.tools:
+        yield ToolsListChanged()
+    if change.resources:
+        yield ResourcesListChanged()
+    yield from (ResourceUpdated(uri=uri) for uri in change.updated)
 
 
 async def serve_sdk_lines(
@@ -149,7 +222,7 @@ class _LineStreams:
             if isinstance(message, types.JSONRPCRequest):
                 self._unanswered.add(message.id)
             elif getattr(message, "method", None) == "notifications/cancelled":
-                self._settle((getattr(message, "params", None) or {}).get("requestId"))
+                self._drop((getattr(message, "params", None) or {}).get("requestId"))
             return SessionMessage(message)
         self._end()
         if self._unanswered:
@@ -157,6 +230,11 @@ class _LineStreams:
             with anyio.move_on_after(GRACE):
                 await self._answered.wait()
         raise StopAsyncIteration
+
+    def _drop(self, cancelled: object) -> None:
+        # The SDK takes "1" for 1 here.
+        for id in [each for each in self._unanswered if str(each) == str(cancelled)]:
+            self._settle(id)
 
     def _settle(self, id: object) -> None:
         if isinstance(id, str | int):
@@ -196,13 +274,31 @@ class _Protocol:
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
         try:
-            answer = await self._toolbox.call(CALLER, params.name, params.arguments or {})
+            async with self._progress(context):
+                answer = await self._toolbox.call(CALLER, params.name, params.arguments or {})
         except errors.CallError as exc:
             text = visible(_said(exc))
             return _complete(content=[{"type": "text", "text": text}], isError=True)
         except errors.UnknownTool as exc:
             raise MCPError(code=types.INVALID_PARAMS, message=str(exc)) from exc
         return _answer_content(answer, context.protocol_version)
+
+    @asynccontextmanager
+    async def _progress(self, context: Context) -> AsyncIterator[None]:
+        """Report each second of a long call; the SDK tells whoever has asked for that."""
+        task = asyncio.create_task(self._report(context))
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _report(self, context: Context) -> None:
+        await asyncio.sleep(PROGRESS)
+        timeout = (await self._toolbox.view(CALLER.role)).role.limits.timeout
+        for second in count(1):
+            told = f"{second} s of at most {timeout:g} s"
+            await context.session.report_progress(float(second), timeout, told)
+            await asyncio.sleep(PROGRESS)
 
     async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         with _safe():

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,17 @@ def _params(difference: Difference) -> Message:
     return params if isinstance(params, dict) else {}
 
 
+def _type(difference: Difference) -> str:
+    """Return the type of content of what was sent."""
+    sent = difference.sent
+    return dict(sent.headers).get("content-type", "").lower() if isinstance(sent, HttpRequest) else ""
+
+
+def _token(difference: Difference) -> object:
+    meta = _params(difference).get("_meta")
+    return meta.get("progressToken") if isinstance(meta, dict) else None
+
+
 def _describes_client_badly(difference: Difference) -> bool:
     meta = _params(difference).get("_meta")
     odd = {"clientInfo", "logLevel", "clientCapabilities"}
@@ -126,6 +137,23 @@ INTENDED: tuple[Intended, ...] = (
         applies=lambda it: (
             INVALID_PARAMS in (_code(it.sdk), _code(it.ours)) and b'"progressToken": ' in _body(it)
         ),
+    ),
+    Intended(
+        reason="A progress token is a string or an integer: true is not taken for 1.",
+        applies=lambda it: _code(it.ours) == INVALID_PARAMS and isinstance(_token(it), bool | float),
+    ),
+    Intended(
+        reason="A handshake that fails opens no session.",
+        applies=lambda it: (
+            _code(it.ours) == INVALID_PARAMS
+            and _over_http(it, 200, 200)
+            and isinstance(it.sdk, HttpAnswer)
+            and replace(it.sdk, headers={}) == it.ours
+        ),
+    ),
+    Intended(
+        reason="Where both Accept and Content-Type are wrong, the first that is read is refused.",
+        applies=lambda it: _over_http(it, 400, 406) and "json" not in _type(it),
     ),
     Intended(
         reason="The case of a type of content does not matter (RFC 9110, 8.3.1).",
