@@ -5,10 +5,10 @@ Else names of arguments, tables and columns are what is kept. Total and bounded,
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum, auto
 from itertools import islice
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from dbtools.aggregates import Bucket, Function
@@ -51,8 +51,7 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditEntry:
+class AuditEntry(NamedTuple):
     """One call of a tool."""
 
     time: datetime  #: when it came, UTC

@@ -39,6 +39,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _deadline: Any = None
     _unread: Any = None
     _in_head = False
+    _is_late = False  #: whether the deadline of a head runs
     _is_too_large = False  #: the head
     _overhead = 0  #: bytes since the last that belongs to a body
 
@@ -62,13 +63,15 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._overhead > LONGEST_HEAD:
             self._refuse()
+        if self._in_head and not self._is_late and not self._is_answering():
+            # Most heads come in one piece, and none has more time for coming in many.
+            self._is_late = True
+            self._wait(HEAD_IN)
 
     def on_message_begin(self) -> None:
-        """Begin to wait for the rest of a head."""
+        """Begin a head."""
         super().on_message_begin()
-        self._in_head = True
-        if not self._is_answering():
-            self._wait(HEAD_IN)
+        self._in_head, self._is_late = True, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a field of the head; those after the body (trailers) are dropped (RFC 9110, 6.5.1).
