@@ -87,28 +87,23 @@ def server_span(
 ) -> AbstractContextManager[RequestSpan]:
     """Return the span of a request of MCP; its parent is that which `_meta` names (W3C Trace Context)."""
     meta = params.get("_meta")
-    is_traced = isinstance(meta, Mapping) and "traceparent" in meta
+    carrier = meta if isinstance(meta, Mapping) and "traceparent" in meta else {}
     # Without an SDK too, what is logged and what the database is told name the trace.
-    return _server_span(method, id, params, version) if is_traced or is_told() else UNTOLD
+    return _server_span(method, id, params.get("name"), version, carrier) if carrier or is_told() else UNTOLD
 
 
 @contextmanager
 def _server_span(
-    method: str, id: object, params: Mapping[str, object], version: str
+    method: str, id: object, name: object, version: str, carrier: Mapping[str, object]
 ) -> Iterator[RequestSpan]:
-    name, meta = params.get("name"), params.get("_meta")
     target = name if isinstance(name, str) else ""
     attributes = {"mcp.method.name": method, "mcp.protocol.version": version, "jsonrpc.request.id": str(id)}
     if method == "tools/call":
         attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": target}
-    carrier = (
-        {key: each for key, each in meta.items() if isinstance(each, str)}
-        if isinstance(meta, Mapping)
-        else {}
-    )
+    texts = {key: each for key, each in carrier.items() if isinstance(each, str)}
     with TRACER.start_as_current_span(
         f"{method} {target}".rstrip(),
-        context=propagate.extract(carrier) if "traceparent" in carrier else None,
+        context=propagate.extract(texts) if "traceparent" in texts else None,
         kind=SpanKind.SERVER,
         attributes={key: each for key, each in attributes.items() if each},
         record_exception=False,

@@ -1,7 +1,7 @@
 """The revisions of MCP, and everything in which they differ: one table. A new revision is one more entry."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dbtools.server.messages import INVALID_PARAMS, Json, ProtocolError
 
@@ -51,34 +51,29 @@ class Revision:
 
 
 FIRST = Revision(version="2024-11-05")
-REVISIONS: tuple[Revision, ...] = (
-    FIRST,
-    Revision(version="2025-03-26", contents=frozenset(CONTENT | {"audio"})),
-    Revision(
-        version="2025-06-18",
-        contents=frozenset(CONTENT | {"audio", "resource_link"}),
-        asks=FIRST.asks | {"elicitation/create"},
-    ),
-    Revision(
-        version="2025-11-25",
-        contents=frozenset(CONTENT | {"audio", "resource_link"}),
-        asks=FIRST.asks | {"elicitation/create"},
-    ),
-    Revision(
-        version="2026-07-28",
-        has_handshake=False,
-        methods=frozenset(SHARED | MODERN_ONLY),
-        contents=frozenset(CONTENT | {"audio", "resource_link"}),
-        not_found=INVALID_PARAMS,
-        asks=frozenset(),
-        # The status tells what went wrong, so it waits for the answer.
-        quiet=15.0,
-    ),
+MARCH = replace(FIRST, version="2025-03-26", contents=FIRST.contents | {"audio"})
+JUNE = replace(
+    MARCH,
+    version="2025-06-18",
+    contents=MARCH.contents | {"resource_link"},
+    asks=MARCH.asks | {"elicitation/create"},
 )
+NOVEMBER = replace(JUNE, version="2025-11-25")
+ALONE = replace(
+    NOVEMBER,
+    version="2026-07-28",
+    has_handshake=False,
+    methods=frozenset(SHARED | MODERN_ONLY),
+    not_found=INVALID_PARAMS,
+    asks=frozenset(),
+    # The status tells what went wrong, so it waits for the answer.
+    quiet=15.0,
+)
+REVISIONS = (FIRST, MARCH, JUNE, NOVEMBER, ALONE)
 HANDSHAKES: Mapping[str, Revision] = {each.version: each for each in REVISIONS if each.has_handshake}
 MODERN: Mapping[str, Revision] = {each.version: each for each in REVISIONS if not each.has_handshake}
-LATEST_HANDSHAKE = list(HANDSHAKES.values())[-1]
-UNNAMED = HANDSHAKES["2025-03-26"]  #: over HTTP, of a request that names none (2025-06-18, transports)
+LATEST_HANDSHAKE = NOVEMBER
+UNNAMED = MARCH  #: over HTTP, of a request that names none (2025-06-18, transports)
 
 #: The parameters of each method; a name with `?` may be absent or null, `*` stands for every name, a list for
 #: any number of what is in it.
