@@ -206,7 +206,9 @@ class LineConnection(asyncio.Protocol):
 
     def _cancel(self) -> None:
         for task in self._tasks:
-            task.cancel()
+            # A second cancellation could interrupt what the first one cleans up.
+            if not task.cancelling():
+                task.cancel()
 
 
 class Output(asyncio.Protocol):
