@@ -245,7 +245,7 @@ def _part(value: object, family: Family | None) -> object:
 
 
 def json_of(value: object) -> str:
-    """Return the compact JSON of *value*: invisible characters escaped, what is no valid text replaced."""
+    """Return *value* as compact JSON, with invisible characters escaped and invalid text replaced."""
     try:
         text = orjson.dumps(value)
     except TypeError:

@@ -93,7 +93,7 @@ class ResultSet:
 
     @cached_property
     def columns(self) -> tuple[tuple[object, ...], ...]:
-        """The cells of each output; nothing where there is no row."""
+        """The cells of each output; empty without rows."""
         return tuple(zip(*self.rows, strict=True))
 
     @cached_property

@@ -51,7 +51,7 @@ class ClientName(click.Choice[str]):
         name = str(value)
         if name in CLIENTS:
             return name
-        problem = f"There is no client {name!r}. {nearest(name, CLIENTS)}Clients: {', '.join(CLIENTS)}."
+        problem = f"Unknown client {name!r}. {nearest(name, CLIENTS)}Clients: {', '.join(CLIENTS)}."
         if is_target(name) or is_login(name):
             problem = "CLIENT comes first, and TARGET after it."
         raise click.BadParameter(problem, ctx, param)
@@ -203,7 +203,7 @@ def _name_of(target: str | None, http: str | None) -> str:
     try:
         place = settings_for(target).database.url
     except ConfigurationError:
-        # What is gone can be removed all the same.
+        # An entry can be removed even if its target no longer exists.
         place = target or ""
     return name_for(Path(urlsplit(place).path).stem)
 

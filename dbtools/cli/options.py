@@ -106,7 +106,7 @@ def _claims(words: Sequence[str]) -> dict[str, object]:
 
 
 def words_of_caller(role: str, claims: tuple[str, ...]) -> list[str]:
-    """Return the options that say who calls."""
+    """Return the options that name the caller."""
     options = [] if role == DEFAULT_ROLE else ["--role", role]
     return options + [word for each in claims for word in ("--claim", each)]
 

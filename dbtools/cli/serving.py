@@ -116,7 +116,7 @@ class _Operator:
         self, target: str | None, options: "Sequence[str]", settings: "Settings", *, talks: bool
     ) -> None:
         self._target = target
-        self._options = options  #: that say who calls
+        self._options = options  #: that name the caller
         self._settings = settings
         self._talks = talks
 

@@ -27,8 +27,8 @@ __all__ = ["Operator", "open_kept_log", "open_log", "review_server", "serve_stdi
 async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) -> None:
     """Serve *settings*' database to *caller* at the other end of stdin and stdout, until they leave.
 
-    The catalog is read while the client shakes hands; a catalog that cannot be read ends the server, so that
-    whoever started it sees why. The *operator* is told what to know.
+    The catalog is read during the handshake. If it cannot be read, the server ends with the reason. Problems
+    are reported to *operator*.
     """
     signals: list[int] = []
     limiter = Limiter(settings.limits.storage)
@@ -38,7 +38,7 @@ async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) 
             announced = anyio.Event()
             run.group.start_soon(_announce, run.served.toolbox, caller.role, operator, announced)
             await serve(run.server, caller, descriptors)
-            # Whoever has closed stdin at once still learns what is wrong.
+            # Report problems even if the client has closed stdin at once.
             with anyio.move_on_after(CLOSING):
                 await announced.wait()
     if signal.SIGINT in signals:

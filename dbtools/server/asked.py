@@ -27,7 +27,7 @@ from dbtools.server.requests import ID, fields
 from dbtools.server.sessions import LEAVE, Turn
 
 ENDING = "The server is shutting down. Try again."
-STILL = 5.0  #: seconds between two checks whether whoever listens still may
+STILL = 5.0  #: seconds between two checks whether an open stream is still authorized
 BODY_IN = 20.0  #: seconds in which a client sends all of a body
 DEEPEST = 64  #: levels of JSON
 MOST_PARTS = 10_000  #: values of JSON, more or less: each takes much more memory than it has bytes
@@ -40,7 +40,7 @@ LEFT = "The client has left."  #: which nobody reads
 
 
 class Refused(Exception):
-    """An HTTP answer that is no success."""
+    """An HTTP error response."""
 
     def __init__(self, response: Response) -> None:
         super().__init__()

@@ -49,14 +49,14 @@ STATUSES = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
     **dict.fromkeys((HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION), 400),
     METHOD_NOT_FOUND: 404,
 }
-#: What answers a request that was stopped; at the end of the server one that is no stream yet gets 503.
+#: The answers to stopped requests. At shutdown, a request without a stream gets 503 instead.
 STOPPED = {
     CANCEL: ProtocolError(CANCELLED, "Request cancelled"),
     END: ProtocolError(INTERNAL_ERROR, ENDING),
 }
 LOOK_AFTER = 0.05  #: seconds until a request is watched for a client that leaves; most are answered by then
 FULL = "The server is at its limit. Try again."
-TAKEN = "A request with this ID is running in the session: each needs an ID of its own."
+TAKEN = "The session already has a running request with this ID."
 UNOPENED = (
     "Send initialize first to open a session. Requests of 2026-07-28 need none, but the header "
     "MCP-Protocol-Version."
@@ -98,7 +98,7 @@ class Endpoint:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._stateless and scope["method"] != "POST":
-            answer = PlainTextResponse("There are no sessions here.\n", 405, {"Allow": "POST"})
+            answer = PlainTextResponse("This server keeps no sessions.\n", 405, {"Allow": "POST"})
             raise Refused(answer)
         authorization = fields(scope, b"authorization")
         found = await self._identity.admit(authorization)
@@ -285,7 +285,7 @@ class Endpoint:
             asked.turn.caught()
             reply = Reply(message=encode_error(request.id, problem), code=problem.code)
         finally:
-            # What is on its way to the client is cancelled no more.
+            # An answer that is being sent can no longer be cancelled.
             del turns[request.id]
             for timer in timers:
                 timer.cancel()

@@ -35,7 +35,7 @@ class Lookups:
         self._file: Opened
         self.are_current = False  #: whether what is in the file has been seen since it was written
         self._thread = ThreadPoolExecutor(max_workers=1)
-        #: On the thread, which alone uses the connection meanwhile.
+        #: Set while the thread reads the file; nothing else uses the connection then.
         self._renewal: asyncio.Future[None] | None = None
         self._closed = False
         self._retry = 0.0  #: when they may be renewed
