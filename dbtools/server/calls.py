@@ -163,7 +163,7 @@ class Calls:
             role=request.caller.role,
             tool=request.tool,
             arguments=request.arguments,
-            vocabulary=tally.view.vocabulary if tally.view is not None else frozenset(),
+            vocabulary=tally.view.setting.vocabulary if tally.view is not None else frozenset(),
             rows=tally.rows,
             bytes=tally.bytes,
             truncated=tally.truncated,
