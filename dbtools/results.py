@@ -83,7 +83,7 @@ class Manner:
     listing: Listing = field(default_factory=Listing)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ResultSet:
     """Rows as the driver read them, in the order of their outputs."""
 
@@ -111,7 +111,7 @@ class ResultSet:
         sized: Sequence[Sequence[object]] = self.rows
         if len(self.rows) == 1:
             # Quicker than by columns.
-            is_cut = Cut in set(map(class_of, self.rows[0]))
+            is_cut = Cut in map(class_of, self.rows[0])
         else:
             columns = zip(self.columns, self.kinds, strict=True)
             sized, is_cut = [column for column, kinds in columns if kinds & SIZED], self.is_cut
@@ -144,7 +144,7 @@ class Link:
     type: str  #: MIME
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Answer:
     """The result of a call: structured content, the same as text, and what goes along."""
 
@@ -385,6 +385,6 @@ class Budget:
         return Answer(json=json, media=media, links=links, rows=rows, truncated=truncated)
 
 
-def _more(next_cursor: str, note: str) -> dict[str, object]:
+def _more(next_cursor: str, note: str) -> Mapping[str, object]:
     """Return what is told behind the content of an answer: of these what there is."""
-    return {name: text for name, text in (("next_cursor", next_cursor), ("note", note)) if text}
+    return ({"next_cursor": next_cursor} if next_cursor else {}) | ({"note": note} if note else {})

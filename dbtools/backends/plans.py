@@ -68,6 +68,11 @@ class Plan:
         return isinstance(self.shape, Select) and self.shape.is_lookup
 
     @cached_property
+    def is_masked(self) -> bool:
+        """Whether cells of it are to be masked."""
+        return any(each.term.type.mask is not None for each in self.outputs)
+
+    @cached_property
     def _patterns(self) -> Mapping[str, Operator]:
         """The parameters that are patterns, with their operators."""
         return {
@@ -82,15 +87,20 @@ class Plan:
         One row more than *limit* is asked for, so that whether there are more is a fact.
         """
         bound = {"limit": limit + 1, **self.constants, **values}
-        bound |= {sought(name): bound[name] for name in self._patterns}
-        return tuple(self._written(name, bound[name]) for name in self.parameters)
+        for name in self._patterns:
+            bound[sought(name)] = bound[name]
+        written = [
+            bound[name] if (type := self.types.get(name)) is None else self._written(name, bound[name], type)
+            for name in self.parameters
+        ]
+        return tuple(written)
 
-    def _written(self, name: str, value: object) -> object:
+    def _written(self, name: str, value: object, type: ColumnType) -> object:
         if name in self._patterns:
             return pattern(self._patterns[name], str(value))
         if name in self.lists and isinstance(value, list):
-            return self.many(value, self.types[name])
-        return self.one(value, self.types[name]) if name in self.types else value
+            return self.many(value, type)
+        return self.one(value, type)
 
 
 def identifier(name: str) -> str:

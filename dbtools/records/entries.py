@@ -164,6 +164,8 @@ class _Copy:
         return name if is_known else CUT
 
     def _scalar(self, value: object, place: _Place) -> object:
+        if place is _Place.VALUE and self._vocabulary is not None:
+            return CUT
         match value:
             case str() if self._vocabulary is None:
                 return _shortened(value, LONGEST_TEXT)

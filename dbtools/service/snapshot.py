@@ -1,5 +1,6 @@
 """One moment of what is served. What settings mean to a database in, what each role sees out."""
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -89,15 +90,15 @@ class View:
         """The part of the catalog that the role sees."""
         return self.setting.catalog
 
-    def asked_by(self, caller: Caller, statement: Statement) -> Statement:
-        """Return *statement* as *caller* has it run."""
+    def asked_by(self, caller: Caller, statement: Statement, timeout: float = math.inf) -> Statement:
+        """Return *statement* as *caller* has it run, who waits no longer than *timeout*."""
         return Statement(
             shape=statement.shape,
             values=statement.values,
             claims=caller.claims,
             session=self.role.session,
             limit=statement.limit,
-            timeout=statement.timeout,
+            timeout=min(timeout, statement.timeout, self.role.limits.timeout),
             stamp=self.stamp,
             hash_key=self.hash_key,
         )

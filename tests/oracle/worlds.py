@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from dbtools.catalog import Catalog
-from dbtools.policy import Limits, Role
+from dbtools.policy import Role
 from dbtools.results import ResultSet
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
@@ -34,7 +34,7 @@ class Waits(Steady):
         self.began, self.released, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
         self.fate = ""  #: of the statement
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement) -> ResultSet:
         """Return a row, or notice that nobody wants it any more."""
         self.fate = "cancelled"
         self.began.set()

@@ -9,7 +9,7 @@ import pytest
 
 from dbtools.catalog import Catalog, Column, Key, Table
 from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
-from dbtools.policy import Caller, Limits, Role
+from dbtools.policy import Caller, Role
 from dbtools.results import ResultSet
 from dbtools.service.toolbox import Executes, Toolbox
 from dbtools.statement import Statement
@@ -46,7 +46,7 @@ class Raises(Steady):
     def __init__(self, error: BaseException) -> None:
         self._error = error
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement) -> ResultSet:
         """Raise the error."""
         raise self._error
 
@@ -54,7 +54,7 @@ class Raises(Steady):
 class AnswersNonsense(Steady):
     """Answers every statement with what no tool can render."""
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement) -> ResultSet:
         """Return a row that is none."""
         row = cast("tuple[object, ...]", None)
         return ResultSet(outputs=statement.shape.outputs, rows=(row,))

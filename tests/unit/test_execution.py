@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import Backend, Fetched, Run
+from dbtools.backends.port import Backend, Run
 from dbtools.errors import BadValue, Busy, CallError, OutOfRange, SchemaChanged, Unreadable
-from dbtools.policy import Limits
+from dbtools.results import ResultSet
 from dbtools.service.execution import Execution
 from dbtools.sql import Parameter
 from dbtools.statement import Output, QueryShape, Select, Shape, Statement, argument
@@ -42,7 +42,7 @@ class Failing:
             many=lambda values, type: values,
         )
 
-    async def run(self, run: Run) -> Fetched:
+    async def run(self, run: Run) -> ResultSet:
         """Fail."""
         raise self._error
 
@@ -62,7 +62,7 @@ def _of_query(pieces: tuple[str | Parameter, ...], values: Mapping[str, object])
 
 async def _told(statement: Statement, failing: Failing) -> str:
     with pytest.raises(CallError) as caught:
-        await Execution(cast(Backend, failing)).execute(statement, Limits())
+        await Execution(cast(Backend, failing)).execute(statement)
     return f"{caught.value.code}: {caught.value}"
 
 

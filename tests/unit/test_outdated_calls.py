@@ -36,7 +36,7 @@ class Changed:
             await self.go_on.wait()
         return found
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement) -> ResultSet:
         """Answer with a row, on whatever is not as of the first reading."""
         if statement.stamp == FIRST.stamp:
             raise errors.SchemaChanged
