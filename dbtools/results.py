@@ -90,6 +90,7 @@ class ResultSet:
     outputs: tuple[Output, ...]
     rows: tuple[tuple[object, ...], ...]
     more: bool = False  #: whether the statement has further rows
+    length: int | None = None  #: characters and bytes of the cells, where they have been counted
 
     @cached_property
     def columns(self) -> tuple[tuple[object, ...], ...]:
@@ -108,15 +109,11 @@ class ResultSet:
 
     def is_longer(self, most: int) -> bool:
         """Return whether the cells hold more than *most* characters and bytes."""
-        sized: Sequence[Sequence[object]] = self.rows
-        if len(self.rows) == 1:
-            # Quicker than by columns.
-            is_cut = Cut in map(class_of, self.rows[0])
-        else:
-            columns = zip(self.columns, self.kinds, strict=True)
-            sized, is_cut = [column for column, kinds in columns if kinds & SIZED], self.is_cut
-        length = sum(map(held, sized))
-        if is_cut:
+        if self.length is not None:
+            return self.length > most
+        columns = zip(self.columns, self.kinds, strict=True)
+        length = sum(held(column) for column, kinds in columns if kinds & SIZED)
+        if self.is_cut:
             length += held(cell.start for row in self.rows for cell in row if isinstance(cell, Cut))
         return length > most
 

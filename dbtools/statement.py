@@ -17,7 +17,6 @@ from dbtools.catalog import Column, Table
 from dbtools.errors import listing, nearest
 from dbtools.masks import LONGEST
 from dbtools.paths import Distant
-from dbtools.policy import SessionSetting
 from dbtools.sql import Parameter
 from dbtools.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 
@@ -208,12 +207,8 @@ class Statement:
 
     shape: Shape
     values: Mapping[str, object] = field(default_factory=dict)
-    claims: Mapping[str, object] = field(default_factory=dict)  #: of the caller, for the filters of tables
-    session: tuple[SessionSetting, ...] = ()  #: what the database is told of the caller
     limit: int
     timeout: float = math.inf  #: seconds, where the role's are too many
-    stamp: str = ""  #: of the catalog that it was made for; nothing: of any
-    hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
 
 
 @dataclass(frozen=True, kw_only=True)

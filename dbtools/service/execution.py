@@ -9,7 +9,9 @@ from dbtools.backends.plans import Plan
 from dbtools.backends.port import NO_SESSION, Backend, Label, Run, Runner, is_current
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
+from dbtools.policy import Caller, Role
 from dbtools.results import ResultSet
+from dbtools.service.snapshot import View
 from dbtools.statement import QueryShape, Shape, Statement, argument
 from dbtools.telemetry import Tells, is_told, request_comment, request_id, statement_span
 
@@ -28,8 +30,11 @@ class Execution:
         self._compile: Callable[[Shape], Plan] | None = None
         self._run: Callable[[Run], Awaitable[ResultSet]]
 
-    async def execute(self, statement: Statement) -> ResultSet:
-        """Return the rows of *statement*, or raise a CallError; nothing runs on when this returns."""
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+        """Return the rows of *statement* of the tools of *view*, or raise a CallError.
+
+        Nothing runs on when this returns. *timeout*: seconds, where the others are too many.
+        """
         if self._compile is None:
             runner = await self._backend.runner()
             self._run = partial(_traced, runner) if self._is_told else runner.run
@@ -37,11 +42,11 @@ class Execution:
         plan = self._compile(statement.shape)
         run = Run(
             plan=plan,
-            values=values_of(plan, statement),
+            values=values_of(plan, statement, caller),
             limit=statement.limit,
-            timeout=statement.timeout,
-            session=session_of(statement) if statement.session else NO_SESSION,
-            stamp=statement.stamp,
+            timeout=min(timeout, statement.timeout, view.role.limits.timeout),
+            session=session_of(view.role, caller) if view.role.session else NO_SESSION,
+            stamp=view.stamp,
             # Those of the plan may be older: a shape is the same with others.
             versions=statement.shape.versions,
             label=self._label() if self._tells else NO_LABEL,
@@ -49,10 +54,10 @@ class Execution:
         try:
             found = await self._run(run)
         except errors.CallError as exc:
-            raise _told(exc, statement) from exc
+            raise _told(exc, statement, run.timeout) from exc
         if plan.is_masked:
             types = [output.term.type for output in found.outputs]
-            found = replace(found, rows=masked_rows(types, found.rows, statement.hash_key))
+            found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
         return found
 
     async def is_current(self, stamp: str) -> bool:
@@ -81,11 +86,11 @@ async def _traced(runner: Runner, run: Run) -> ResultSet:
     return found
 
 
-def _told(error: errors.CallError, statement: Statement) -> errors.CallError:
+def _told(error: errors.CallError, statement: Statement, timeout: float) -> errors.CallError:
     """Return *error* in words that fit what *statement* reads."""
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut(
-            f"The call reached its timeout of {statement.timeout:g} seconds and was stopped.",
+            f"The call reached its timeout of {timeout:g} seconds and was stopped.",
             hint="Narrow it: conditions on key columns are quick, and so are fewer rows.",
         )
     if isinstance(statement.shape, QueryShape):
@@ -105,26 +110,26 @@ def _told(error: errors.CallError, statement: Statement) -> errors.CallError:
     return errors.BadValue(error.message, hint=" ".join(parts))
 
 
-def values_of(plan: Plan, statement: Statement) -> Mapping[str, object]:
-    """Return the values of *statement* with the claims that the filters of *plan* ask for.
+def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, object]:
+    """Return the values of *statement* with the claims of *caller* that the filters of *plan* ask for.
 
     Raise Denied where a claim is missing: a filter is never left out.
     """
-    claims = {name: _claim(statement, claim) for name, claim in plan.claims.items()}
-    return {**statement.values, **claims} if claims else statement.values
+    if not plan.claims:
+        return statement.values
+    return {**statement.values, **{name: _claim(caller, claim) for name, claim in plan.claims.items()}}
 
 
-def session_of(statement: Statement) -> Mapping[str, str]:
-    """Return what the database is told of the caller of *statement*, by setting; or raise Denied."""
+def session_of(role: Role, caller: Caller) -> Mapping[str, str]:
+    """Return what the database is told of the *caller*, who has *role*, by setting; or raise Denied."""
     told = {
-        each.name: each.value if each.claim is None else _claim(statement, each.claim)
-        for each in statement.session
+        each.name: each.value if each.claim is None else _claim(caller, each.claim) for each in role.session
     }
     return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in told.items()}
 
 
-def _claim(statement: Statement, name: str) -> object:
-    value = statement.claims.get(name)
+def _claim(caller: Caller, name: str) -> object:
+    value = caller.claims.get(name)
     if value is None:
         raise errors.Denied
     return value

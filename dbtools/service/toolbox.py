@@ -34,8 +34,11 @@ FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable
 class Executes(Protocol):
     """What runs statements: `execution.Execution`, or a stand-in for it."""
 
-    async def execute(self, statement: Statement) -> ResultSet:
-        """Return the rows of *statement*, or raise a CallError: SchemaChanged where it is out of date."""
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+        """Return the rows of *statement* of the tools of *view*, or raise a CallError.
+
+        It is SchemaChanged where the view is out of date. *timeout*: seconds, where the others are too many.
+        """
 
     async def confirm(self, stamp: str) -> None:
         """Raise SchemaChanged where each call looks whether the schema is as of *stamp*, and it is not."""
@@ -178,7 +181,7 @@ class Toolbox:
     ) -> ResultSet:
         """Return the rows of *statement*; where the catalog has the answer, none, once it is up to date."""
         if statement is not None:
-            return await self._execution.execute(view.asked_by(caller, statement, timeout))
+            return await self._execution.execute(statement, view, caller, timeout)
         await self._execution.confirm(view.stamp)
         return NOTHING
 

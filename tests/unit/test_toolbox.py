@@ -1,5 +1,6 @@
 """The toolbox: one snapshot at a time, and calls that go through it."""
 
+import math
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from dbtools.catalog import Catalog
 from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import Listing, Manner, Media, ResultSet, Surface
-from dbtools.service.snapshot import take_snapshot
+from dbtools.service.snapshot import View, take_snapshot
 from dbtools.service.toolbox import COMPLETION, PATIENCE, Toolbox
 from dbtools.statement import Statement
 from dbtools.tools.resources import Completed
@@ -32,10 +33,12 @@ class Executed:
     more: bool = False
     error: errors.DbtoolsError | None = None
     asked: list[Statement] = field(default_factory=list)
+    timeouts: list[float] = field(default_factory=list)
 
-    async def execute(self, statement: Statement) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Answer with the rows."""
         self.asked.append(statement)
+        self.timeouts.append(timeout)
         if self.error:
             raise self.error
         return ResultSet(outputs=statement.shape.outputs, rows=tuple(self.rows), more=self.more)
@@ -77,10 +80,10 @@ class Scripted:
     results: list[Sequence[tuple[object, ...]] | errors.CallError]
     timeouts: list[float] = field(default_factory=list)
 
-    async def execute(self, statement: Statement) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Answer with the next result."""
         result = self.results[len(self.timeouts)]
-        self.timeouts.append(statement.timeout)
+        self.timeouts.append(timeout)
         if isinstance(result, errors.CallError):
             raise result
         return ResultSet(outputs=statement.shape.outputs, rows=tuple(result))
@@ -288,16 +291,18 @@ async def test_inquiries_share_a_moment() -> None:
     await _note(execution, BLUE_HAMMER)
 
     call, first, second = execution.timeouts
-    assert call == Limits().timeout
+    assert call == math.inf
     assert second <= first <= PATIENCE == 0.2
 
 
 async def test_bug_in_an_explanation_is_not_swallowed() -> None:
     class Broken(Scripted):
-        async def execute(self, statement: Statement) -> ResultSet:
+        async def execute(
+            self, statement: Statement, view: View, caller: Caller, timeout: float
+        ) -> ResultSet:
             if self.timeouts:
                 raise ZeroDivisionError
-            return await super().execute(statement)
+            return await super().execute(statement, view, caller, timeout)
 
     with pytest.raises(ZeroDivisionError):
         await _note(Broken([[]]), BLUE_HAMMER)
@@ -311,7 +316,7 @@ async def test_completion_reads_keys_in_a_moment() -> None:
     [statement] = execution.asked
 
     assert found == Completed(values=("1", "12"), more=True)
-    assert (dict(statement.values), statement.timeout) == ({"start": "1"}, COMPLETION)
+    assert (dict(statement.values), *execution.timeouts) == ({"start": "1"}, COMPLETION)
 
 
 async def test_completion_from_the_catalog_needs_no_database() -> None:
@@ -320,16 +325,6 @@ async def test_completion_from_the_catalog_needs_no_database() -> None:
 
     assert await toolbox.complete(Caller(), CELL_TEMPLATE, "table", "p", {}) == Completed(values=("product",))
     assert execution.asked == []
-
-
-async def test_completion_takes_no_longer_than_the_role_may() -> None:
-    execution = Executed()
-    roles = (Role(limits=Limits(timeout=0.5)),)
-    toolbox = Toolbox(resolving(Database([LARGE]).introspect, roles), execution)
-
-    await toolbox.complete(Caller(), CELL_TEMPLATE, "key", "1", {"table": "product"})
-
-    assert [statement.timeout for statement in execution.asked] == [0.5]
 
 
 @pytest.mark.parametrize("error", [errors.TimedOut(), errors.Busy(), errors.DatabaseUnavailable()], ids=str)
@@ -439,7 +434,9 @@ async def test_others_are_answered_while_a_large_result_is_rendered(
     class Large(Executed):
         """Answers with such cells, and with much besides."""
 
-        async def execute(self, statement: Statement) -> ResultSet:
+        async def execute(
+            self, statement: Statement, view: View, caller: Caller, timeout: float
+        ) -> ResultSet:
             outputs = statement.shape.outputs
             return ResultSet(outputs=outputs, rows=rows_after(tuple(Cell() for _ in outputs)))
 

@@ -67,10 +67,10 @@ class Lookups:
             if sql in self._slow:
                 self._leave(sql)
             self._slow.add(sql)
-        for row in rows:
-            if held(row) > plan.shortest:
-                return None
-        return ResultSet(outputs=plan.outputs, rows=tuple(rows[: run.limit]), more=len(rows) > run.limit)
+        length, more = sum(map(held, rows)), len(rows) > run.limit
+        if length > plan.shortest:
+            return None
+        return ResultSet(outputs=plan.outputs, rows=tuple(rows[: run.limit]), more=more, length=length)
 
     def _rows(self, run: Run) -> list[tuple[object, ...]]:
         connection, self._looks = self._connection, 0
