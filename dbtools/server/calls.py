@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from dbtools import errors
 from dbtools.cells import bytes_of
@@ -41,17 +41,6 @@ class IncomingCall:
     id: str = field(default_factory=new_request_id)  #: of letters, digits and `-_.:`
 
 
-class Size(NamedTuple):
-    """How much a call has answered, as far as it is known."""
-
-    rows: int | None = None
-    truncated: bool | None = None
-    bytes: int | None = None
-
-
-NOTHING = Size()
-
-
 class Calls:
     """Admits calls, and writes down what became of them, refused ones too.
 
@@ -75,105 +64,90 @@ class Calls:
     async def call(self, request: IncomingCall) -> Answer:
         """Return the answer of a tool, or raise what Toolbox.call does, or TooManyCalls."""
         make = partial(self._toolbox.call, request.caller, request.tool, request.arguments)
-        return await self._made(request, make, _size_of_answer)
+        return await self._made(request, make, _answered)
 
     async def read(self, request: IncomingCall, uri: str) -> Media:
         """Return what is at *uri*, or raise what Toolbox.read does, or TooManyCalls."""
-        return await self._made(request, partial(self._toolbox.read, request.caller, uri), _size_of_media)
+        return await self._made(request, partial(self._toolbox.read, request.caller, uri), _read)
 
     async def complete(
         self, request: IncomingCall, template: str, name: str, value: str, given: Mapping[str, str]
     ) -> Completed:
         """Return what Toolbox.complete does, or raise TooManyCalls."""
         make = partial(self._toolbox.complete, request.caller, template, name, value, given)
-        return await self._made(request, make, _size_of_values)
+        return await self._made(request, make, _completed)
 
     def refuse(self, request: IncomingCall, code: str) -> None:
         """Write down a *request* that went no further."""
         REQUEST.set(request.id)
-        self._write(request, datetime.now(UTC), 0.0, None, NOTHING, Outcome.ERROR, code)
+        entry = self._entry(request)
+        entry.outcome, entry.code = Outcome.ERROR, code
+        if self._log is not None:
+            self._log.record(entry)
 
     async def _made(
         self,
         request: IncomingCall,
         make: Callable[[View], Awaitable[T]],
-        size_of: Callable[[T], Size],
+        take_down: Callable[[AuditEntry, T], None],
     ) -> T:
-        """Return what *request* has *make* of a view once it is admitted; write down what became of it."""
+        """Return what *request* has *make* of a view once it is admitted; *take_down* what became of it."""
         REQUEST.set(request.id)
-        came, began = datetime.now(UTC), time.perf_counter()
-        view, size, outcome, code = None, NOTHING, Outcome.OK, None
+        entry, view, began = self._entry(request), None, time.perf_counter()
         try:
             view = await self._toolbox.view(request.caller.role)
+            entry.vocabulary = view.vocabulary
             await self._limiter.admit(request.caller, view.role.limits)
             try:
                 found = await make(view)
             finally:
                 self._limiter.leave(request.caller)
-            size = size_of(found)
+            take_down(entry, found)
         except BaseException as exc:
-            outcome, code = _failure(exc)
+            entry.outcome, entry.code = _failure(exc)
             raise
         finally:
-            duration = time.perf_counter() - began
+            entry.duration = time.perf_counter() - began
             if self._is_measured:
-                self._note(request, duration, view, size, outcome)
-            self._write(request, came, duration, view, size, outcome, code)
+                _note(entry, view)
+            if self._log is not None:
+                self._log.record(entry)
         return found
 
-    def _note(
-        self, request: IncomingCall, duration: float, view: View | None, size: Size, outcome: Outcome
-    ) -> None:
-        of = {
-            "tool": request.tool if view is not None and request.tool in view.tools else UNKNOWN,
-            "role": request.caller.role if view is not None else UNKNOWN,
-            "outcome": str(outcome),
-        }
-        note_call(of, duration, size.rows, size.bytes)
-
-    def _write(
-        self,
-        request: IncomingCall,
-        came: datetime,
-        duration: float,
-        view: View | None,
-        size: Size,
-        outcome: Outcome,
-        code: str | None,
-    ) -> None:
-        if self._log is None:
-            return
-        entry = AuditEntry(
-            time=came,
+    def _entry(self, request: IncomingCall) -> AuditEntry:
+        return AuditEntry(
+            time=datetime.now(UTC),
             identity=request.caller.identity,
             role=request.caller.role,
             tool=request.tool,
             arguments=request.arguments,
-            vocabulary=view.vocabulary if view is not None else frozenset(),
-            rows=size.rows,
-            bytes=size.bytes,
-            truncated=size.truncated,
-            duration=duration,
-            outcome=outcome,
-            code=code,
             protocol=request.protocol,
             client=request.client,
             request=request_id() if self._named else None,
         )
-        self._log.record(entry)
 
 
-def _size_of_answer(answer: Answer) -> Size:
-    size = bytes_of(answer.text) + sum([each.size for each in answer.media])
-    return Size(answer.rows, answer.truncated, size)
+def _note(entry: AuditEntry, view: View | None) -> None:
+    of = {
+        "tool": entry.tool if view is not None and entry.tool in view.tools else UNKNOWN,
+        "role": entry.role if view is not None else UNKNOWN,
+        "outcome": str(entry.outcome),
+    }
+    note_call(of, entry.duration, entry.rows, entry.bytes)
 
 
-def _size_of_media(media: Media) -> Size:
-    return Size(1, False, len(media.content))
+def _answered(entry: AuditEntry, answer: Answer) -> None:
+    entry.rows, entry.truncated = answer.rows, answer.truncated
+    entry.bytes = bytes_of(answer.text) + sum([each.size for each in answer.media])
 
 
-def _size_of_values(found: Completed) -> Size:
-    return Size(len(found.values), found.more, sum(map(bytes_of, found.values)))
+def _read(entry: AuditEntry, media: Media) -> None:
+    entry.rows, entry.truncated, entry.bytes = 1, False, len(media.content)
+
+
+def _completed(entry: AuditEntry, found: Completed) -> None:
+    entry.rows, entry.truncated = len(found.values), found.more
+    entry.bytes = sum(map(bytes_of, found.values))
 
 
 def _failure(error: BaseException) -> tuple[Outcome, str]:
