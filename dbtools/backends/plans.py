@@ -87,20 +87,15 @@ class Plan:
         One row more than *limit* is asked for, so that whether there are more is a fact.
         """
         bound = {"limit": limit + 1, **self.constants, **values}
-        for name in self._patterns:
-            bound[sought(name)] = bound[name]
-        written = [
-            bound[name] if (type := self.types.get(name)) is None else self._written(name, bound[name], type)
-            for name in self.parameters
-        ]
-        return tuple(written)
+        bound |= {sought(name): bound[name] for name in self._patterns}
+        return tuple([self._written(name, bound[name]) for name in self.parameters])
 
-    def _written(self, name: str, value: object, type: ColumnType) -> object:
+    def _written(self, name: str, value: object) -> object:
         if name in self._patterns:
             return pattern(self._patterns[name], str(value))
         if name in self.lists and isinstance(value, list):
-            return self.many(value, type)
-        return self.one(value, type)
+            return self.many(value, self.types[name])
+        return self.one(value, self.types[name]) if name in self.types else value
 
 
 def identifier(name: str) -> str:

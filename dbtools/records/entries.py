@@ -88,8 +88,8 @@ class AuditEntry:
             "truncated": self.truncated,
             "duration": round(self.duration, 6),
             "outcome": str(self.outcome),
-            "code": _shortened(self.code, LONGEST_NAME),
-            "protocol": _shortened(self.protocol, LONGEST_NAME),
+            "code": self.code,
+            "protocol": self.protocol,
             "client": _shortened(self.client, LONGEST_NAME),
             **told,
         }

@@ -170,24 +170,25 @@ class Job:
 
     def _rows(self, cursor: sqlite3.Cursor, read: Reading | None) -> ResultSet:
         rows: list[Row] = []
-        room, most, shortest = CELLS_HELD, self._run.limit, self._shortest
+        total, most, shortest, more = 0, self._run.limit, self._shortest, False
         try:
             for row in cursor:
-                if len(rows) == most or room < 0:
-                    return ResultSet(outputs=self._outputs, rows=tuple(rows), more=True)
+                if len(rows) == most or total > CELLS_HELD:
+                    more = True
+                    break
                 if read is not None:
                     row = read(row)
                 length = held(row)
-                if length > shortest:
+                if length > shortest or read is not None:
                     # Few rows hold so much that a cell of theirs may have to be cut, or take long to read.
                     self._check()
                     row = tuple(map(_cut, row, self._outputs))
-                    length = held(row)
-                room -= length
+                    length = held(row) + held(cell.start for cell in row if isinstance(cell, Cut))
+                total += length
                 rows.append(row)
         finally:
             cursor.close()
-        return ResultSet(outputs=self._outputs, rows=tuple(rows))
+        return ResultSet(outputs=self._outputs, rows=tuple(rows), more=more, length=total)
 
     def _giant_row(self, row: Row) -> Row:
         """Return the cells of *row*, which is of a `giant_plan`."""
