@@ -53,7 +53,8 @@ def read_file(location: Location, read: Callable[[sqlite3.Connection, str], T]) 
 
 def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
     """Return the stamp of the schema that *connection* sees, of the file *identity*."""
-    return f"{identity}.{_versions(connection)[0]} {_digest(connection)}"
+    (version,) = connection.execute(SCHEMA_VERSION).fetchone()
+    return f"{identity}.{version} {_digest(connection)}"
 
 
 def _versions(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -110,8 +111,8 @@ class Opened:
             return
         self.look(connection)
         if stamp != self._stamp:
-            is_counted = stamp.partition(" ")[0] != self._stamp.partition(" ")[0]
-            raise SchemaChanged if is_counted else ConnectionLost
+            has_counted = stamp.partition(" ")[0] != self._stamp.partition(" ")[0]
+            raise SchemaChanged if has_counted else ConnectionLost
 
     def confirm_as_seen(self, connection: sqlite3.Connection, stamp: str) -> None:
         """Raise SchemaChanged where the schema is not as of *stamp*, or nobody has seen so since a write.
@@ -162,7 +163,8 @@ class Watched:
             self._close()
             self._connection, self._file = connect(self._location), file
         try:
-            return file, _versions(self._connection)[1], found.st_mtime_ns, found.st_size
+            version = self._connection.execute(DATA_VERSION).fetchone()
+            return file, version, found.st_mtime_ns, found.st_size
         except sqlite3.Error as exc:
             self._close()
             raise unavailable(self._location, exc) from exc
