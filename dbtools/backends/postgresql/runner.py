@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from dbtools.aggregates import Measure
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import EnginePool
-from dbtools.backends.port import Fetched, Label, Probe, Run, is_current
+from dbtools.backends.port import Label, Probe, Run, is_current
 from dbtools.backends.postgresql.connections import (
     DRIVER_ERRORS,
     apply,
@@ -42,6 +42,7 @@ from dbtools.errors import (
     TimedOut,
     Unreadable,
 )
+from dbtools.results import ResultSet
 from dbtools.statement import Output, QueryShape, Shape
 from dbtools.types import Family
 
@@ -78,7 +79,7 @@ class PostgresqlRunner:
             return compile_query(shape, GRAMMAR, lexis, LIST_FORMS)
         return compile_select(shape, GRAMMAR)
 
-    async def run(self, run: Run) -> Fetched:
+    async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
         failures: list[bool] = []
         # A scope of anyio, since a native timeout would cut a rollback short that is shielded from scopes.
@@ -117,7 +118,7 @@ class PostgresqlRunner:
             await self.close()
         failures.append(makes_way)
 
-    async def _fetch(self, run: Run) -> Fetched:
+    async def _fetch(self, run: Run) -> ResultSet:
         """Run a statement; the versions of its tables are compared before the locks are released."""
         batch = max(1, BYTES_AT_ONCE // max(1, sum(map(_most_bytes, run.plan.outputs))))
         async with self._pool.connection() as connection:
@@ -136,7 +137,8 @@ class PostgresqlRunner:
             except BaseException:
                 await roll_back(connection)
                 raise
-        return Fetched(rows=_rows(records[: run.limit], run.plan.outputs), more=more)
+        outputs = run.plan.outputs
+        return ResultSet(outputs=outputs, rows=_rows(records[: run.limit], outputs), more=more)
 
     async def probe(self) -> Probe:
         """Try to make a table in a transaction like those of calls."""
