@@ -1,11 +1,10 @@
-"""Under which name a server is called, and from which web page: what is not expected is refused.
+"""Checks of Host and Origin (MCP 2026-07-28, basic/transports), and CORS for the web pages that may call.
 
-Any web page can have a browser call a server that only listens on the own machine, under a name of that
-page's (DNS rebinding); MCP 2026-07-28, basic/transports, requires these checks.
+Any web page can have a browser call a server on the user's machine under a name of its own (DNS rebinding).
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from ipaddress import ip_address
 
 from starlette.middleware.cors import CORSMiddleware
@@ -14,91 +13,66 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.server.requests import fields
 from dbtools.settings.fields import LOOPBACK
+from dbtools.settings.sections import ServerSection
+
+PORT = re.compile(r":\d+$")
+WRONG_HOST = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
+WRONG_ORIGIN = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
 
 
 class Hosts:
-    """Middleware that passes on requests which name one of *hosts*, and no origin but *origins*.
+    """Middleware that rejects other hosts and origins than *section* names; *exempt* paths take any.
 
-    If it is *local*, the names and pages of the own machine are among these. Requests for *exempt* paths
-    pass: whoever balances load asks by address.
+    If the server is *local*, the names of the loopback address are allowed as well.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        hosts: Collection[str],
-        origins: Collection[str],
-        *,
-        local: bool,
-        exempt: Collection[str] = (),
+        self, app: ASGIApp, section: ServerSection, *, local: bool, exempt: Collection[str] = ()
     ) -> None:
         self._app = app
-        self._shared = _shared(app, origins, local=local)
-        self._hosts = frozenset(map(str.lower, (*hosts, *(LOOPBACK_HOSTS if local else ()))))
-        self._origins = frozenset(each.lower().rstrip("/") for each in origins)
-        self._local = local
+        self._hosts = {each.lower() for each in (*section.allowed_hosts, *(LOOPBACK_HOSTS if local else ()))}
+        self._origins = {each.lower().rstrip("/") for each in section.allowed_origins}
+        self._local_origin = re.compile(LOOPBACK_ORIGIN if local else r"(?!)")  # which nothing matches
         self._exempt = exempt
+        self._shared = CORSMiddleware(
+            app,
+            allow_origins=[each.rstrip("/") for each in section.allowed_origins],
+            allow_origin_regex=self._local_origin.pattern,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 421 or 403, or pass the request on."""
-        if scope["type"] != "http" or scope["path"] in self._exempt:
-            await self._app(scope, receive, send)
-        elif not self._is_host(fields(scope, b"host")):
-            answer = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
-            await answer(scope, receive, send)
-        elif not self._is_origin(fields(scope, b"origin")):
-            answer = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
-            await answer(scope, receive, send)
-        else:
-            await (self._shared if fields(scope, b"origin") else self._app)(scope, receive, send)
+        app: ASGIApp = self._app
+        if scope["type"] == "http" and scope["path"] not in self._exempt:
+            hosts = [each.lower() for each in fields(scope, b"host")]
+            origins = [each.lower() for each in fields(scope, b"origin")]
+            if len(hosts) != 1 or not self._hosts & {hosts[0], PORT.sub("", hosts[0])}:
+                app = WRONG_HOST
+            elif origins:
+                app = self._shared if len(origins) == 1 and self._may_call(origins[0]) else WRONG_ORIGIN
+        await app(scope, receive, send)
 
-    def _is_host(self, named: Sequence[str]) -> bool:
-        if len(named) != 1:
-            return False
-        host = named[0].lower()
-        return host in self._hosts or without_port(host) in self._hosts
-
-    def _is_origin(self, named: Sequence[str]) -> bool:
-        if not named:
-            return True  # no web page
-        origin = named[0].lower()
-        is_local = self._local and re.fullmatch(LOOPBACK_ORIGIN, origin) is not None
-        return len(named) == 1 and (origin in self._origins or is_local)
-
-
-def _shared(app: ASGIApp, origins: Collection[str], *, local: bool) -> ASGIApp:
-    """Return *app* as pages of *origins*, or of the own machine, can call it (Fetch, CORS protocol)."""
-    return CORSMiddleware(
-        app,
-        allow_origins=[origin.rstrip("/") for origin in origins],
-        allow_origin_regex=LOOPBACK_ORIGIN if local else None,
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=["*"],
-        expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
-    )
+    def _may_call(self, origin: str) -> bool:
+        return origin in self._origins or self._local_origin.fullmatch(origin) is not None
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only the own machine reaches a listener at *host*."""
+    """Return whether only this machine reaches a listener at *host*."""
     if host in LOOPBACK:
         return True
     try:
         return ip_address(host).is_loopback
     except ValueError:
-        return False  # a name, which may lead anywhere
+        return False  # a name, which may stand for any address
 
 
 def bracketed(host: str) -> str:
-    """Return *host* as it stands in a URL and in Host (RFC 3986, 3.2.2)."""
+    """Return *host* as a URL and Host write it (RFC 3986, 3.2.2)."""
     return f"[{host}]" if ":" in host else host
 
 
-def without_port(host: str) -> str:
-    """Return *host* without its port; an IPv6 address stands in brackets."""
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdecimal() and not host.endswith("]") else host
-
-
-#: The names of the own machine as they stand in Host, and the origins of pages that it serves: a pattern.
 LOOPBACK_HOSTS = tuple(map(bracketed, LOOPBACK))
 LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)?"

@@ -2,7 +2,7 @@
 
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,8 +19,10 @@ from dbtools.server.running import Operator
 from dbtools.service.serving import snapshot_of
 from dbtools.settings import Settings
 
-GRACE = 3  #: seconds for what is being answered when the server ends
-FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]*)):(?P<port>\d{1,5})")
+GRACE = 3  #: seconds for running requests when the server ends
+IDLE = 30  #: seconds that a connection without a request stays open
+TAKEN_IN = 20_000  #: milliseconds in which a client takes a part of an answer that waits for it
+FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,7 @@ class Address:
     def of(cls, text: str) -> "Address":
         """Return the address that HOST:PORT means, or raise ConfigurationError."""
         found = FORM.fullmatch(text)
-        if found is None or int(found["port"]) > 65535 or not (found["v6"] or found["name"]):
+        if found is None or int(found["port"]) > 65535:
             raise errors.ConfigurationError(f"--http wants HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")
         return cls(host=found["v6"] or found["name"], port=int(found["port"]))
 
@@ -53,12 +55,11 @@ def listen(
     workers: int,
     stateless: bool,
 ) -> None:
-    """Serve *settings*' database at *address* until a signal comes, with as many *workers*.
+    """Serve *settings*' database at *address* with so many *workers*, until a signal comes.
 
-    Nobody has to show who they are where [auth] is empty: everybody is *caller* then. Raise
-    ConfigurationError, or what else keeps it from serving.
+    If [auth] is empty, everybody is *caller*. Raise ConfigurationError, or what else keeps it from serving.
     """
-    check(settings, address)
+    _check(settings, address)
     snapshot = anyio.run(snapshot_of, settings)
     if not settings.auth:
         snapshot = replace(snapshot, views={caller.role: snapshot.view(caller.role)})
@@ -70,34 +71,28 @@ def listen(
         stateless=stateless or workers > 1,
         workers=workers,
     )
-    with _bound(address) as bound:
-        host, port = bound.getsockname()[:2]
-        operator.listening(Address(host=host, port=port).url, snapshot, _notes(plan))
+    with bound(address) as listener:
+        host, port = listener.getsockname()[:2]
+        operator.listening(Address(host=host, port=port).url, snapshot, tuple(_notes(plan)))
         config = config_of(partial(HttpApp, plan), workers)
         if workers > 1:
-            Workers(config, [bound], operator).run()
+            Workers(config, [listener], operator).run()
         else:
-            uvicorn.Server(config).run([bound])
+            uvicorn.Server(config).run([listener])
 
 
 class Workers(Multiprocess):
-    """uvicorn's processes; the *operator* is told when one takes the place of another."""
+    """uvicorn's processes. The *operator* learns when one replaces another."""
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], operator: Operator) -> None:
         super().__init__(config, sockets)
         self._operator = operator
-        self._is_interrupted = False
-
-    def run(self) -> None:
-        """Run the processes until a signal comes; an interrupt is raised again, as by one process alone."""
-        super().run()
-        if self._is_interrupted:
-            raise KeyboardInterrupt
 
     def handle_int(self) -> None:
-        """End the processes."""
-        self._is_interrupted = True
-        super().handle_int()
+        """End the processes, and raise the interrupt again, as a server with one process does."""
+        self.terminate_all()
+        self.join_all()
+        raise KeyboardInterrupt
 
     def keep_subprocess_alive(self) -> None:
         """Replace processes that have ended."""
@@ -122,12 +117,29 @@ def config_of(make: Callable[[], HttpApp], workers: int = 1) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=GRACE,
     )
 
 
-def check(settings: Settings, address: Address) -> None:
-    """Raise ConfigurationError where others than the own machine would reach what nobody guards."""
+def bound(address: Address) -> socket.socket:
+    """Return a socket that listens at *address*, or raise ConfigurationError."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, *_, place = found[0]
+        listener = socket.create_server(place[:2], family=family, backlog=2048)
+    except OSError as exc:
+        raise errors.ConfigurationError(
+            f"Nobody can listen at {address.host}:{address.port}: {exc.strerror or 'no such address'}."
+        ) from exc
+    listener.set_inheritable(True)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKEN_IN)
+    return listener
+
+
+def _check(settings: Settings, address: Address) -> None:
+    """Raise ConfigurationError if other machines reach a server that authenticates nobody."""
     if is_loopback(address.host):
         return
     if not settings.auth:
@@ -142,28 +154,10 @@ def check(settings: Settings, address: Address) -> None:
         )
 
 
-def _notes(plan: Plan) -> tuple[str, ...]:
-    """Return what an operator should know of how it is served."""
-    notes: list[str] = []
-    if plan.workers > 1:
-        notes.append(
-            f"{plan.workers} workers: clients before 2026-07-28 have no sessions and are not told of changes."
-        )
+def _notes(plan: Plan) -> Iterator[str]:
+    """Yield what an operator should know of several workers."""
+    workers = plan.workers
+    if workers > 1:
+        yield f"{workers} workers: clients before 2026-07-28 have no sessions and are not told of changes."
         if plan.settings.limits.storage == "memory":
-            notes.append(
-                f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
-            )
-    return tuple(notes)
-
-
-def _bound(address: Address) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        family, *_, place = found[0]
-        bound = socket.create_server(place[:2], family=family, backlog=2048)
-    except OSError as exc:
-        raise errors.ConfigurationError(
-            f"Nobody can listen at {address.host}:{address.port}: {exc.strerror or 'no such address'}."
-        ) from exc
-    bound.set_inheritable(True)
-    return bound
+            yield f"Each allows 1/{workers} of calls_per_minute; [limits] storage makes them share it."

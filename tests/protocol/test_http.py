@@ -19,6 +19,7 @@ from dbtools.server import hosts
 from dbtools.server.asked import BODY_IN, is_too_much
 from dbtools.server.http import HttpApp, Plan
 from dbtools.settings import DatabaseSection, Settings
+from dbtools.settings.sections import ServerSection
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.changing import CHANGED, Changing, open_changing
 from tests.protocol.client import MODERN, PATIENCE, ROOT
@@ -151,7 +152,7 @@ async def test_two_hosts_or_origins_are_none() -> None:
     async def send(message: Any) -> None:
         statuses.append(message.get("status"))
 
-    guard = hosts.Hosts(app, (), (), local=True)
+    guard = hosts.Hosts(app, ServerSection(), local=True)
     for headers in (
         [(b"host", b"localhost"), (b"host", b"localhost")],
         [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://localhost")],
