@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.identity import Stay
+from dbtools.server.identity import Refusal
 from dbtools.server.messages import (
     INVALID_REQUEST,
     Malformed,
@@ -36,6 +36,7 @@ NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 TOO_LARGE = "The body is too large."
 TOO_LATE = f"The body has not arrived within {BODY_IN:g} seconds."
 TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has over {MOST_PARTS:,} values."
+Admit = Callable[[], Awaitable[Caller | Refusal]]  #: who makes a request, asked anew
 LEFT = "The client has left."  #: which nobody reads
 
 
@@ -50,14 +51,14 @@ class Refused(Exception):
 class Asked:
     """One request over HTTP, and who makes it."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, caller: Caller, stay: Stay) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, caller: Caller, admit: Admit) -> None:
         self.scope = scope
         self.receive = receive
         self.caller = caller
         self.id: str = scope[ID]
         self.turn = Turn()
         self._send = send
-        self._stay = stay
+        self._admit = admit
         self._is_begun = self._is_stream = False
         self._watchers: list[asyncio.Task[None]] = []
 
@@ -133,7 +134,7 @@ class Asked:
             pass
 
     async def _expired(self) -> None:
-        while await self._stay():  # noqa: ASYNC110 (nobody tells)
+        while await self._admit() == self.caller:  # noqa: ASYNC110 (nobody tells)
             await asyncio.sleep(STILL)
 
 
