@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from dbtools import __version__
+from dbtools import __version__, errors
 from dbtools.settings import JwtSection
 
 AGE = 300.0  #: seconds after which keys are read again
@@ -49,11 +49,7 @@ class NoKeysError(Exception):
     """No keys are known, so no token can be verified."""
 
 
-class UnreadableKeysError(Exception):
-    """The keys cannot be read."""
-
-
-Outcome = tuple[jwt.PyJWK, ...] | UnreadableKeysError
+Outcome = tuple[jwt.PyJWK, ...] | str  #: keys, or why they cannot be read
 
 
 class Keys:
@@ -129,8 +125,8 @@ class Keys:
     def _take(self, reading: asyncio.Future[Outcome]) -> None:
         self._reading, was_failing = None, self._is_failing
         outcome = reading.result()
-        self._is_failing = isinstance(outcome, UnreadableKeysError)
-        if not isinstance(outcome, UnreadableKeysError):
+        self._is_failing = isinstance(outcome, str)
+        if not isinstance(outcome, str):
             self.known, self._read_at = outcome, time.monotonic()
             if was_failing:
                 logger.info("[auth] jwt: the keys can be read again")
@@ -139,13 +135,13 @@ class Keys:
             logger.error("[auth] jwt: %s; %s", outcome, rest)
 
 
-async def read_keys(place: str, algorithms: Sequence[str]) -> None:
-    """Raise UnreadableKeysError unless there are keys for *algorithms* at *place*, a file or a URL."""
-    reading = _start_reading(place, algorithms)
+async def check_keys(section: JwtSection) -> None:
+    """Raise ConfigurationError if the keys of *section* cannot be read."""
+    reading = _start_reading(section.jwks, section.algorithms)
     await asyncio.wait([reading], timeout=TIMEOUT)
-    outcome = reading.result() if reading.done() else _failure(place, TimeoutError())
-    if isinstance(outcome, UnreadableKeysError):
-        raise outcome
+    outcome = reading.result() if reading.done() else _failure(section.jwks, TimeoutError())
+    if isinstance(outcome, str):
+        raise errors.ConfigurationError(f"[auth] jwt.jwks: {outcome}.")
 
 
 def _start_reading(place: str, algorithms: Sequence[str]) -> asyncio.Future[Outcome]:
@@ -173,7 +169,7 @@ def _read(place: str, algorithms: Sequence[str]) -> Outcome:
         found = tuple(_usable(written["keys"], algorithms))
     except Exception as exc:
         return _failure(place, exc)
-    return found or UnreadableKeysError(f"{_shown(place)} has no key for {', '.join(algorithms)}")
+    return found or f"{_shown(place)} has no key for {', '.join(algorithms)}"
 
 
 def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
@@ -191,8 +187,8 @@ def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.Py
                     yield key
 
 
-def _failure(place: str, exc: Exception) -> UnreadableKeysError:
-    return UnreadableKeysError(f"cannot read keys from {_shown(place)}: {_reason(exc)}")
+def _failure(place: str, exc: Exception) -> str:
+    return f"cannot read keys from {_shown(place)}: {_reason(exc)}"
 
 
 def _shown(place: str) -> str:

@@ -47,13 +47,7 @@ class Address:
 
 
 def listen(
-    settings: Settings,
-    caller: Caller,
-    operator: Operator,
-    address: Address,
-    *,
-    workers: int,
-    stateless: bool,
+    settings: Settings, caller: Caller, operator: Operator, address: Address, *, workers: int, stateless: bool
 ) -> None:
     """Serve *settings*' database at *address* with so many *workers*, until a signal comes.
 

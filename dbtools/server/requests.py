@@ -15,7 +15,6 @@ from dbtools.telemetry import REFUSED, REQUEST, new_request_id
 
 ID = "dbtools.request"  #: the key of a request's ID in its scope
 REASON = "dbtools.reason"  #: of why it is rejected, in words for the operator
-FIELDS = "dbtools.fields"  #: of its header fields by name
 FORM = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of an ID that a proxy may give
 MINUTE = 60.0  #: seconds
 STATUSES = {401, 403, 408, 413, 421, 503}  #: of our own rejections; others belong to the protocol
@@ -78,9 +77,4 @@ class Requests:
 
 def fields(scope: Scope, name: bytes) -> Sequence[str]:
     """Return the values of the header *name*, which is in lower case (ASGI 3, HTTP connection scope)."""
-    if FIELDS not in scope:
-        by_name = scope[FIELDS] = {}
-        for each, value in scope["headers"]:
-            by_name.setdefault(each, []).append(value.decode("latin-1"))
-    values: Sequence[str] = scope[FIELDS].get(name, ())
-    return values
+    return [value.decode("latin-1") for each, value in scope["headers"] if each == name]

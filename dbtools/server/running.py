@@ -44,19 +44,19 @@ class Operator(Protocol):
     """Whoever runs the server."""
 
     def announce(self, view: "View") -> None:
-        """Tell what is served."""
+        """Report what is served over stdio."""
 
     def listening(self, url: str, snapshot: "Snapshot", notes: tuple[str, ...]) -> None:
-        """Tell what is served at *url*, and what to know of that."""
+        """Report what is served at *url*, with *notes* on how."""
 
     def tell(self, problem: "str | Finding") -> None:
-        """Tell something that went wrong."""
+        """Report a problem."""
 
     def mended(self, message: str) -> None:
-        """Tell that something is wrong no more."""
+        """Report that a problem is over."""
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
-        """Tell what is new in *snapshot*: the *changes* of the tools, by role."""
+        """Report the *changes* of the tools by role."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,19 +77,17 @@ async def running(
     only: str | None = None,
     stateless: bool = False,
 ) -> AsyncIterator[Running]:
-    """Open what serves *settings*' database to all roles, or to the role *only*, and close it in the end.
+    """Open what serves *settings*' database to all roles, or to the role *only*; close it and *limiter*.
 
-    Calls are counted by *limiter*. The *operator* is told what to know. A *stateless* server keeps no
-    sessions, and so tells nobody of changes who would need one.
+    A *stateless* server keeps no sessions, and notifies no client that would need one of changes.
     """
     served = open_served(settings, only)
     log = open_log(settings)
-    named = settings.database.request_id is not None
     notices = Notices(streams=limiter.streams.most or MOST_STREAMS)
     server = Server(
         served.toolbox,
-        Calls(served.toolbox, limiter, log, named=named),
-        instructions=_instructions(settings),
+        Calls(served.toolbox, limiter, log, named=settings.database.request_id is not None),
+        instructions=f"{settings.database.description} {HINTS}".lstrip(),
         notices=notices,
         fresh=served.backend.facts.interval,
         stateless=stateless,
@@ -113,18 +111,14 @@ async def running(
 
 
 def open_log(settings: Settings) -> CallLogs:
-    """Return the call log that *settings* describe, or raise ConfigurationError."""
+    """Return the audit log that *settings* describe, or raise ConfigurationError."""
     section = settings.log
     stderr = [] if section.file else [CallLog(StderrSink(), arguments=section.arguments)]
-    return CallLogs([*stderr, *_kept_logs(settings)])
+    return CallLogs([*stderr, *kept_logs(settings)])
 
 
-def open_kept_log(settings: Settings) -> CallLogs:
-    """Return what of the call log is kept, in a file or a registry, or raise ConfigurationError."""
-    return CallLogs([*_kept_logs(settings)])
-
-
-def _kept_logs(settings: Settings) -> Iterator[CallLog]:
+def kept_logs(settings: Settings) -> Iterator[CallLog]:
+    """Yield what keeps the audit log, a file and a registry, or raise ConfigurationError."""
     section = settings.log
     if section.file:
         file = FileSink(Path(section.file), max_bytes=section.max_bytes, keep=section.keep)
@@ -135,11 +129,11 @@ def _kept_logs(settings: Settings) -> Iterator[CallLog]:
 
 
 async def _watch(served: Served, operator: Operator) -> None:
-    """Have what is *served* refreshed when it changes; a bug in that ends nothing else."""
+    """Have the tools refreshed when something changes; a bug in that ends nothing else."""
     try:
         await served.toolbox.snapshot()
     except errors.DbtoolsError:
-        return  # whoever serves meets the same, and tells
+        return  # whoever serves meets the same, and reports it
     while True:
         try:
             watch = Watch(served.toolbox, served.observed, tell=operator.tell, mended=operator.mended)
@@ -147,11 +141,6 @@ async def _watch(served: Served, operator: Operator) -> None:
         except Exception:
             logger.exception("internal error while watching for changes")
         await anyio.sleep(PAUSE)
-
-
-def _instructions(settings: Settings) -> str:
-    """Return what a model is told of the whole: what the database is about, and what holds for all tools."""
-    return f"{settings.database.description} {HINTS}".lstrip()
 
 
 async def _warm(backend: "Backend", server: Server) -> None:

@@ -18,7 +18,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from dbtools import __version__
-from dbtools.server.keys import BadTokenError, Keys, NoKeysError, UnreadableKeysError, read_keys
+from dbtools.errors import ConfigurationError
+from dbtools.server.keys import BadTokenError, Keys, NoKeysError, check_keys
 from dbtools.settings import JwtSection
 from tests.protocol.client import ROOT
 from tests.protocol.http_server import HttpServer, http_server, modern
@@ -46,12 +47,16 @@ def issuer() -> Iterator[Issuer]:
         yield issuer
 
 
+def _section(jwks: str) -> JwtSection:
+    return JwtSection(issuer=ISSUER, audience=(AUDIENCE,), jwks=jwks)
+
+
 class Checked:
     """Tokens held against the keys of one issuer."""
 
     def __init__(self, place: str) -> None:
         self.keys = Keys(place, ALGORITHMS)
-        self._section = JwtSection(issuer=ISSUER, audience=(AUDIENCE,), jwks=place)
+        self._section = _section(place)
 
     async def claims_of(self, token: str) -> Mapping[str, Any] | None:
         """Return the claims of *token*, None where it is not genuine, or raise NoKeysError."""
@@ -230,29 +235,31 @@ async def test_issuer_that_answers_rubbish_has_no_keys(
 
 
 async def test_issuer_is_told_which_program_asks(issuer: Issuer) -> None:
-    await read_keys(issuer.url, ALGORITHMS)
+    await check_keys(_section(issuer.url))
 
     assert f"\r\nUser-Agent: dbtools/{__version__}\r\n".encode() in issuer.head
 
 
 async def test_issuer_that_drips_is_left(issuer: Issuer) -> None:
     issuer.drips = True
-    with anyio.fail_after(15), pytest.raises(UnreadableKeysError, match="no response within"):
-        await read_keys(issuer.url, ALGORITHMS)
+    with anyio.fail_after(15), pytest.raises(ConfigurationError, match="no response within"):
+        await check_keys(_section(issuer.url))
 
 
 STUCK = """
 import socket, threading
 import anyio
-from dbtools.server.keys import read_keys
+from dbtools.server.keys import check_keys
+from dbtools.settings import JwtSection
 asked = threading.Event()
 def look_up(*_, **__):
     asked.set()
     threading.Event().wait()
 socket.getaddrinfo = look_up
+section = JwtSection(issuer="i", audience=("https://x",), jwks="https://id.example.com/keys")
 async def main():
     async with anyio.create_task_group() as group:
-        group.start_soon(read_keys, "https://id.example.com/keys", ("RS256",))
+        group.start_soon(check_keys, section)
         await anyio.to_thread.run_sync(asked.wait)
         group.cancel_scope.cancel()
 anyio.run(main)
@@ -277,10 +284,10 @@ def test_process_ends_although_nobody_knows_where_the_issuer_is() -> None:
 
 async def test_keys_of_a_file_are_read_as_those_of_a_url(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    with pytest.raises(UnreadableKeysError, match=f"{path}: No such file"):
-        await read_keys(str(path), ALGORITHMS)
-    with pytest.raises(UnreadableKeysError, match="Is a directory"):
-        await read_keys(str(tmp_path), ALGORITHMS)
+    with pytest.raises(ConfigurationError, match=f"{path}: No such file"):
+        await check_keys(_section(str(path)))
+    with pytest.raises(ConfigurationError, match="Is a directory"):
+        await check_keys(_section(str(tmp_path)))
     path.write_text(key_set(KEY))
 
     assert await Checked(str(path)).claims_of(signed())
