@@ -25,14 +25,9 @@ async def exporting() -> AsyncIterator[None]:
     if not is_told() and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
         try:
             _set_up(_exporter("TRACES", "trace_exporter"), _exporter("METRICS", "metric_exporter"))
-        except ImportError as exc:
-            logger.warning(
-                "No telemetry is exported, although the environment names a collector: "
-                "there is no module %s. The extra telemetry installs it.",
-                exc.name,
-            )
         except Exception as exc:
-            logger.warning("No telemetry is exported: %s", exc)
+            hint = " The extra telemetry installs it." if isinstance(exc, ImportError) else ""
+            logger.warning("No telemetry is exported: %s.%s", exc, hint)
     try:
         yield
     finally:

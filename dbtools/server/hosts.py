@@ -5,19 +5,53 @@ Any web page can have a browser call a server on the user's machine under a name
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from ipaddress import ip_address
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dbtools import errors
 from dbtools.server.requests import fields
-from dbtools.settings.fields import LOOPBACK
 from dbtools.settings.sections import ServerSection
 
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)?"
+NOTHING = r"(?!)"  #: a pattern that matches nothing
+FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")
 PORT = re.compile(r":\d+$")
 WRONG_HOST = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
 WRONG_ORIGIN = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> "Address":
+        """Return the address that HOST:PORT means, or raise ConfigurationError."""
+        found = FORM.fullmatch(text)
+        if found is None or int(found["port"]) > 65535:
+            raise errors.ConfigurationError(f"--http wants HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")
+        return cls(host=found["v6"] or found["name"], port=int(found["port"]))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it; a name may stand for any address."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def url(self) -> str:
+        """The URL of the address, without a path."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 class Hosts:
@@ -32,7 +66,7 @@ class Hosts:
         self._app = app
         self._hosts = {each.lower() for each in (*section.allowed_hosts, *(LOOPBACK_HOSTS if local else ()))}
         self._origins = {each.lower().rstrip("/") for each in section.allowed_origins}
-        self._local_origin = re.compile(LOOPBACK_ORIGIN if local else r"(?!)")  # which nothing matches
+        self._local_origin = re.compile(LOOPBACK_ORIGIN if local else NOTHING)
         self._exempt = exempt
         self._shared = CORSMiddleware(
             app,
@@ -57,22 +91,3 @@ class Hosts:
 
     def _may_call(self, origin: str) -> bool:
         return origin in self._origins or self._local_origin.fullmatch(origin) is not None
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a listener at *host*."""
-    if host in LOOPBACK:
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name, which may stand for any address
-
-
-def bracketed(host: str) -> str:
-    """Return *host* as a URL and Host write it (RFC 3986, 3.2.2)."""
-    return f"[{host}]" if ":" in host else host
-
-
-LOOPBACK_HOSTS = tuple(map(bracketed, LOOPBACK))
-LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)?"

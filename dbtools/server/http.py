@@ -21,7 +21,7 @@ from dbtools.policy import Caller
 from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.exporting import exporting
-from dbtools.server.hosts import Hosts, is_loopback
+from dbtools.server.hosts import Address, Hosts
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.limiter import Limiter
 from dbtools.server.logs import begin_log
@@ -47,7 +47,7 @@ class Plan:
     settings: Settings
     anybody: Caller  #: who calls if [auth] is empty
     operator: Operator
-    host: str  #: of the address at which it listens
+    address: Address
     stateless: bool
     workers: int
     parent: int = field(default_factory=os.getpid)  #: the process that starts the workers
@@ -106,7 +106,7 @@ class HttpApp:
         identity = Identity(run.served, plan.anybody)
         endpoint = Endpoint(run.server, identity, limiter, most=section.max_body, stateless=plan.stateless)
         run.group.start_soon(endpoint.sessions.expire)
-        self._app = application(endpoint, identity, run.served, section, local=is_loopback(plan.host))
+        self._app = application(endpoint, identity, run.served, section, local=plan.address.is_local)
         return endpoint
 
 

@@ -1,9 +1,8 @@
-"""The socket of the HTTP server, and the processes that serve it. Settings and an address in; it runs."""
+"""The socket of the HTTP server, and the processes that serve it. A plan in; it runs."""
 
-import re
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -11,9 +10,8 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from dbtools import errors
-from dbtools.policy import Caller
 from dbtools.server.connections import BoundedProtocol
-from dbtools.server.hosts import bracketed, is_loopback
+from dbtools.server.hosts import Address
 from dbtools.server.http import PATH, HttpApp, Plan
 from dbtools.server.running import Operator
 from dbtools.service.serving import snapshot_of
@@ -22,55 +20,21 @@ from dbtools.settings import Settings
 GRACE = 3  #: seconds for running requests when the server ends
 IDLE = 30  #: seconds that a connection without a request stays open
 TAKEN_IN = 20_000  #: milliseconds in which a client takes a part of an answer that waits for it
-FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Address:
-    """Where a server listens."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def of(cls, text: str) -> "Address":
-        """Return the address that HOST:PORT means, or raise ConfigurationError."""
-        found = FORM.fullmatch(text)
-        if found is None or int(found["port"]) > 65535:
-            raise errors.ConfigurationError(f"--http wants HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")
-        return cls(host=found["v6"] or found["name"], port=int(found["port"]))
-
-    @property
-    def url(self) -> str:
-        """The URL of the endpoint."""
-        return f"http://{bracketed(self.host)}:{self.port}{PATH}"
-
-
-def listen(
-    settings: Settings, caller: Caller, operator: Operator, address: Address, *, workers: int, stateless: bool
-) -> None:
-    """Serve *settings*' database at *address* with so many *workers*, until a signal comes.
-
-    If [auth] is empty, everybody is *caller*. Raise ConfigurationError, or what else keeps it from serving.
-    """
-    _check(settings, address)
-    snapshot = anyio.run(snapshot_of, settings)
-    if not settings.auth:
-        snapshot = replace(snapshot, views={caller.role: snapshot.view(caller.role)})
-    plan = Plan(
-        settings=settings,
-        anybody=caller,
-        operator=operator,
-        host=address.host,
-        stateless=stateless or workers > 1,
-        workers=workers,
-    )
-    with bound(address) as listener:
+def listen(plan: Plan) -> None:
+    """Serve *plan* until a signal comes; raise ConfigurationError, or what else keeps it from serving."""
+    _check(plan.settings, plan.address)
+    snapshot = anyio.run(snapshot_of, plan.settings)
+    if not plan.settings.auth:
+        snapshot = replace(snapshot, views={plan.anybody.role: snapshot.view(plan.anybody.role)})
+    with bound(plan.address) as listener:
         host, port = listener.getsockname()[:2]
-        operator.listening(Address(host=host, port=port).url, snapshot, tuple(_notes(plan)))
-        config = config_of(partial(HttpApp, plan), workers)
-        if workers > 1:
-            Workers(config, [listener], operator).run()
+        url = f"{Address(host=host, port=port).url}{PATH}"
+        plan.operator.listening(url, snapshot, tuple(_notes(plan)))
+        config = config_of(partial(HttpApp, plan), plan.workers)
+        if plan.workers > 1:
+            Workers(config, [listener], plan.operator).run()
         else:
             uvicorn.Server(config).run([listener])
 
@@ -134,7 +98,7 @@ def bound(address: Address) -> socket.socket:
 
 def _check(settings: Settings, address: Address) -> None:
     """Raise ConfigurationError if other machines reach a server that authenticates nobody."""
-    if is_loopback(address.host):
+    if address.is_local:
         return
     if not settings.auth:
         raise errors.ConfigurationError(

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from dbtools.server import connections, listening
 from dbtools.server.connections import LONGEST_HEAD, MOST_FIELDS, BoundedProtocol
+from dbtools.server.hosts import Address
 from tests.protocol.client import PATIENCE
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -53,7 +54,7 @@ async def _serving(app: App, *, idle: int = listening.IDLE) -> AsyncIterator[int
         timeout_keep_alive=idle,
     )
     server = uvicorn.Server(config)
-    with listening.bound(listening.Address(host="127.0.0.1", port=0)) as listener:
+    with listening.bound(Address(host="127.0.0.1", port=0)) as listener:
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve([listener]))
             yield listener.getsockname()[1]

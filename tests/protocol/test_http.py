@@ -17,6 +17,7 @@ from mcp import Client
 from dbtools.policy import Caller
 from dbtools.server import hosts
 from dbtools.server.asked import BODY_IN, is_too_much
+from dbtools.server.hosts import Address
 from dbtools.server.http import HttpApp, Plan
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import ServerSection
@@ -576,7 +577,7 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
         settings=Settings(database=DatabaseSection(url=f"sqlite:///{tmp_path / 'gone.db'}")),
         anybody=Caller(),
         operator=Operator(),  # type: ignore[arg-type]
-        host="127.0.0.1",
+        address=Address(host="127.0.0.1", port=0),
         stateless=False,
         workers=2,
     )
