@@ -80,9 +80,7 @@ def serve(
 
             run(serve_stdio, settings, caller, operator)
             return
-        from dbtools.server.hosts import Address
-        from dbtools.server.http import Plan
-        from dbtools.server.listening import listen
+        from dbtools.server.http import Address, Plan, listen
 
         plan = Plan(
             settings=settings,

@@ -4,29 +4,25 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
 
 import anyio
 
 from dbtools import errors
-from dbtools.policy import Finding
+from dbtools.policy import Caller, Finding
 from dbtools.server.exporting import exporting
 from dbtools.server.limiter import Limiter
 from dbtools.server.logs import private_descriptors
 from dbtools.server.running import Operator, kept_logs, open_log, running
 from dbtools.server.stdio import serve
+from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings
-
-if TYPE_CHECKING:
-    from dbtools.policy import Caller
-    from dbtools.service.toolbox import Toolbox
 
 CLOSING = 10.0  #: seconds in which a server without a client reads its catalog
 
 __all__ = ["Operator", "kept_logs", "review_server", "serve_stdio"]
 
 
-async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) -> None:
+async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:
     """Serve *settings*' database to *caller* at the other end of stdin and stdout, until they leave.
 
     The catalog is read during the handshake. If it cannot be read, the server ends with the reason.
@@ -69,7 +65,7 @@ async def review_server(settings: Settings) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-async def _announce(toolbox: "Toolbox", role: str, operator: Operator, announced: anyio.Event) -> None:
+async def _announce(toolbox: Toolbox, role: str, operator: Operator, announced: anyio.Event) -> None:
     operator.announce(await toolbox.view(role))
     announced.set()
 

@@ -1,7 +1,7 @@
 """One connection of HTTP/1.1, within bounds: the size of a head, the time for it, the number of connections.
 
 uvicorn bounds none of these, and a client needs no token to use them up. It does close idle connections
-(`timeout_keep_alive`); the kernel closes those whose client does not read its answer (`listening.py`).
+(`timeout_keep_alive`); the kernel closes those whose client does not read its answer (`http.bound`).
 """
 
 import sys

@@ -59,8 +59,7 @@ class Keys:
         self._place = place
         self._algorithms = algorithms
         self.known: tuple[jwt.PyJWK, ...] = ()
-        self._read_at = -AGE
-        self._tried_at = -PAUSE
+        self._read_at, self._tried_at = -AGE, -PAUSE
         self._reading: asyncio.Future[Outcome] | None = None
         self._is_failing = False
 
@@ -110,9 +109,8 @@ class Keys:
     def _find(self, name: str | None) -> Sequence[jwt.PyJWK]:
         """Return the keys *name*; for a token that names none, those without a name, or the only one."""
         found = [key for key in self.known if key.key_id == name]
-        if name is None and not found and len({key.key_id for key in self.known}) == 1:
-            return self.known
-        return found
+        is_only = name is None and len({key.key_id for key in self.known}) == 1
+        return self.known if is_only and not found else found
 
     def refresh(self) -> None:
         """Start reading the keys, unless that is in progress or was tried a moment ago."""

@@ -6,23 +6,19 @@ from collections import deque
 from collections.abc import Hashable
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import anyio
 
 from dbtools import errors
 from dbtools.policy import Caller, Limits
-
-if TYPE_CHECKING:
-    from dbtools.settings.sections import ServerSection
+from dbtools.settings.sections import ServerSection
 
 SHARE = 4  #: a caller with an identity gets at most a quarter of all slots
 MINUTE = 60.0  #: seconds
 CALLS_PER_MINUTE = 600  #: of one caller over HTTP, if the configuration does not say
 Key = tuple[str, str]  #: role and identity
-MEMORY = ("", "memory", "memory://")
-MOST = 1_000_000  #: calls a minute, to try whether calls can be counted
 CONNECTIONS = 8  #: to Redis
 NAMESPACE = "dbtools"  #: of our keys in a Redis that others use as well
 STORAGE_TIMEOUT = 2.0  #: seconds that Redis has to answer
@@ -67,13 +63,15 @@ class Limiter:
     each of *share* workers allows its part. *section* bounds what is served over HTTP.
     """
 
-    def __init__(self, storage: str = "", section: "ServerSection | None" = None, *, share: int = 1) -> None:
+    def __init__(
+        self, storage: str = "memory", section: ServerSection | None = None, *, share: int = 1
+    ) -> None:
         self.requests = Slots(section.max_requests if section else None)
         self.streams = Slots(section.max_streams if section else None)
         self.sessions = Slots(section.max_sessions if section else None)
         self._calls = Slots()
         self._per_minute = CALLS_PER_MINUTE if section else None  #: unless the limits of a role say more
-        in_memory = storage in MEMORY
+        in_memory = storage == "memory"
         self._share = share if in_memory else 1
         self._windows: Windows | SharedWindows = Windows() if in_memory else SharedWindows(storage)
 
@@ -109,13 +107,14 @@ class Limiter:
     async def check(self) -> None:
         """Raise ConfigurationError if calls cannot be counted."""
         try:
-            await self._windows.hit(("", ""), MOST)
+            await self._windows.hit(("", ""), 1_000_000)
         except errors.Busy as exc:
             raise errors.ConfigurationError(f"{UNCOUNTED}: {_reason(exc.__cause__ or exc)}.") from exc
 
     def close(self) -> None:
         """Close the connections to Redis."""
-        self._windows.close()
+        if isinstance(self._windows, SharedWindows):
+            self._windows.close()
 
 
 class Windows:
@@ -143,9 +142,6 @@ class Windows:
         moments.append(now)
         return None
 
-    def close(self) -> None:
-        """Do nothing: there are no connections."""
-
 
 class SharedWindows:
     """The same in Redis, for several servers; ConfigurationError is raised if *storage* cannot be one."""
@@ -155,14 +151,12 @@ class SharedWindows:
             from coredis import BlockingConnectionPool
             from limits.aio.storage import RedisStorage
             from limits.aio.strategies import MovingWindowRateLimiter
-        except ImportError as exc:
-            hint = "Install the extra `redis` of dbtools-mcp."
-            raise errors.ConfigurationError(f"{UNCOUNTED}.", hint=hint) from exc
-        try:
+
             self._pool = BlockingConnectionPool.from_url(storage, max_connections=CONNECTIONS)
-        except ValueError as exc:
+        except (ImportError, ValueError) as exc:
             # Not the address itself: it may hold a password.
-            hint = "It must be redis://HOST:PORT."
+            missing = "Install the extra `redis` of dbtools-mcp."
+            hint = missing if isinstance(exc, ImportError) else "It must be redis://HOST:PORT."
             raise errors.ConfigurationError(f"{UNCOUNTED}.", hint=hint) from exc
         # The pool has the address; limits itself reads none without a port.
         options: dict[str, Any] = {"connection_pool": self._pool}

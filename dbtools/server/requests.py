@@ -1,16 +1,20 @@
-"""The ID of each request over HTTP, its header fields, and what the log says of rejected requests.
+"""What every request over HTTP passes: an ID, the count of rejections, the checks of Host and Origin.
 
-Rejections are counted: an operator sees who tries tokens or names, and nobody can fill the log.
+Rejections are counted: an operator sees who tries tokens or names, and nobody can fill the log. Any web
+page can have a browser call a server on the user's machine under a name of its own (DNS rebinding).
 """
 
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from time import monotonic
 
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REFUSED, REQUEST, new_request_id
 
 ID = "dbtools.request"  #: the key of a request's ID in its scope
@@ -20,6 +24,12 @@ MINUTE = 60.0  #: seconds
 STATUSES = {401, 403, 408, 413, 421, 503}  #: of our own rejections; others belong to the protocol
 RETRY = (b"retry-after", b"1")  #: seconds; sent with each 503
 MOST_KINDS = 20  #: of rejections that are told apart within a minute
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)?"
+NOTHING = r"(?!)"  #: a pattern that matches nothing
+PORT = re.compile(r":\d+$")
+WRONG_HOST = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
+WRONG_ORIGIN = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
 logger = logging.getLogger("dbtools")
 
 
@@ -73,6 +83,45 @@ class Requests:
         self._counts.clear()
         if counted:
             logger.warning(f"Requests have been refused: {counted}.")
+
+
+class Hosts:
+    """Middleware that rejects hosts and origins that *section* does not name, and CORS for the others.
+
+    If the server is *local*, it has the names of the loopback address as well. *exempt* paths have any.
+    """
+
+    def __init__(
+        self, app: ASGIApp, section: ServerSection, *, local: bool, exempt: Collection[str] = ()
+    ) -> None:
+        self._app = app
+        self._hosts = {each.lower() for each in (*section.allowed_hosts, *(LOOPBACK_HOSTS if local else ()))}
+        self._origins = {each.lower().rstrip("/") for each in section.allowed_origins}
+        self._local_origin = re.compile(LOOPBACK_ORIGIN if local else NOTHING)
+        self._exempt = exempt
+        self._shared = CORSMiddleware(
+            app,
+            allow_origins=[each.rstrip("/") for each in section.allowed_origins],
+            allow_origin_regex=self._local_origin.pattern,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 421 or 403, or pass the request on."""
+        app: ASGIApp = self._app
+        if scope["type"] == "http" and scope["path"] not in self._exempt:
+            hosts = [each.lower() for each in fields(scope, b"host")]
+            origins = [each.lower() for each in fields(scope, b"origin")]
+            if len(hosts) != 1 or not self._hosts & {hosts[0], PORT.sub("", hosts[0])}:
+                app = WRONG_HOST
+            elif origins:
+                app = self._shared if len(origins) == 1 and self._may_call(origins[0]) else WRONG_ORIGIN
+        await app(scope, receive, send)
+
+    def _may_call(self, origin: str) -> bool:
+        return origin in self._origins or self._local_origin.fullmatch(origin) is not None
 
 
 def fields(scope: Scope, name: bytes) -> Sequence[str]:

@@ -5,26 +5,23 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
 from dbtools import errors
+from dbtools.backends.port import Backend
+from dbtools.policy import Finding
 from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
 from dbtools.server.calls import Calls
 from dbtools.server.limiter import Limiter
 from dbtools.server.notices import MOST_STREAMS, Notices
 from dbtools.server.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
+from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import Settings
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
-
-    from dbtools.backends.port import Backend
-    from dbtools.policy import Finding
-    from dbtools.service.snapshot import Snapshot, View
-    from dbtools.tools.definition import Change
+from dbtools.tools.definition import Change
 
 HINTS = (
     "Each table T has its own list_T and get_T, or list_rows and get_row take it as an argument. Totals, "
@@ -43,19 +40,19 @@ logger = logging.getLogger("dbtools")
 class Operator(Protocol):
     """Whoever runs the server."""
 
-    def announce(self, view: "View") -> None:
+    def announce(self, view: View) -> None:
         """Report what is served over stdio."""
 
-    def listening(self, url: str, snapshot: "Snapshot", notes: tuple[str, ...]) -> None:
+    def listening(self, url: str, snapshot: Snapshot, notes: tuple[str, ...]) -> None:
         """Report what is served at *url*, with *notes* on how."""
 
-    def tell(self, problem: "str | Finding") -> None:
+    def tell(self, problem: str | Finding) -> None:
         """Report a problem."""
 
     def mended(self, message: str) -> None:
         """Report that a problem is over."""
 
-    def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
+    def changed(self, snapshot: Snapshot, changes: Mapping[str, Change]) -> None:
         """Report the *changes* of the tools by role."""
 
 
@@ -65,7 +62,7 @@ class Running:
 
     served: Served
     server: Server
-    group: "TaskGroup"
+    group: TaskGroup
 
 
 @asynccontextmanager
@@ -143,7 +140,7 @@ async def _watch(served: Served, operator: Operator) -> None:
         await anyio.sleep(PAUSE)
 
 
-async def _warm(backend: "Backend", server: Server) -> None:
+async def _warm(backend: Backend, server: Server) -> None:
     """Import what runs statements while the model reads the tools: the first call need not wait for it."""
     await server.listed.wait()
     await backend.runner()

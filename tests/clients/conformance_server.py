@@ -15,10 +15,8 @@ import uvicorn
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Finding
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.hosts import Address
-from dbtools.server.http import HttpApp, Plan
+from dbtools.server.http import Address, HttpApp, Plan, config_of
 from dbtools.server.limiter import Limiter
-from dbtools.server.listening import config_of
 from dbtools.server.running import Running
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import DatabaseSection, LogSection, Settings

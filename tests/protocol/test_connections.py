@@ -10,9 +10,8 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from dbtools.server import connections, listening
+from dbtools.server import connections, http
 from dbtools.server.connections import LONGEST_HEAD, MOST_FIELDS, BoundedProtocol
-from dbtools.server.hosts import Address
 from tests.protocol.client import PATIENCE
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -43,7 +42,7 @@ class App:
 
 
 @asynccontextmanager
-async def _serving(app: App, *, idle: int = listening.IDLE) -> AsyncIterator[int]:
+async def _serving(app: App, *, idle: int = http.IDLE) -> AsyncIterator[int]:
     """Serve *app* within this process, and give the port."""
     config = uvicorn.Config(
         app,
@@ -54,7 +53,7 @@ async def _serving(app: App, *, idle: int = listening.IDLE) -> AsyncIterator[int
         timeout_keep_alive=idle,
     )
     server = uvicorn.Server(config)
-    with listening.bound(Address(host="127.0.0.1", port=0)) as listener:
+    with http.bound(http.Address(host="127.0.0.1", port=0)) as listener:
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve([listener]))
             yield listener.getsockname()[1]
@@ -214,7 +213,7 @@ async def test_body_may_be_large_and_in_small_pieces() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no such bound")
 async def test_client_that_takes_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "TAKEN_IN", 200)
+    monkeypatch.setattr(http, "TAKEN_IN", 200)
     app = App()
     async with _serving(app) as port, _peer(port) as peer:
         peer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")

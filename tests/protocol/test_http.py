@@ -15,10 +15,9 @@ import pytest
 from mcp import Client
 
 from dbtools.policy import Caller
-from dbtools.server import hosts
 from dbtools.server.asked import BODY_IN, is_too_much
-from dbtools.server.hosts import Address
-from dbtools.server.http import HttpApp, Plan
+from dbtools.server.http import Address, HttpApp, Plan
+from dbtools.server.requests import Hosts
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import ServerSection
 from tests.postgresql_server import PostgresqlServer
@@ -153,7 +152,7 @@ async def test_two_hosts_or_origins_are_none() -> None:
     async def send(message: Any) -> None:
         statuses.append(message.get("status"))
 
-    guard = hosts.Hosts(app, ServerSection(), local=True)
+    guard = Hosts(app, ServerSection(), local=True)
     for headers in (
         [(b"host", b"localhost"), (b"host", b"localhost")],
         [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://localhost")],

@@ -30,11 +30,11 @@ SECONDS = re.compile(r"Retry in (\d+) seconds")
 @pytest.fixture(params=["memory", "redis"])
 def storage(request: pytest.FixtureRequest) -> str:
     """Give each kind of storage."""
-    return "" if request.param == "memory" else str(request.getfixturevalue("redis"))
+    return "memory" if request.param == "memory" else str(request.getfixturevalue("redis"))
 
 
 @asynccontextmanager
-async def _quotas(storage: str = "") -> AsyncIterator[Limiter]:
+async def _quotas(storage: str = "memory") -> AsyncIterator[Limiter]:
     quotas = Limiter(storage)
     try:
         yield quotas
