@@ -14,10 +14,9 @@ from functools import partial
 from ipaddress import ip_address
 
 import anyio
-import orjson
 import uvicorn
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.supervisors import Multiprocess
@@ -260,7 +259,7 @@ def application(
 
     async def metadata(request: Request) -> Response:
         found = identity.metadata_at(request.url.path.rstrip("/"))
-        return nothing if found is None else _json(found)
+        return nothing if found is None else JSONResponse(found)
 
     routes = [
         Route(PATH, endpoint),
@@ -278,7 +277,6 @@ class Readiness:
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._looking = anyio.Lock()
         self._looked_at = -FRESH
         self._is_ready = False
         self._note()
@@ -292,15 +290,16 @@ class Readiness:
 
         A configuration that cannot be used is reported, and no reason for 503: the previous one is in force.
         """
-        async with self._looking:
-            if time.monotonic() - self._looked_at > FRESH:
-                await self._look()
+        if time.monotonic() - self._looked_at > FRESH:
+            # Whoever asks meanwhile gets the previous answer.
+            self._looked_at = time.monotonic()
+            await self._look()
         content = {
             "ready": self._is_ready,
             "snapshot_age": round(time.monotonic() - self._refreshed_at, 1),
             "configuration": "refused" if self._served.current.is_refused else "in force",
         }
-        return _json(content, 200 if self._is_ready else 503)
+        return JSONResponse(content, 200 if self._is_ready else 503)
 
     async def _look(self) -> None:
         try:
@@ -309,11 +308,6 @@ class Readiness:
             self._is_ready = True
         except (TimeoutError, errors.DbtoolsError):
             self._is_ready = False
-        self._looked_at = time.monotonic()
-
-
-def _json(content: object, status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status, media_type="application/json")
 
 
 async def _end_with(parent: int) -> None:
