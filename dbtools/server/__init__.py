@@ -19,7 +19,7 @@ from dbtools.settings import Settings
 
 CLOSING = 10.0  #: seconds in which a server without a client reads its catalog
 
-__all__ = ["Operator", "kept_logs", "review_server", "serve_stdio"]
+__all__ = ["kept_logs", "review_server", "serve_stdio"]
 
 
 async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:

@@ -1,8 +1,6 @@
 """Who makes an HTTP request: a bearer token in, a Caller out, for each request anew (RFC 6750, RFC 9728).
 
-Without ASGI. PyJWT is imported late: only servers with signed tokens wait for it. A token needs the same
-meaning in the newest settings and in those of the snapshot: what is taken away counts at once, and what is
-granted counts with the policy that was written beside it.
+PyJWT is imported late: only servers with signed tokens wait for it.
 """
 
 import hmac
@@ -67,13 +65,15 @@ class Identity:
         self._served = served
         self._anybody = anybody  #: who calls if [auth] is empty
         self._keys: dict[tuple[object, ...], Keys] = {}
-        section = served.settled().auth.jwt
-        if section is not None:
-            # The first signed token need not wait for the keys.
-            self._keys_of(section).refresh()
+        if section := served.settled().auth.jwt:
+            self._keys_of(section).refresh()  # The first signed token need not wait for them.
 
     async def admit(self, authorization: Sequence[str]) -> Caller | Refusal:
-        """Return who sends the headers *authorization*."""
+        """Return who sends the headers *authorization*.
+
+        The newest settings and those of the snapshot have to agree: what is taken away counts at once, and
+        what is granted counts with the policy that was written beside it.
+        """
         newest, settled = self._served.current.settings, self._served.settled()
         found = await self._admit(newest, authorization)
         if newest is settled or isinstance(found, Refusal):
@@ -127,22 +127,20 @@ class Identity:
         from dbtools.server.keys import Keys
 
         place = (section.jwks, section.algorithms)
-        if place not in self._keys:
-            self._keys[place] = Keys(*place)
-        return self._keys[place]
+        return self._keys.get(place) or self._keys.setdefault(place, Keys(*place))
 
     def metadata_at(self, path: str) -> Mapping[str, object] | None:
         """Return what clients read at *path* about where tokens come from, if anything (RFC 9728, 2)."""
         section = self._served.settled().auth.jwt
         if section is None or path not in (WELL_KNOWN, urlsplit(_metadata_url(section)).path):
             return None
-        scopes = {"scopes_supported": list(section.scopes)} if section.scopes else {}
-        return {
+        told = {
             "resource": section.resource,
             "authorization_servers": [section.issuer],
             "bearer_methods_supported": ["header"],
-            **scopes,
+            "scopes_supported": list(section.scopes),
         }
+        return {name: value for name, value in told.items() if value}
 
     def challenge(self, refusal: Refusal) -> str:
         """Return the header WWW-Authenticate of *refusal* (RFC 6750, 3; RFC 9728, 5.1)."""

@@ -57,10 +57,9 @@ class Slots:
 
 
 class Limiter:
-    """Counts requests, streams and sessions by identity, and calls by role and identity.
+    """Counts requests, streams and sessions as *section* bounds them, and calls by role and identity.
 
-    The moving windows of calls a minute are in Redis, which several servers may share, or in memory; there
-    each of *share* workers allows its part. *section* bounds what is served over HTTP.
+    Calls a minute are counted in Redis for several servers, or in memory for one of *share* workers.
     """
 
     def __init__(
@@ -120,8 +119,7 @@ class Limiter:
 class Windows:
     """Moving windows of a minute in memory: the moments of calls by key.
 
-    The library `limits` has such windows as well, with a hop to a thread for each call, and time that grows
-    with the number of calls.
+    Those of `limits` take a hop to a thread for each call, and time that grows with the number of calls.
     """
 
     def __init__(self) -> None:

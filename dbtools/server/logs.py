@@ -1,7 +1,4 @@
-"""The server log on stderr: text for people or JSON for collectors; and who owns stdout.
-
-Calls have a log of their own. What an operator has to fix is an error or a warning.
-"""
+"""The server log on stderr: text for people or JSON for collectors; and who owns stdout."""
 
 import logging
 import os
@@ -25,10 +22,7 @@ LEVELS = {
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as an object: `time` (RFC 3339, UTC), `level`, `message`, `request`, `exception`.
-
-    `request` is the ID of the request that was being answered, `exception` a traceback.
-    """
+    """Formats a record as an object: `time` (RFC 3339, UTC), `level`, `message`, `request`, `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line without its end."""
@@ -37,7 +31,7 @@ class JsonFormatter(logging.Formatter):
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
-            "request": request_id(),
+            "request": request_id(),  # of the request that is being answered
             "exception": self.formatException(record.exc_info) if record.exc_info else "",
         }
         return json_of({name: value for name, value in content.items() if value})

@@ -88,7 +88,7 @@ class Requests:
 class Hosts:
     """Middleware that rejects hosts and origins that *section* does not name, and CORS for the others.
 
-    If the server is *local*, it has the names of the loopback address as well. *exempt* paths have any.
+    A *local* server has the names of the loopback address as well; *exempt* paths have any.
     """
 
     def __init__(
