@@ -28,27 +28,16 @@ WAIT = 1.0  #: seconds that a request with an unknown key waits for the keys to 
 LEEWAY = 30  #: seconds by which clocks may differ
 LONGEST = 16_384  #: characters of a token
 HEADERS = {"User-Agent": f"dbtools/{__version__}"}  #: some issuers reject that of urllib
-#: What is wrong with a token, in words for the operator that quote nothing of it.
+#: What is wrong with a token, in words for the operator that follow "the token" and quote nothing of it.
 FLAWS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.ExpiredSignatureError, "has expired"),
     (jwt.ImmatureSignatureError, "is not valid yet"),
     (jwt.InvalidAudienceError, "is for another audience"),
     (jwt.InvalidIssuerError, "is of another issuer"),
     (jwt.MissingRequiredClaimError, "lacks exp, iss or aud"),
-    (jwt.InvalidSignatureError, "has another's signature"),
     (Exception, "is none of ours"),
 )
 logger = logging.getLogger("dbtools")
-
-
-class BadTokenError(Exception):
-    """A token is not genuine, or not for us; the text says why, to follow "the token"."""
-
-
-class NoKeysError(Exception):
-    """No keys are known, so no token can be verified."""
-
-
 Outcome = tuple[jwt.PyJWK, ...] | str  #: keys, or why they cannot be read
 
 
@@ -63,47 +52,36 @@ class Keys:
         self._reading: asyncio.Future[Outcome] | None = None
         self._is_failing = False
 
-    async def claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any]:
-        """Return the claims of *token*, or raise BadTokenError or NoKeysError."""
-        if len(token) > LONGEST:
-            raise BadTokenError("is too long")
+    async def claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any] | str | None:
+        """Return the claims of *token*, or what is wrong with it; None if no keys are known to verify it."""
         try:
-            return await self._verified(token, section)
+            return await self._claims_of(token, section)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as exc:
-            raise BadTokenError(next(words for kind, words in FLAWS if isinstance(exc, kind))) from exc
+            return next(words for kind, words in FLAWS if isinstance(exc, kind))
 
-    async def _verified(self, token: str, section: JwtSection) -> Mapping[str, Any]:
+    async def _claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any] | str | None:
+        if len(token) > LONGEST:
+            return "is too long"
         header = jwt.get_unverified_header(token)
         algorithm = header.get("alg")
         if algorithm not in section.algorithms:
-            raise BadTokenError("has another algorithm")
-        flaw: Exception = BadTokenError("has a key that is not known")
-        keys = await self._named(header.get("kid"))
-        for key in (each for each in keys if each.algorithm_name == algorithm):
-            try:
-                return jwt.decode(
-                    token,
-                    key,
-                    algorithms=[algorithm],
-                    issuer=section.issuer,
-                    audience=section.audience,
-                    leeway=LEEWAY,
-                    options={"require": ["exp", "iss", "aud"]},
-                )
-            except jwt.InvalidSignatureError as exc:
-                flaw = exc
-        raise flaw
+            return "has another algorithm"
+        flaw = "has a key that is not known"
+        for key in await self._named(header.get("kid")):
+            if key.algorithm_name == algorithm:
+                with suppress(jwt.InvalidSignatureError):
+                    return _verified(token, section, key)
+                flaw = "has another's signature"
+        return flaw if self.known else None
 
     async def _named(self, name: str | None) -> Sequence[jwt.PyJWK]:
-        """Return the keys *name*, after a while if they are new, or raise NoKeysError."""
+        """Return the keys *name*, after a while if they are new."""
         found = self._find(name)
         if not found or time.monotonic() - self._read_at > AGE:
             self.refresh()
         if not found and self._reading is not None:
             await asyncio.wait([self._reading], timeout=WAIT)
             found = self._find(name)
-        if not self.known:
-            raise NoKeysError
         return found
 
     def _find(self, name: str | None) -> Sequence[jwt.PyJWK]:
@@ -213,3 +191,15 @@ def _reason(exc: BaseException | None) -> str:
             return "this is not a JWK Set (RFC 7517)"
         case _:
             return type(exc).__name__
+
+
+def _verified(token: str, section: JwtSection, key: jwt.PyJWK) -> Mapping[str, Any]:
+    return jwt.decode(
+        token,
+        key,
+        algorithms=[key.algorithm_name],
+        issuer=section.issuer,
+        audience=section.audience,
+        leeway=LEEWAY,
+        options={"require": ["exp", "iss", "aud"]},
+    )
