@@ -36,6 +36,13 @@ LINK = re.compile(r"\]\(([^)#:]+)?(?:#([^)]+))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 MOST_LINES = {"README.md": 150}
 SHOP = "postgresql://owner@db.example.com/shop"  #: on pages; the sample in a real database
+#: Idioms that a reader stumbles over, and other text in which they may stand: code, and what code generates.
+STUMBLES = re.compile(
+    r"\b(told (of|anew)|tells? of|whoever|who others reach|mended|anew|what is no (?!longer)|of (its|their|our) own"
+    r"|nobody|somebody|wants|none of (ours|its)|no longer so|lends?|of use)\b",
+    re.IGNORECASE,
+)
+CODE = re.compile(r"```.*?```|`[^`]*`|\[\[\[end\]\]\]|\]\]\] -->.*?<!-- \[\[\[end", re.DOTALL)
 ENTRY_LINES = 3  #: of one entry of CHANGELOG.md
 
 
@@ -155,8 +162,23 @@ def _exists(path: Path, anchor: str) -> bool:
     return anchor in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
+def test_deployment_shows_every_file_that_it_deploys() -> None:
+    page, folder = PAGES["docs/deployment.md"], ROOT / "docs/deploy"
+    shown = [block.text for block in blocks_of(page) if block.name == "dbtools.toml"]
+
+    assert [path.name for path in folder.iterdir() if f"](deploy/{path.name})" not in page] == []
+    assert [(folder / "dbtools.toml").read_text().partition("\n")[2]] == shown
+
+
 def test_pages_are_as_short_as_promised() -> None:
     assert {page: most for page, most in MOST_LINES.items() if PAGES[page].count("\n") > most} == {}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_are_written_in_plain_words(page: str) -> None:
+    found = [stumble[0] for stumble in STUMBLES.finditer(" ".join(CODE.sub("", PAGES[page]).split()))]
+
+    assert found == []
 
 
 def test_entries_of_the_changelog_are_short() -> None:
