@@ -36,7 +36,7 @@ LINK = re.compile(r"\]\(([^)#:]+)?(?:#([^)]+))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 MOST_LINES = {"README.md": 150}
 SHOP = "postgresql://owner@db.example.com/shop"  #: on pages; the sample in a real database
-#: Idioms that a reader stumbles over, and other text in which they may stand: code, and what code generates.
+#: Idioms that a reader stumbles over; and text that may contain them: code, and what code generates.
 STUMBLES = re.compile(
     r"\b(told (of|anew)|tells? of|whoever|who others reach|mended|anew|what is no (?!longer)|of (its|their|our) own"
     r"|nobody|somebody|wants|none of (ours|its)|no longer so|lends?|of use)\b",
