@@ -50,6 +50,17 @@ AUDIT = {
 TOOLS = ("list_T", "get_T", "aggregate_rows", "describe_tables", "list_tables", "list_rows", "get_row")
 QUERY_TOOLS = ("find_queries", "run_query")
 TABLE = "suppliers"
+#: What the arguments mean that the schemas leave to the description of their tool.
+ARGUMENTS = {
+    "where": "conditions, each with `column`, `op` and `value` or `values`",
+    "columns": "columns and paths; default all",
+    "group_by": "columns, paths and buckets",
+    "measures": "each with `function`, `column` and `name`",
+    "table": "the name of the table or view",
+    "id": "the key",
+    "query": "the name of the query",
+    "arguments": "the arguments of the query",
+}
 KEYS = ("key", "default", "meaning")
 UNBOUNDED = 2**31 - 1  #: as the largest value of a key
 
@@ -172,7 +183,7 @@ async def _definitions() -> Mapping[str, ToolDefinition]:
 def _arguments(schema: Mapping[str, Any]) -> str:
     required = schema.get("required", ())
     rows = (
-        (f"`{name}`", _type(each), "required" if name in required else _default(each), _told(each))
+        (f"`{name}`", _type(each), "required" if name in required else _default(each), _told(name, each))
         for name, each in schema["properties"].items()
     )
     return _table(("argument", "type", "default", "meaning"), rows)
@@ -188,16 +199,13 @@ def _default(schema: Mapping[str, Any]) -> str:
     return f"`{json.dumps(schema['default'])}`" if schema.get("default") is not None else ""
 
 
-def _told(schema: Mapping[str, Any]) -> str:
-    """Return what the *schema* of an argument says beside its type."""
-    told = [schema["description"]] if "description" in schema else []
+def _told(name: str, schema: Mapping[str, Any]) -> str:
+    """Return what the argument *name* means: its *schema* says so, or else ARGUMENTS."""
     if "maximum" in schema:
-        told.append(f"{schema['minimum']} to `max_rows`")
-    if (items := schema.get("items", schema)) and "properties" in items:
-        told.append("each with " + ", ".join(f"`{name}`" for name in items["properties"]))
-    if 1 < len(schema.get("enum", ())) < 5:
-        told.append(" or ".join(f"`{each}`" for each in schema["enum"]))
-    return "; ".join(told)
+        return f"{schema['minimum']} to `max_rows`"
+    if "default" in schema and "enum" in schema:
+        return ", ".join(f"`{each}`" for each in schema["enum"])
+    return str(schema.get("description") or ARGUMENTS[name])
 
 
 def commands() -> str:

@@ -38,8 +38,8 @@ MOST_LINES = {"README.md": 150}
 SHOP = "postgresql://owner@db.example.com/shop"  #: on pages; the sample in a real database
 #: Idioms that a reader stumbles over; and text that may contain them: code, and what code generates.
 STUMBLES = re.compile(
-    r"\b(told (of|anew)|tells? of|whoever|who others reach|mended|anew|what is no (?!longer)|of (its|their|our) own"
-    r"|nobody|somebody|wants|none of (ours|its)|no longer so|lends?|of use)\b",
+    r"\b(told (of|anew)|tells? of|whoever|who others reach|mended|anew|what is no (?!longer)"
+    r"|of (its|their|our) own|nobody|somebody|wants|none of (ours|its)|no longer so|lends?|of use)\b",
     re.IGNORECASE,
 )
 CODE = re.compile(r"```.*?```|`[^`]*`|\[\[\[end\]\]\]|\]\]\] -->.*?<!-- \[\[\[end", re.DOTALL)
