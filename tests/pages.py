@@ -20,9 +20,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from anyio.from_thread import start_blocking_portal
+
+from tests.postgresql_server import PostgresqlServer, open_server
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60  #: seconds for one command, which a busy machine may need
@@ -32,8 +37,9 @@ END = re.compile(r"(?<!\\)\n")  #: of a command: a line that no backslash contin
 STATE = ("export ", "cd ")  #: the commands that the next ones depend on
 HASH = re.compile(r"\b[0-9a-f]{64}\b")
 TOKEN = re.compile(r"\bdbt_[\w-]{20,}")
-#: What pages call the reader's folder, port, token and its hash.
+#: What pages call the reader's folder, port, token and its hash, and the sample in PostgreSQL.
 HOME, PORT, THEIR_TOKEN = "/home/ada", "127.0.0.1:8000", "dbt_…"
+SHOP = "postgresql://owner@db.example.com/shop"
 THEIR_HASH = "15c414979fcec467a9c6ba73ff7c981ec2df518962920cc5a5ec587306fc5881"
 MAIN = "import sys; del sys.argv[0]; from dbtools.__main__ import main; main()"
 PROGRAMS: Mapping[str, str] = {
@@ -218,9 +224,8 @@ def free_port() -> int:
     return port
 
 
-def record(path: Path, names: Mapping[str, str] | None = None) -> None:
-    """Write what commands print now into the page at *path*, where it says something else."""
-    page = path.read_text()
+def record(page: str, names: Mapping[str, str] | None = None) -> str:
+    """Return *page* with what its commands print now, where it says something else."""
     outputs: list[tuple[Command, str]] = []
     with tempfile.TemporaryDirectory() as place:
         reader = Reader(Shell(Path(place)), names)
@@ -233,10 +238,38 @@ def record(path: Path, names: Mapping[str, str] | None = None) -> None:
         if not resembles(printed, command.output):
             start, end = command.span
             blank = "\n" if page[end:].startswith("$ ") else ""
-            page = f"{page[:start]}{_trim(printed)}\n{blank}{page[end:]}"
-    path.write_text(page)
+            page = f"{page[:start]}{_updated(command.output, printed)}\n{blank}{page[end:]}"
+    return page
+
+
+def _updated(expected: str, printed: str) -> str:
+    """Return what was *printed*, but as *expected* in each line that resembles it."""
+    before, after = _trim(expected).splitlines(), _trim(printed).splitlines()
+    if len(before) == len(after):
+        after = [old if resembles(new, old) else new for old, new in zip(before, after, strict=True)]
+    return "\n".join(after)
+
+
+@contextmanager
+def shop_names(server: PostgresqlServer) -> Iterator[Mapping[str, str]]:
+    """Create a database with the sample, and give its URL and its name by those on the pages."""
+    with server.database() as name:
+        url = server.url_of(name)
+        migrate = (sys.executable, "-m", "alembic", "-x", f"url={url}", "upgrade", "heads")
+        subprocess.run(migrate, cwd=ROOT, check=True, capture_output=True)
+        yield {SHOP: url, '"shop"': f'"{name}"'}
+
+
+def main(paths: Sequence[Path]) -> None:
+    """Write what commands print now into the pages at *paths*."""
+    with ExitStack() as stack:
+        portal = stack.enter_context(start_blocking_portal("asyncio"))
+        for path in paths:
+            page, names = path.read_text(), None
+            if SHOP in page:
+                names = stack.enter_context(shop_names(stack.enter_context(open_server(portal))))
+            path.write_text(record(page, names))
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        record(Path(name))
+    main([Path(argument) for argument in sys.argv[1:]])
