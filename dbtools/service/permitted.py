@@ -244,5 +244,5 @@ async def candidates(
     async with Asked(backend) as asked:
         library = await held_against(settings, catalog, asked, written.queries)
     findings = (*written.findings, *library.findings)
-    found = (texts_of(path.read_text("utf-8"), str(path), lexis) for path in (() if findings else files))
+    found = (texts_of(path.read_text("utf-8"), str(path)) for path in (() if findings else files))
     return {name: text for texts in found for name, text in texts.items()}, findings

@@ -243,7 +243,7 @@ def test_what_is_wrong_is_told_in_the_log(dialect: str, serve_queries: ServeQuer
     with serve_queries(dialect, DDL, MISTAKES) as shop:
         warnings = [each for each in shop.view().warnings if "quer" in each or "latin" in each]
 
-    assert len([each for each in warnings if re.match(r"queries/mistakes\.sql:\d+: ", each)]) == 21
+    assert len([each for each in warnings if re.match(r"queries/mistakes\.sql:\d+: ", each)]) == 20
     assert any("query no_table is withdrawn: " in each and "custmers" in each for each in warnings)
 
 
@@ -311,7 +311,7 @@ def test_operator_is_told_why_a_query_is_withdrawn(dialect: str, serve_queries: 
     assert reasons[0].startswith(begin)
     assert reasons[1:] == [
         "The role clerk has no tool ab. queries/ab.sql:3: error: query ab: :b is not declared. "
-        "Write -- param b: TYPE  text.",
+        "Write -- param b: TYPE  text, or :claims.NAME for a claim of the caller.",
         "The role clerk has no tool b.",
     ]
     assert f"dbtools: {shop.path.parent}/queries/a.sql:3: error: query a is withdrawn: " in called[0].stderr
