@@ -13,7 +13,7 @@ from dbtools.policy import Finding, label_of
 from dbtools.queries import Permitted, Query, texts_of
 from dbtools.queries.declarations import values_in
 from dbtools.service.queries import Written, about, queries_in, read_files, registered_in
-from dbtools.settings.roles import Unusable, declared_cast, untyped
+from dbtools.settings.roles import UntypedClaim, Unusable, claim_casts
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
 from dbtools.tools import define
@@ -164,7 +164,7 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
         query=query,
         columns=_columns(found),
         types=types,
-        casts={**casts, **_declared(settings, query, facts)},
+        casts={**casts, **_claim_casts(settings, query, facts)},
         reads=None if None in reads else frozenset(read for each in reads for read in each or ()),
         versions=tuple(dict.fromkeys(version for each in found for version in each.versions)),
         functions=tuple(dict.fromkeys(name for each in found for name in each.functions)),
@@ -200,25 +200,17 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
                 raise Unusable(WITHDRAWN, problem, parameter.source) from exc
 
 
-def _declared(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
-    """Return the casts of the claims of *query*, by parameter, that the configuration gives a type.
-
-    There are none where the database itself gives them types. Raise Unusable where one without a type is
-    compared so that another value may let rows in.
-    """
+def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
+    """Return the casts of the claims of *query*, by parameter, unless the database gives them types."""
     if facts.claim_casts is None:
         return {}
     fixed = query.body.written(())  # no clause has a claim
-    for claim in untyped(settings, fixed, facts.lexis):
-        problem = (
-            f"A value of another type for the claim {claim} may let rows in, and the database gives it no "
-            f'type. Declare it under [policy.claims], such as {claim} = "integer".'
-        )
-        place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
-        raise Unusable(WITHDRAWN, problem, place)
-    claims = {each.name: each.claim for each in fixed.parameters if each.claim is not None}
-    casts = {name: declared_cast(settings, claim, facts.claim_casts) for name, claim in claims.items()}
-    return {name: cast for name, cast in casts.items() if cast}
+    try:
+        casts = claim_casts(settings, fixed, facts.claim_casts, facts.lexis)
+    except UntypedClaim as exc:
+        place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{exc.claim}")))
+        raise Unusable(WITHDRAWN, str(exc), place) from exc
+    return {f"{CLAIMS}.{claim}": cast for claim, cast in casts.items()}
 
 
 def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:

@@ -18,7 +18,7 @@ from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
 from dbtools.queries import Permitted
 from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Asked, Library, inspected, library_of
 from dbtools.service.queries import NO_REGISTRY, Written
-from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
+from dbtools.settings.roles import UntypedClaim, Unusable, claim_casts, roles_of, token_findings
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family, quoted
@@ -211,15 +211,12 @@ class _Filters:
             raise Unusable(BAD_FILTER, message, rule.source)
         known = casts.pop()
         if facts.claim_casts is not None:
-            for claim in untyped(self.settings, condition, facts.lexis):
-                message = (
-                    f"{where}: a value of another type for the claim {claim} may let rows in, and the "
-                    f"database gives it no type: declare it under [policy.claims], such as "
-                    f'{claim} = "integer".'
-                )
-                raise Unusable("untyped_claim", message, rule.source)
+            try:
+                typed = claim_casts(self.settings, condition, facts.claim_casts, facts.lexis)
+            except UntypedClaim as exc:
+                raise Unusable("untyped_claim", f"{where}: {exc}", rule.source) from exc
             claims = (each.claim for each in condition.pieces if isinstance(each, Parameter))
-            known = tuple(declared_cast(self.settings, str(each), facts.claim_casts) for each in claims)
+            known = tuple(typed[str(claim)] for claim in claims)
         total = is_total(condition, facts.lexis, self._names(condition, facts))
         filter = RowFilter(condition=condition, casts=known, total=total)
         return replace(rule, grant=replace(grant, filter=filter))
