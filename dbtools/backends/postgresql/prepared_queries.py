@@ -1,14 +1,15 @@
 """What the server takes the parameters of a query for. Pieces in; a prepared statement and types out.
 
-Where the server finds no type in the place of a parameter, it has the one it has in other places, or else the
-one that is declared. Nothing is run.
+A parameter has the type that is declared. A text, and a claim, may also stand for what is written as a text,
+such as a label of an enum: it is what the server takes it for. Nothing is run.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, product
+from itertools import accumulate
 from typing import Any
 
 import asyncpg
@@ -22,34 +23,23 @@ from dbtools.sql import Parameter
 BEFORE, AFTER = "select * from (", "\n) as q limit 0"  #: what grammar allows between them only reads
 BLIND = "select 1 as one from ("  #: where the driver has no codec for a column
 NO_GRAMMAR = ("42601", "0A000")  #: the states of what is no statement, or not in such a place
-AMBIGUOUS = "42P08"  #: the state of a parameter without context
-#: The states of what may be well with the parameters' types: operators and functions that are not unique,
-#: types that differ, none to be found.
-UNTYPED = ("42725", "42804", "42883", "42P18", "42P38", "42846", AMBIGUOUS)
 PASSING = ("08", "40", "53", "55", "57", "58", "XX")  #: classes of errors that say nothing of the query
 
-#: What a parameter is taken for where its place does not tell; another, where the first does not fit.
-TYPES: Mapping[str, tuple[str, ...]] = {
-    "integer": ("int8", "int4"),
-    "number": ("float8", "numeric"),
-    "decimal": ("numeric",),
-    "text": ("text",),
-    "boolean": ("bool",),
-    "date": ("date",),
-    "time": ("time",),
-    "timestamp": ("timestamptz", "timestamp"),
-    "uuid": ("uuid",),
-    "json": ("jsonb", "json"),
+#: The SQL types of the declared ones.
+CASTS: Mapping[str, str] = {
+    "integer": "int8",
+    "number": "float8",
+    "decimal": "numeric",
+    "text": "text",
+    "boolean": "bool",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamptz",
+    "uuid": "uuid",
+    "json": "jsonb",
 }
 UNDECODABLE = (asyncpg.UnsupportedClientFeatureError, asyncpg.InternalClientError)
 TEXT = Declared(type="text", array=False)
-TEXTS = ('"pg_catalog"."text"', '"pg_catalog"."text"[]')
-
-
-def casts_of(declared: Declared) -> tuple[str, ...]:
-    """Return the SQL types that may stand for *declared*, the best first."""
-    suffix = "[]" if declared.array else ""
-    return tuple(f'"pg_catalog"."{name}"{suffix}' for name in TYPES[declared.type])
 
 
 def is_passing(error: asyncpg.PostgresError) -> bool:
@@ -80,19 +70,14 @@ class Query:
         """Return the offset of the piece with the number *at*."""
         return sum(len(str(piece)) for piece in self.source[:at])
 
-    def cast(self, casts: Mapping[str, str], loose: Sequence[int] = ()) -> "Written":
-        """Return the statement with numbered parameters, cast to their *casts*, and nulls where *loose*."""
-        numbers: dict[str, int] = {}
-        texts = []
-        for at, piece in enumerate(self.pieces):
-            if isinstance(piece, str):
-                texts.append(piece)
-            elif at in loose:
-                texts.append("(null)")
-            else:
-                mark = f"${numbers.setdefault(piece.name, len(numbers) + 1)}"
-                texts.append(f"({mark}::{casts[piece.name]})" if piece.name in casts else mark)
-        return Written(query=self, texts=texts, before=self.before, after=AFTER, names=tuple(numbers))
+    def cast(self, casts: Mapping[str, str]) -> "Written":
+        """Return the statement with numbered parameters, cast to their *casts*."""
+        numbers = {name: number for number, name in enumerate(self.parameters, 1)}
+        marks = {
+            name: f"(${at}::{casts[name]})" if name in casts else f"${at}" for name, at in numbers.items()
+        }
+        texts = [piece if isinstance(piece, str) else marks[piece.name] for piece in self.pieces]
+        return Written(query=self, texts=texts, before=self.before, after=AFTER)
 
     def with_nulls(self, casts: Mapping[str, str]) -> str:
         """Return the query alone, with nulls of the types *casts* for its parameters."""
@@ -108,24 +93,19 @@ class Written:
     texts: Sequence[str]
     before: str
     after: str
-    names: tuple[str, ...]  #: of the parameters by their numbers, from 1
 
     @cached_property
     def sql(self) -> str:
         """The statement."""
         return f"{self.before}{''.join(self.texts)}{self.after}"
 
-    def piece_at(self, position: int) -> int:
-        """Return the number of the piece that stands at *position*."""
-        starts = list(accumulate(map(len, self.texts), initial=len(self.before)))
-        return min(max(bisect_right(starts, position) - 1, 0), len(self.texts) - 1)
-
     def offset_at(self, position: int) -> int:
         """Return the offset in the operator's text of what stands at *position*, or is nearest to it."""
-        at = self.piece_at(position)
-        within = position - len(self.before) - sum(map(len, self.texts[:at]))
+        starts = list(accumulate(map(len, self.texts), initial=len(self.before)))
+        at = min(max(bisect_right(starts, position) - 1, 0), len(self.texts) - 1)
         piece = self.query.source[at]
-        return self.query.start_of(at) + (min(max(within, 0), len(piece)) if isinstance(piece, str) else 0)
+        within = min(max(position - starts[at], 0), len(piece)) if isinstance(piece, str) else 0
+        return self.query.start_of(at) + within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,71 +124,42 @@ class PreparedQuery:
 
 
 async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
-    """Return *query* with every parameter cast to the type it has, or raise Refused.
+    """Return *query* as the server understands it, or raise Refused.
 
     Of a row or a range whose parts the driver is to hand on as texts it has no codec: then it is not shown.
     """
-    try:
-        return await _prepare_query(connection, query)
-    except UNDECODABLE as exc:
-        if query.before == BLIND:
-            message = "A parameter is taken for a row or a range."
-            raise refusal(message, hint="Cast it from a text, as in :p::text::daterange.") from exc
-    return await prepare_query(connection, replace(query, before=BLIND))
+    for each in (query, replace(query, before=BLIND)):
+        with suppress(*UNDECODABLE):
+            return await _prepare_query(connection, each)
+    raise refusal(
+        "A parameter is taken for a row or a range.", hint="Cast it from a text, as in :p::text::daterange."
+    )
 
 
 async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
-    first = await _first(connection, query)
-    declared = {name: casts_of(each)[0] for name, each in query.parameters.items()}
-    if not declared:
-        return first
-    found = declared | dict(first.casts)
-    # A text is also what the server says where it knows nothing: there the declared type may fit as well.
-    fitting = found | {name: declared[name] for name, cast in found.items() if cast in TEXTS}
-    problems = []
-    for casts in (fitting, found, declared):
-        tried = await _prepare(connection, query.cast(casts))
-        if isinstance(tried, PreparedQuery):
-            return tried
-        problems.append(tried)
-    raise refused(problems[1], query.cast(found)) from problems[1]
+    declared = {
+        name: f'"pg_catalog"."{CASTS[each.type]}"{"[]" if each.array else ""}'
+        for name, each in query.parameters.items()
+    }
+    certain = {name: cast for name, cast in declared.items() if query.parameters[name].type != TEXT.type}
+    try:
+        return await _prepare(connection, query.cast(certain))
+    except asyncpg.PostgresError as exc:
+        if is_passing(exc):
+            raise
+    try:
+        return await _prepare(connection, query.cast(declared))
+    except asyncpg.PostgresError as exc:
+        if is_passing(exc):
+            raise
+        raise await _refused(connection, exc, query.cast(declared)) from exc
 
 
-async def _first(connection: Any, query: Query) -> PreparedQuery:
-    """Return what the server makes of *query* as written, else with declared types; or raise Refused."""
-    loose: list[int] = []
-    while True:
-        written = query.cast({}, loose)
-        tried = await _prepare(connection, written)
-        if isinstance(tried, PreparedQuery):
-            return tried
-        untold = _untold(tried, written)
-        if untold is None or untold in loose:
-            break
-        loose.append(untold)
-    for casts in _castings(query.parameters) if tried.sqlstate in UNTYPED else ():
-        found = await _prepare(connection, query.cast(casts, loose))
-        if isinstance(found, PreparedQuery):
-            return found
-    raise await _refused(connection, tried, written) from tried
-
-
-def _untold(error: asyncpg.PostgresError, written: Written) -> int | None:
-    """Return the number of the piece whose place tells no type for its parameter, if *error* is of that."""
-    position = _position(error)
-    if error.sqlstate != AMBIGUOUS or position is None:
-        return None
-    at = written.piece_at(position)
-    return None if isinstance(written.query.pieces[at], str) else at
-
-
-def _castings(parameters: Mapping[str, Declared]) -> Iterator[Mapping[str, str]]:
-    """Yield casts to declared types, of fewest parameters first."""
-    # What is declared a text may well be something else, such as an enum.
-    certain = [name for name, each in parameters.items() if each.type != TEXT.type]
-    for names, choice in product((certain, list(parameters)), (0, -1)):
-        if names:
-            yield {name: casts_of(parameters[name])[choice] for name in names}
+async def _prepare(connection: Any, written: Written) -> PreparedQuery:
+    statement = await connection.prepare(written.sql)
+    types = dict(zip(written.query.parameters, statement.get_parameters(), strict=True))
+    casts = {name: sql_name(type) for name, type in types.items()}
+    return PreparedQuery(query=written.query, statement=statement, types=types, casts=casts)
 
 
 async def _refused(connection: Any, error: asyncpg.PostgresError, written: Written) -> Exception:
@@ -224,31 +175,12 @@ async def _refused(connection: Any, error: asyncpg.PostgresError, written: Writt
     return refusal(NOT_READING)
 
 
-async def _prepare(connection: Any, written: Written) -> PreparedQuery | asyncpg.PostgresError:
-    """Return what the server makes of *written*, or its error where that is of the statement."""
-    try:
-        statement = await connection.prepare(written.sql)
-    except asyncpg.PostgresError as exc:
-        if is_passing(exc):
-            raise
-        return exc
-    types = dict(zip(written.names, statement.get_parameters(), strict=True))
-    casts = {name: sql_name(type) for name, type in types.items()}
-    return PreparedQuery(query=written.query, statement=statement, types=types, casts=casts)
-
-
 def refused(error: asyncpg.PostgresError, written: Written) -> Exception:
     """Return *error* in the server's own words, which are for operators, with its place in their text."""
     placeholder = placeholder_in("".join(map(str, written.query.source)))
     if error.sqlstate in MISWRITTEN and placeholder is not None:
         return refusal(f"{NO_PARAMETER}.", offset=placeholder)
-    position = _position(error)
-    offset = None if position is None else written.offset_at(position)
+    position = getattr(error, "position", None)
+    offset = written.offset_at(int(position) - 1) if position else None
     hint = getattr(error, "hint", None) or ""
     return refusal(f"{error.args[0]}.", hint=hint, offset=offset)
-
-
-def _position(error: asyncpg.PostgresError) -> int | None:
-    """Return how many characters are before the place that *error* is about."""
-    position = getattr(error, "position", None)
-    return int(position) - 1 if position else None
