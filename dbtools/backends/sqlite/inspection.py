@@ -49,8 +49,8 @@ from dbtools.backends.sqlite.syntax import (
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
-from dbtools.sql import Fragment, Parameter
-from dbtools.types import ColumnType, Family, quoted
+from dbtools.sql import Fragment, Parameter, code_of
+from dbtools.types import ColumnType, Family
 
 LIST_FORMS = ListForms(
     among="in (select value from json_each(",
@@ -65,8 +65,6 @@ PRAGMAS = "pragma_"  #: what the names of pragmas begin with that are read as ta
 SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
-COMPARING = {"=", "<", ">"}
-AMONG = {"in", "any", "all"}
 TEXT = Declared(type="text", array=False)
 
 RELATIONS = """
@@ -117,18 +115,17 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
 
 
 def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
-    """Raise Refused where a list is compared in no form of lists: as a text it equals nothing."""
-    for group, at, token in query.whole.parameters():
-        if token.parameter.name not in arrays:
+    """Raise Refused where a list stands in no form of lists, in no function of JSON, and is not a column."""
+    texts = ["", *map(str, query.pieces), ""]
+    for at, piece in enumerate(query.pieces):
+        if not isinstance(piece, Parameter) or piece.name not in arrays:
             continue
-        bracket = group.bracket
-        around = bracket.outer.before(bracket.place) if bracket.outer else ""
-        alone = group is bracket and len(group.parts) == 1
-        compared = around if alone else group.before(at)
-        if compared[-1:] in COMPARING or (around in AMONG and not alone):
-            forms = f"in ({token.text}), not in ({token.text}) or = any({token.text})"
-            message = f"{token.text} is a list, and stands alone: write {forms}."
-            raise refusal(message, offset=token.offset)
+        before = [token.word for token in code_of(texts[at], lexis)[-2:]]
+        after = [token.word for token in code_of(texts[at + 2], lexis)[:1]]
+        if after != ["as"] and not re.fullmatch(r"json\w* \(", " ".join(before)):
+            forms = f"in ({piece}), not in ({piece}) or = any({piece})"
+            offset = sum(len(str(each)) for each in query.source[:at])
+            raise refusal(f"{piece} is a list, and stands alone: write {forms}.", offset=offset)
 
 
 class Description:
@@ -243,20 +240,12 @@ def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: Account)
     connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
     rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
     names = [name for _, name, *_ in rows]
-    _check_written(names, query)
+    if any(NULL in name for name in names):
+        raise refusal("A column that is computed from a parameter has no name.", hint="Name it with AS.")
     _check_names(names)
     strict = _is_strict(connection, query, seen)
     for _, name, declared, *_ in rows:
         yield Column(name=name, type=column_type(declared, strict=strict))
-
-
-def _check_written(names: Iterable[str], query: WrittenQuery) -> None:
-    """Raise Refused where a parameter stands in a name, the text of an expression: a call writes it as ?."""
-    for name in names:
-        if found := NULL.search(name):
-            shown = quoted(NULL.sub(r":\1", name))
-            message = f"The column {shown} has no name of its own."
-            raise refusal(message, hint="Name it with AS.", offset=query.place_of(found[1]))
 
 
 def _check_names(names: Iterable[str]) -> None:
@@ -293,8 +282,7 @@ def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -
         shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
         natural = "natural" in query.words
         columns[name] |= {column for column in shared if natural or fold(column) in query.names}
-    views = {name for name in seen.views if fold(name) not in query.own}
-    used = seen.tables | views | set(_views_over(connection, query, seen))
+    used = seen.tables | seen.views | set(_views_over(connection, query, seen))
     for name in silent | (named & used):
         yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
 

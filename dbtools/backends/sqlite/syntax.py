@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 from dbtools.sql import (
     WORD,
@@ -37,7 +36,7 @@ lexis = Lexis(
     total_operators=words("= == <> != < <= > >= + - * / % & | << >> ~"),
 )
 ASCII_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-NULL = re.compile(r"\(null/\*:([^*]+)\*/\)")  #: what stands for a parameter in the view
+NULL = "(null/* a parameter */)"  #: what stands for a parameter in the view
 #: What SQLite says of a name that means nothing, or too much.
 NAMED = re.compile(
     r"(?:no such (?:table|column|function|window|collation sequence)|ambiguous column name): "
@@ -149,24 +148,6 @@ class WrittenQuery:
         """The words, and whatever is in quotes, all folded: what the query names is among them."""
         return names_in(self.text)
 
-    @cached_property
-    def whole(self) -> Group:
-        """The tokens in groups."""
-        return in_groups(self.text)
-
-    @cached_property
-    def own(self) -> frozenset[str]:
-        """The names that it gives to its own subqueries before them, folded."""
-        own: set[str] = set()
-        for group in self.whole.groups():
-            name = ""  #: before the place, or before the columns that are listed there
-            for part, following in pairwise(group.parts):
-                if part.word == "as" and following.word in ("(", "not", "materialized"):
-                    own.add(fold(name))
-                elif isinstance(part, Token):
-                    name = part.value
-        return frozenset(own)
-
     def offset_of(self, message: str) -> int | None:
         """Return where what *message* names first stands, None where that does not show.
 
@@ -186,11 +167,6 @@ class WrittenQuery:
         """Return where *word* stands, in quotes or not."""
         return [place for token in tokenize(self.text, lexis) for place in _places_in(token, fold(word))]
 
-    def place_of(self, name: str) -> int | None:
-        """Return where the parameter *name* stands, None where it stands in several places."""
-        places = [token.offset for token in tokenize(self.text, lexis) if token.text == f":{name}"]
-        return places[0] if len(places) == 1 else None
-
     def alone(self) -> str:
         """Return the query with numbered parameters, as a call runs it."""
         numbers = self.numbers
@@ -205,7 +181,7 @@ class WrittenQuery:
 
     def with_nulls(self) -> str:
         """Return the statement with nulls for parameters, as written: a column may be called by its text."""
-        text = "".join(each if isinstance(each, str) else f"(null/*:{each.name}*/)" for each in self.pieces)
+        text = "".join(each if isinstance(each, str) else NULL for each in self.pieces)
         return f"select * from ({text}\n)"
 
 
