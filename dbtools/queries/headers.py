@@ -30,6 +30,7 @@ FORMS: Mapping[str, str] = {
     "max_rows": "-- max_rows: N",
     "timeout": "-- timeout: 5s",
 }
+ANYTHING = re.compile(".*")
 KEYS = "name|title|description|returns|max[_ -]?rows|timeout"
 HEADER = re.compile(rf"-- (?:param |(?P<key>{'|'.join(FORMS.keys() - {PARAM})}):(?!//|:))(?P<value>.*)")
 CONTINUATION = re.compile(r"--[ \t]{2,}(\S.*)")
@@ -101,43 +102,25 @@ def _take(header: Header, key: str, value: str, source: Source) -> None:
         return
     if key in header.said:
         raise ValueError(f"{key} is there twice")
-    header.said[key] = value
-    try:
-        header.said[key] = READERS[key](value)
-    except ValueError as exc:
-        raise ValueError(f"{key}: {exc}") from exc
-
-
-def _name(value: str) -> str:
-    if not NAME.fullmatch(value):
-        raise ValueError(f"wants {NAME_WANTED}, not {quoted(value)}")
-    return value
-
-
-def _returns(value: str) -> Returns:
-    if value not in tuple(Returns):
-        raise ValueError(f"wants {' or '.join(Returns)}, not {quoted(value)}")
-    return Returns(value)
-
-
-def _max_rows(value: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", value, re.ASCII) or int(value) < 1:
-        raise ValueError(f"wants a number of rows such as 50, not {quoted(value)}")
-    return int(value)
+    pattern, read, wanted = READERS[key]
+    if not pattern.fullmatch(value):
+        raise ValueError(f"{key}: wants {wanted}, not {quoted(value)}")
+    header.said[key] = read(value)
 
 
 def _timeout(value: str) -> float:
     seconds = seconds_of(value)
     if not 0 < seconds <= LONGEST_TIMEOUT:
-        raise ValueError(f"wants more than nothing and at most an hour, not {quoted(value)}")
+        raise ValueError(f"timeout: wants more than nothing and at most an hour, not {quoted(value)}")
     return seconds
 
 
-READERS: Mapping[str, Callable[[str], Any]] = {
-    "name": _name,
-    "title": str,
-    DESCRIPTION: str,
-    "returns": _returns,
-    "max_rows": _max_rows,
-    "timeout": _timeout,
+#: What a value must look like, how it is read, and what to write instead of another.
+READERS: Mapping[str, tuple[re.Pattern[str], Callable[[str], Any], str]] = {
+    "name": (NAME, str, NAME_WANTED),
+    "title": (ANYTHING, str, "text"),
+    DESCRIPTION: (ANYTHING, str, "text"),
+    "returns": (re.compile("|".join(Returns)), Returns, " or ".join(Returns)),
+    "max_rows": (re.compile(r"[1-9][0-9]{0,8}"), int, "a number of rows such as 50"),
+    "timeout": (re.compile(r"\d+(\.\d+)?\s*(ms|s|m|h|)"), _timeout, "a duration such as 10s, 500ms or 2m"),
 }

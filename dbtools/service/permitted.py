@@ -13,7 +13,7 @@ from dbtools.policy import Finding, label_of
 from dbtools.queries import Permitted, Query, texts_of
 from dbtools.queries.declarations import values_in
 from dbtools.service.queries import Written, about, queries_in, read_files, registered_in
-from dbtools.settings.roles import UntypedClaim, Unusable, claim_casts
+from dbtools.settings.roles import Unusable, declared_cast, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
 from dbtools.tools import define
@@ -205,12 +205,11 @@ def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str,
     if facts.claim_casts is None:
         return {}
     fixed = query.body.written(())  # no clause has a claim
-    try:
-        casts = claim_casts(settings, fixed, facts.claim_casts, facts.lexis)
-    except UntypedClaim as exc:
-        place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{exc.claim}")))
-        raise Unusable(WITHDRAWN, str(exc), place) from exc
-    return {f"{CLAIMS}.{claim}": cast for claim, cast in casts.items()}
+    for claim, problem in untyped(settings, fixed, facts.lexis).items():
+        place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
+        raise Unusable(WITHDRAWN, problem, place)
+    claims = (each for each in fixed.parameters if each.claim is not None)
+    return {each.name: declared_cast(settings, each.claim, facts.claim_casts) for each in claims}
 
 
 def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:

@@ -18,7 +18,7 @@ from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
 from dbtools.queries import Permitted
 from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Asked, Library, inspected, library_of
 from dbtools.service.queries import NO_REGISTRY, Written
-from dbtools.settings.roles import UntypedClaim, Unusable, claim_casts, roles_of, token_findings
+from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.sql import Fragment, Parameter
 from dbtools.types import Family, quoted
@@ -211,12 +211,10 @@ class _Filters:
             raise Unusable(BAD_FILTER, message, rule.source)
         known = casts.pop()
         if facts.claim_casts is not None:
-            try:
-                typed = claim_casts(self.settings, condition, facts.claim_casts, facts.lexis)
-            except UntypedClaim as exc:
-                raise Unusable("untyped_claim", f"{where}: {exc}", rule.source) from exc
+            for problem in untyped(self.settings, condition, facts.lexis).values():
+                raise Unusable("untyped_claim", f"{where}: {problem}", rule.source)
             claims = (each.claim for each in condition.pieces if isinstance(each, Parameter))
-            known = tuple(typed[str(claim)] for claim in claims)
+            known = tuple(declared_cast(self.settings, claim, facts.claim_casts) for claim in claims)
         total = is_total(condition, facts.lexis, self._names(condition, facts))
         filter = RowFilter(condition=condition, casts=known, total=total)
         return replace(rule, grant=replace(grant, filter=filter))

@@ -217,31 +217,17 @@ def _typed(value: object, type: ColumnType | None) -> object:
     return read if type.family is Family.BOOLEAN else value
 
 
-def claim_casts(
-    settings: Settings, fragment: Fragment, casts: Mapping[str, str], lexis: Lexis
-) -> Mapping[str, str]:
-    """Return which of *casts* each claim of *fragment* has by its declared type; without one it has none.
-
-    Raise UntypedClaim where one without a type is compared so that another value may let rows in.
-    """
-    declared = settings.policy.claims
-    for claim in uncertain_claims(fragment, lexis):
-        if claim not in declared:
-            raise UntypedClaim(claim)
-    claims = (each.claim for each in fragment.parameters)
+def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Mapping[str, str]:
+    """Return what is wrong with the claims of *fragment* of which a value of another type may let rows in."""
     return {
-        claim: casts.get(declared[claim], "text") if claim in declared else ""
-        for claim in claims
-        if claim is not None
+        claim: f"a value of another type for the claim {claim} may let rows in, and the database gives it no "
+        f'type: declare it under [policy.claims], such as {claim} = "integer".'
+        for claim in uncertain_claims(fragment, lexis)
+        if claim not in settings.policy.claims
     }
 
 
-class UntypedClaim(Exception):
-    """A claim that needs a declared type."""
-
-    def __init__(self, claim: str) -> None:
-        super().__init__(
-            f"a value of another type for the claim {claim} may let rows in, and the database gives it no "
-            f'type: declare it under [policy.claims], such as {claim} = "integer".'
-        )
-        self.claim = claim
+def declared_cast(settings: Settings, claim: str | None, casts: Mapping[str, str]) -> str:
+    """Return which of *casts* the *claim* has by its declared type, nothing where it has none."""
+    declared = settings.policy.claims.get(claim or "")
+    return casts.get(declared, "text") if declared else ""

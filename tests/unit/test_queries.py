@@ -473,7 +473,9 @@ def test_line_that_is_nearly_a_header_line_gets_the_right_form(line: str, form: 
         pytest.param(
             "-- max_rows: ٣", "max_rows: wants a number of rows such as 50, not", id="foreign digit"
         ),
-        pytest.param("-- timeout: soon", "timeout: wants a duration such as 10s, 500ms or 2m.", id="soon"),
+        pytest.param(
+            "-- timeout: soon", "timeout: wants a duration such as 10s, 500ms or 2m, not", id="soon"
+        ),
         pytest.param('-- timeout: "2s"', "timeout: wants a duration such as 10s, 500ms or", id="quotes"),
         pytest.param("-- timeout: 0s", "timeout: wants more than nothing and at most an hour", id="no time"),
         pytest.param(

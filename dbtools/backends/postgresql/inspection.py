@@ -53,7 +53,7 @@ from dbtools.backends.postgresql.prepared_queries import (
     prepare_query,
     refused,
 )
-from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, calls_in, lexis, placeholder_in
+from dbtools.backends.postgresql.syntax import calls_in, lexis, placeholder_hint
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, read_types, sql_name
 from dbtools.backends.postgresql.urls import SETTINGS
 from dbtools.backends.postgresql.versions import versions_locked
@@ -119,8 +119,8 @@ class Description:
                 raise
             if is_passing(exc):
                 raise passing_refusal(f"{exc.args[0]}.") from exc
-            is_placeholder = exc.sqlstate in MISWRITTEN and placeholder_in(condition.text) is not None
-            raise Refused(f"{NO_PARAMETER if is_placeholder else exc.args[0]}.") from exc
+            note = placeholder_hint(exc.sqlstate, condition.text)
+            raise Refused(f"{exc.args[0]}. {note}".rstrip()) from exc
 
     async def _casts(self, sql: str) -> tuple[str, ...]:
         async with rolled_back(self._connection, PATIENT):

@@ -16,7 +16,7 @@ import asyncpg
 
 from dbtools.backends.plans import Piece
 from dbtools.backends.port import NOT_READING, Declared, refusal
-from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, placeholder_in
+from dbtools.backends.postgresql.syntax import placeholder_hint
 from dbtools.backends.postgresql.types import sql_name
 from dbtools.sql import Parameter
 
@@ -177,10 +177,8 @@ async def _refused(connection: Any, error: asyncpg.PostgresError, written: Writt
 
 def refused(error: asyncpg.PostgresError, written: Written) -> Exception:
     """Return *error* in the server's own words, which are for operators, with its place in their text."""
-    placeholder = placeholder_in("".join(map(str, written.query.source)))
-    if error.sqlstate in MISWRITTEN and placeholder is not None:
-        return refusal(f"{NO_PARAMETER}.", offset=placeholder)
     position = getattr(error, "position", None)
     offset = written.offset_at(int(position) - 1) if position else None
-    hint = getattr(error, "hint", None) or ""
+    note = placeholder_hint(error.sqlstate, "".join(map(str, written.query.source)))
+    hint = " ".join(filter(None, (getattr(error, "hint", None), note)))
     return refusal(f"{error.args[0]}.", hint=hint, offset=offset)

@@ -42,7 +42,6 @@ from dbtools.backends.sqlite.syntax import (
     explained,
     fold,
     lexis,
-    names_in,
     with_names,
     words_in,
 )
@@ -273,8 +272,12 @@ def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tup
 
 
 def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[Read]:
-    """Yield what is read of the tables and views that the query may name itself."""
-    named = {name for name, *_ in _relations(connection, query.names)}
+    """Yield what is read of the tables and views that the query may name itself.
+
+    A view that it names is told in any case: SQLite does not tell of one of which no column is read.
+    """
+    relations = _relations(connection, query.names)
+    named = {name for name, *_ in relations}
     named |= SCHEMA_TABLES if query.names & SCHEMA_TABLES else set()
     columns = {name: {column for table, column in seen.reads if table == name} for name in named}
     silent = named if query.words & SILENT_JOINS else set()
@@ -282,25 +285,9 @@ def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -
         shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
         natural = "natural" in query.words
         columns[name] |= {column for column in shared if natural or fold(column) in query.names}
-    used = seen.tables | seen.views | set(_views_over(connection, query, seen))
-    for name in silent | (named & used):
+    views = {name for name, kind, _ in relations if kind == "view"}
+    for name in silent | views | (named & seen.tables):
         yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
-
-
-def _views_over(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[str]:
-    """Yield the views that *query* names and that lead to a table that is read and that it does not name.
-
-    Of a view without a column of its own that is read SQLite tells nothing where that has none below it.
-    """
-    found = {fold(name) for name in seen.tables} - query.names
-    for name, kind, sql in _relations(connection, query.names):
-        below, reached = [(name, kind, sql)], {fold(name)}
-        while below:
-            words = frozenset[str]().union(*(names_in(text) for _, kind, text in below if kind == "view"))
-            below = _relations(connection, words - reached)
-            reached |= words
-        if kind == "view" and reached & found:
-            yield name
 
 
 def _parameter_type(declared: Declared) -> ColumnType:

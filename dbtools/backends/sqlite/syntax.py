@@ -1,7 +1,7 @@
 """How SQLite reads SQL, and a query that an operator wrote. Pieces in; names, statements and places out."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -157,15 +157,14 @@ class WrittenQuery:
             return len(self.text)
         if name := _misnamed(message, self.text):
             return name.offset
-        if (named := NAMED.fullmatch(message)) is None:
-            return None
-        places = self.places_of(named["name"] or named["word"] or named["function"])
+        named = NAMED.fullmatch(message)
+        places = self.places_of(named[named.lastindex or 0]) if named else []
         # A word may be right in one place and wrong in the next.
-        return places[0] if len(places) == 1 or (places and named["name"]) else None
+        return places[0] if len(places) == 1 or (places and named and named["name"]) else None
 
     def places_of(self, word: str) -> list[int]:
         """Return where *word* stands, in quotes or not."""
-        return [place for token in tokenize(self.text, lexis) for place in _places_in(token, fold(word))]
+        return [each.offset for each in tokenize(self.text, lexis) if fold(each.value) == fold(word)]
 
     def alone(self) -> str:
         """Return the query with numbered parameters, as a call runs it."""
@@ -183,11 +182,3 @@ class WrittenQuery:
         """Return the statement with nulls for parameters, as written: a column may be called by its text."""
         text = "".join(each if isinstance(each, str) else NULL for each in self.pieces)
         return f"select * from ({text}\n)"
-
-
-def _places_in(token: Token, word: str) -> Iterator[int]:
-    """Yield where in *token* the folded *word* is: all of it, or one of the signs of an operator."""
-    if fold(token.value) == word:
-        yield token.offset
-    elif token.kind is Kind.SIGN:
-        yield from (token.offset + found.start() for found in re.finditer(re.escape(word), token.text))
