@@ -88,12 +88,11 @@ def _without_left_out(
         query, reads = permitted.query, list(left_out(permitted, catalog))
         problem = f"{listing(reads)}, and [database] leaves tables out"
         if reads and query.name not in trusted:
-            told = f" is withdrawn: It reads {problem}. [registry] url trusts a registry."
-            findings.append(about(query, told, WITHDRAWN))
+            problem = f" is withdrawn: It reads {problem}. [registry] url trusts a registry."
+            findings.append(about(query, problem, WITHDRAWN))
             continue
         if reads:
-            told = f"query {query.name} reads {problem}."
-            findings.append(Finding(code="reads_hidden", message=told, level="warning", source=query.source))
+            findings.append(replace(about(query, f" reads {problem}.", "reads_hidden"), level="warning"))
         served.append(permitted)
     return tuple(served), tuple(findings)
 
@@ -173,15 +172,9 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
 
 async def inspected(query: Query, present: Collection[str], describe: Describe) -> Inspected:
     """Return what the database says of the variant of *query* for *present*, or raise Unusable."""
-    variant = query.body.written(present)
-    names = {parameter.name for parameter in variant.parameters}
-    declared = {
-        each.name: Declared(type=each.type.name, array=each.array)
-        for each in query.parameters
-        if each.name in names
-    }
+    declared = {each.name: Declared(type=each.type.name, array=each.array) for each in query.parameters}
     try:
-        return await describe.query(variant.pieces, declared)
+        return await describe.query(query.body.written(present).pieces, declared)
     except errors.Refused as exc:
         code = UNCHECKED if exc.passes else WITHDRAWN
         raise Unusable(code, str(exc), query.source_of(present, exc.offset)) from exc

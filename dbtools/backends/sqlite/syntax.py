@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
+from dbtools.backends.plans import identifier
 from dbtools.sql import (
     WORD,
     Group,
@@ -103,17 +104,11 @@ def with_names(sql: str) -> str:
 
 def explained(message: str, sql: str) -> str:
     """Return what SQLite says of an operator's *sql*, and what to write where a text was meant."""
-    name = _misnamed(message, sql)
-    if name is None:
+    name = message.removeprefix("no such column: ")
+    if identifier(name) not in sql:
         return f"{message}."
-    text = name.value.replace("'", "''")
+    text = name.replace("'", "''")
     return f"{message}. A name stands in double quotes; text stands in single quotes: '{text}'."
-
-
-def _misnamed(message: str, sql: str) -> Token | None:
-    """Return the name in double quotes in *sql* of which SQLite's *message* says that it means nothing."""
-    names = (token for token in tokenize(sql, lexis) if _is_double_quoted(token))
-    return next((name for name in names if message == f"no such column: {name.value}"), None)
 
 
 def _is_double_quoted(token: Token) -> bool:
@@ -155,10 +150,10 @@ class WrittenQuery:
         """
         if message == INCOMPLETE:
             return len(self.text)
-        if name := _misnamed(message, self.text):
-            return name.offset
         named = NAMED.fullmatch(message)
-        places = self.places_of(named[named.lastindex or 0]) if named else []
+        # A name in quotes may have a dot.
+        whole = self.places_of(message.partition(": ")[2])
+        places = whole or (self.places_of(named[named.lastindex or 0]) if named else [])
         # A word may be right in one place and wrong in the next.
         return places[0] if len(places) == 1 or (places and named and named["name"]) else None
 
