@@ -33,7 +33,7 @@ FORMS: Mapping[str, str] = {
 ANYTHING = re.compile(".*")
 KEYS = "name|title|description|returns|max[_ -]?rows|timeout"
 HEADER = re.compile(rf"-- (?:param |(?P<key>{'|'.join(FORMS.keys() - {PARAM})}):(?!//|:))(?P<value>.*)")
-CONTINUATION = re.compile(r"--[ \t]{2,}(\S.*)")
+CONTINUATION = re.compile(r"--(?:[ \t]{2}|\t)\s*(\S.*)")
 #: A comment that must have been meant for a header line, wherever it stands.
 LIKE_HEADER = re.compile(rf"\s*--\s*(?P<key>(?i:(?:{KEYS})\s*:(?!//|:)|param\s+\w+\s*:))")
 #: Before the SQL, also a comment that begins with a key, or with a lowercase word and a colon.
@@ -63,14 +63,15 @@ def read_header(lines: Iterable[tuple[int, str]], file: str) -> Header:
     key = ""  #: of the line before
     for number, line in lines:
         text = line.rstrip()
-        found, more = HEADER.fullmatch(text), CONTINUATION.fullmatch(text)
+        found = HEADER.fullmatch(text)
+        more = CONTINUATION.fullmatch(text) if key == DESCRIPTION else None
         try:
             if found:
                 key = found["key"] or PARAM
                 _take(header, key, found["value"].strip(), Source(file=file, line=number))
-            elif problem := near_miss(text, LIKE_HEADER, LIKE_KEY):
+            elif problem := near_miss(text, LIKE_HEADER, *([] if more else [LIKE_KEY])):
                 raise ValueError(problem)
-            elif more and key == DESCRIPTION:
+            elif more:
                 header.said[DESCRIPTION] = f"{header.said[DESCRIPTION]} {more[1]}".strip()
             else:
                 key = ""

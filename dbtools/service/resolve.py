@@ -220,33 +220,27 @@ class _Filters:
         return replace(rule, grant=replace(grant, filter=filter))
 
     @cached_property
-    def _families(self) -> Mapping[str, set[Family]]:
-        """The families of columns by their names."""
-        families: dict[str, set[Family]] = {}
+    def _columns(self) -> Mapping[str, set[tuple[Family, bool]]]:
+        """The families of columns by their names, each with whether its values can be compared."""
+        columns: dict[str, set[tuple[Family, bool]]] = {}
         for table in self.catalog.tables:
             for column in table.columns:
-                families.setdefault(column.name.lower(), set()).add(column.type.family)
-        return families
-
-    @cached_property
-    def _incomparable(self) -> frozenset[str]:
-        """The names of columns that nothing can be compared with."""
-        columns = (column for table in self.catalog.tables for column in table.columns)
-        return frozenset(each.name.lower() for each in columns if not each.type.comparable)
+                found = columns.setdefault(column.name.lower(), set())
+                found.add((column.type.family, column.type.comparable))
+        return columns
 
     def _names(self, condition: Fragment, facts: Facts) -> Names:
         """Return what the names in *condition* may mean."""
         raising = set(self.catalog.raising)
         if not facts.lexis.lenient:
-            raising |= self._incomparable
             text = condition.text.lower()
-            families = set[Family]().union(*(found for name, found in self._families.items() if name in text))
+            named = [(name, *each) for name, found in self._columns.items() if name in text for each in found]
+            families = {family for _, family, _ in named}
             # Of two types one is cast to the other, for which it may be too large.
-            for family, others in facts.implicit_casts.items():
-                if families & others:
-                    raising |= {name for name, found in self._families.items() if family in found}
+            large = {family for family, others in facts.implicit_casts.items() if families & others}
+            raising |= {name for name, family, comparable in named if family in large or not comparable}
         return Names(
-            columns=frozenset(self._families),
+            columns=frozenset(self._columns),
             tables=frozenset(table.name.lower() for table in self.catalog.tables),
             raising=frozenset(raising),
         )

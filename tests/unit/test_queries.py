@@ -145,6 +145,13 @@ def test_every_key_is_read() -> None:
     assert (query.returns, query.max_rows, query.timeout) == (Returns.ONE, 50, 0.5)
 
 
+@pytest.mark.parametrize("more", ["--  with two blanks", "--   name and title of it", "--\tcurrency: euro"])
+def test_description_goes_on_with_any_words(more: str) -> None:
+    (query,) = _read(f"-- name: q\n-- description: D,\n{more}\nselect 1")
+
+    assert query.description == f"D, {more.removeprefix('--').strip()}"
+
+
 def test_what_is_not_written_is_not_limited() -> None:
     (query,) = _read("-- name: q\nselect 1")
 
