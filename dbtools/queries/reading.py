@@ -203,14 +203,10 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
         return None, [*mistakes, (part.line_of(start + exc.offset), _unreadable(sql, exc))]
     for found in (_undeclared(header, body), _absent_lists(header, body), idle_terms(body, lexis)):
         mistakes += ((line + at, problem) for at, problem in found)
-    mistakes += (
-        (
-            each.source.line or 1,
-            f"param {each.name}: the SQL has no :{each.name} outside of quotes",
-        )
-        for each in header.parameters
-        if Parameter(each.name) not in body.parameters
-    )
+    unused = [each for each in header.parameters if Parameter(each.name) not in body.parameters]
+    for each in unused:
+        problem = f"param {each.name}: the SQL has no :{each.name} outside of quotes"
+        mistakes.append((each.source.line or 1, problem))
     query = Query(
         **{**header.said, "name": part.name},
         parameters=tuple(header.parameters),

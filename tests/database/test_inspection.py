@@ -358,6 +358,12 @@ async def test_types_are_those_of_introspection(postgresql: str) -> None:
         ),
         pytest.param("select :claims.x is null as a", {}, {"claims.x": "text"}, id="claim without context"),
         pytest.param(
+            "select id from people where (:p is null or name = :p) and boss = :claims.boss",
+            {"p": "text"},
+            {"p": "text", "claims.boss": "bigint"},
+            id="claim beside a text without context",
+        ),
+        pytest.param(
             "select id from people where tags @> :tags and :tag = any(tags) and name like :p || '%'",
             {"tags": "text[]", "tag": "text", "p": "text"},
             {"tags": "text[]", "tag": "text", "p": "text"},

@@ -137,22 +137,21 @@ async def prepare_query(connection: Any, query: Query) -> PreparedQuery:
 
 
 async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
-    declared = {
+    casts = {
         name: f'"pg_catalog"."{CASTS[each.type]}"{"[]" if each.array else ""}'
         for name, each in query.parameters.items()
     }
-    certain = {name: cast for name, cast in declared.items() if query.parameters[name].type != TEXT.type}
-    try:
-        return await _prepare(connection, query.cast(certain))
-    except asyncpg.PostgresError as exc:
-        if is_passing(exc):
-            raise
-    try:
-        return await _prepare(connection, query.cast(declared))
-    except asyncpg.PostgresError as exc:
-        if is_passing(exc):
-            raise
-        raise await _refused(connection, exc, query.cast(declared)) from exc
+    declared = {name: cast for name, cast in casts.items() if name in query.declared}
+    certain = {name: cast for name, cast in declared.items() if query.declared[name].type != TEXT.type}
+    # A place such as `:p is null` does not tell a type: there texts are texts, and claims at last.
+    for each in (certain, declared, casts):
+        try:
+            return await _prepare(connection, query.cast(each))
+        except asyncpg.PostgresError as exc:
+            if is_passing(exc):
+                raise
+            problem = exc
+    raise await _refused(connection, problem, query.cast(casts)) from problem
 
 
 async def _prepare(connection: Any, written: Written) -> PreparedQuery:
