@@ -70,11 +70,9 @@ class _Place:
                 return self._word(at + 1) == "(" or self._name_raises(at, token.value.lower())
             case Kind.WORD:
                 return self._word_raises(at, word)
-            case Kind.OPENING if word == "[":
-                return self._word(at - 1) == "array"
             case Kind.OPENING:
                 scalar = self._word(at + 1) in QUERIES and self._word(at - 1) not in SUBQUERIES
-                return scalar and not self.lexis.lenient
+                return word == "[" or (scalar and not self.lexis.lenient)
             case Kind.SIGN if word == "::":
                 return self._at(at - 1).kind not in (Kind.TEXT, Kind.PARAMETER, Kind.NUMBER)
             case Kind.SIGN:
@@ -90,7 +88,8 @@ class _Place:
         if word in COUNTED:
             return after.kind is not Kind.NUMBER
         if after.text == "(" and word not in KEYWORDS:
-            return word in self.names.raising or not self._is_total_function(at, word)
+            is_total = word in self.lexis.total_functions and self._word(at - 1) != "."
+            return word in self.names.raising or not is_total
         if word in KEYWORDS or word in NOW or self._word(at - 1) == "::":
             return word in self.names.raising
         return self._name_raises(at, word)
@@ -109,13 +108,6 @@ class _Place:
         is_named = beside.kind in (Kind.WORD, Kind.NAME) and beside.value.lower() in names.tables
         is_alias = before == "as" or is_named
         return name not in names.columns and not is_alias
-
-    def _is_total_function(self, at: int, word: str) -> bool:
-        if word == "current_setting":
-            # Without its second argument it fails where the setting is unknown.
-            rest = [self._word(at + 3), self._word(at + 4)]
-            return self._at(at + 2).kind is Kind.TEXT and rest == [",", "true"]
-        return word in self.lexis.total_functions and self._word(at - 1) != "."
 
     def _operator_raises(self, at: int, sign: str) -> bool:
         before, after = self._word(at - 1), self._word(at + 1)

@@ -32,12 +32,7 @@ LIKE_CLAUSE = re.compile(r"/\*\s*\?|/\*.*\?\*/", re.DOTALL)
 MARKS = "/*? … ?*/"
 Pieces = tuple[str | Parameter, ...]
 
-#: The lists of terms that end in BY, and what each does with a term that is the same in all rows.
-IDLE = {
-    "order": "sorts no row",
-    "group": "groups no row by a column",
-    "partition": "puts all rows into one partition",
-}
+LISTED = words("order group partition")  #: what stands before BY and a list of terms
 #: What ends such a list.
 ENDS = words("limit offset fetch for union intersect except having window order rows range groups ;")
 DIRECTIONS = words("asc desc nulls first last")
@@ -193,7 +188,7 @@ def idle_terms(body: Body, lexis: Lexis) -> Iterator[tuple[int, str]]:
     sql = body.written(present).text
     for group in grouped(tokenize(sql, lexis), sql).groups():
         for word, token in _idle(group):
-            problem = f"{word} by {token.text} {IDLE[word]}: it is a value, not the name of a column"
+            problem = f"{word} by {token.text} does nothing: it is a value, not the name of a column"
             case = f"{word} by case {token.text} when 'name' then name when … end"
             yield body.line_of(present, token.offset), f"{problem}. Write {case}"
 
@@ -201,7 +196,7 @@ def idle_terms(body: Body, lexis: Lexis) -> Iterator[tuple[int, str]]:
 def _idle(group: Group) -> Iterator[tuple[str, Token]]:
     """Yield the parameters of *group* that are terms, each after the word before BY."""
     for at, (word, by) in enumerate(pairwise(group.words)):
-        if by == "by" and word in IDLE:
+        if by == "by" and word in LISTED:
             listed = takewhile(lambda part: part.word not in ENDS, group.parts[at + 2 :])
             for term, *rest in filter(None, split(listed, ",")):
                 if isinstance(term, Group) or term.kind is not Kind.PARAMETER:

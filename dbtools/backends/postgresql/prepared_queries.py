@@ -70,14 +70,14 @@ class Query:
         """Return the offset of the piece with the number *at*."""
         return sum(len(str(piece)) for piece in self.source[:at])
 
-    def cast(self, casts: Mapping[str, str]) -> "Written":
+    def cast(self, casts: Mapping[str, str]) -> "CastQuery":
         """Return the statement with numbered parameters, cast to their *casts*."""
         numbers = {name: number for number, name in enumerate(self.parameters, 1)}
         marks = {
             name: f"(${at}::{casts[name]})" if name in casts else f"${at}" for name, at in numbers.items()
         }
         texts = [piece if isinstance(piece, str) else marks[piece.name] for piece in self.pieces]
-        return Written(query=self, texts=texts, before=self.before, after=AFTER)
+        return CastQuery(query=self, texts=texts, before=self.before, after=AFTER)
 
     def with_nulls(self, casts: Mapping[str, str]) -> str:
         """Return the query alone, with nulls of the types *casts* for its parameters."""
@@ -86,7 +86,7 @@ class Query:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class CastQuery:
     """One way to write a query, and where its pieces stand in it."""
 
     query: Query
@@ -154,14 +154,14 @@ async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
     raise await _refused(connection, problem, query.cast(casts)) from problem
 
 
-async def _prepare(connection: Any, written: Written) -> PreparedQuery:
+async def _prepare(connection: Any, written: CastQuery) -> PreparedQuery:
     statement = await connection.prepare(written.sql)
     types = dict(zip(written.query.parameters, statement.get_parameters(), strict=True))
     casts = {name: sql_name(type) for name, type in types.items()}
     return PreparedQuery(query=written.query, statement=statement, types=types, casts=casts)
 
 
-async def _refused(connection: Any, error: asyncpg.PostgresError, written: Written) -> Exception:
+async def _refused(connection: Any, error: asyncpg.PostgresError, written: CastQuery) -> Exception:
     """Return the error of a query that does not work, in the words for the query as it stands alone."""
     if error.sqlstate not in NO_GRAMMAR:
         return refused(error, written)
@@ -174,7 +174,7 @@ async def _refused(connection: Any, error: asyncpg.PostgresError, written: Writt
     return refusal(NOT_READING)
 
 
-def refused(error: asyncpg.PostgresError, written: Written) -> Exception:
+def refused(error: asyncpg.PostgresError, written: CastQuery) -> Exception:
     """Return *error* in the server's own words, which are for operators, with its place in their text."""
     position = getattr(error, "position", None)
     offset = written.offset_at(int(position) - 1) if position else None

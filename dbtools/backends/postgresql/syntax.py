@@ -14,7 +14,7 @@ lexis = Lexis(
     native_marks="$",
     lenient=False,
     total_functions=words(
-        "btrim char_length coalesce count current_setting greatest least left lower ltrim max min now nullif "
+        "btrim char_length coalesce count greatest least left lower ltrim max min now nullif "
         "right rtrim starts_with strpos upper"
     ),
     total_operators=words("= <> != < <= > >= -> ->> #> #>> @> <@ ? ?| ?&"),
