@@ -16,10 +16,9 @@ from dbtools.sql import CLAIMS, Kind, Lexis, Parameter, SqlError, tokenize
 from dbtools.types import ColumnType, quoted
 
 BEGINNING = re.compile(r"^-- name:(?P<name>.*)", re.MULTILINE)
-#: A comment; in the group one of several lines, which may hide a query.
-COMMENT = re.compile(r"--[^\n]*|(/\*(?!\?).*?\*/)", re.DOTALL)
+#: What is no code; in the group a comment of several lines, which may hide queries, to the end of the file.
+COMMENT = re.compile(r"--[^\n]*+|'[^']*+'|(/\*(?!\?).*?(?:\*/|\Z))", re.DOTALL)
 UNCLOSED = "/* is not closed"
-HIDING = f"{UNCLOSED}, and hides the rest of the file"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +105,6 @@ def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...],
     findings = [finding("", problem, replace(parts[0].source, line=line)) for line, problem in mistakes]
     lines: dict[str, int] = {}
     for part in parts:
-        if any(problem == HIDING for _, problem in mistakes):
-            break
         query, mistakes = _query(part, lexis)
         line = part.line_of(0)
         if part.name and lines.setdefault(part.name, line) != line:
@@ -174,11 +171,13 @@ def _before_names(part: _Part, lexis: Lexis) -> Mistakes:
 
 
 def _unreadable(sql: str, error: SqlError) -> str:
-    """Return the *error* of *sql*, or that a comment hides what follows, which is not served."""
-    if error.problem == UNCLOSED and sql.startswith("/*?", error.offset):
-        return f"{error.problem}: an optional clause is written {MARKS}"
-    at = sql.rfind("/*")
-    return HIDING if error.problem == UNCLOSED or at > sql.rfind("*/") else error.problem
+    """Return what is wrong with *sql*, which has the *error*."""
+    if error.problem != UNCLOSED:
+        return error.problem
+    is_clause = sql.startswith("/*?", error.offset)
+    return (
+        f"{UNCLOSED}{f': a clause is written {MARKS}' if is_clause else ', and hides the rest of the file'}"
+    )
 
 
 def _misplaced(part: _Part, start: int) -> Mistakes:

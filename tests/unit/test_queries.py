@@ -775,9 +775,15 @@ def test_query_that_is_commented_out_is_not_served(lexis: Lexis, broken: str) ->
 
     assert [each.name for each in closed] == ([] if broken else ["a"]) + ["b"]
     assert unclosed == ()
-    assert [str(each) for each in findings] == [
-        "shop.sql:2: error: query a: /* is not closed, and hides the rest of the file."
-    ]
+    assert [each.source.line for each in findings] == [2]
+    assert broken or findings[0].message == "query a: /* is not closed, and hides the rest of the file."
+
+
+@either
+def test_text_that_looks_like_a_comment_hides_no_query(lexis: Lexis) -> None:
+    queries = _read("-- name: a\nselect 'image/*' as a\n-- name: b\nselect 2 -- or */", lexis)
+
+    assert [each.name for each in queries] == ["a", "b"]
 
 
 @either
@@ -986,7 +992,7 @@ def test_equal_variants_are_one_key(lexis: Lexis) -> None:
             "an optional clause is written /*? … ?*/, and no clause or comment",
             id="no mark",
         ),
-        pytest.param("/*? , :a", 5, "/* is not closed: an optional clause is written /*? … ?*/", id="open"),
+        pytest.param("/*? , :a", 5, "/* is not closed: a clause is written /*? … ?*/", id="open"),
         pytest.param(
             "/* , :a ?*/",
             5,
@@ -1179,6 +1185,7 @@ def test_text_without_end_is_read_in_no_time() -> None:
         "'\n-- name: a\n",
         "(",
         "-- name: a\n/*\n",
+        "/*'",
     ):
         for lexis in (sqlite.lexis, postgresql.lexis):
             _, findings = read_queries("-- name: q\nselect 1 " + part * 2_000, "shop.sql", lexis)
