@@ -179,7 +179,7 @@ async def _try(connection: Any, prepared: PreparedQuery) -> tuple[str, ...]:
         raise  # a migration has come between
     except asyncpg.PostgresError as exc:
         if (exc.sqlstate or "").startswith(CERTAIN):
-            raise refused(exc, prepared.query.cast(prepared.casts)) from exc
+            raise refused(exc, prepared.query) from exc
         if is_passing(exc):
             raise
     return versions

@@ -7,7 +7,7 @@ such as a label of an enum: it is what the server takes it for. Nothing is run.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -49,12 +49,14 @@ def is_passing(error: asyncpg.PostgresError) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """A query in the pieces that the operator wrote, and as many as this database reads them."""
+    """A query in the pieces that the operator wrote and in those that this database reads, as a statement."""
 
     source: Sequence[Piece]
     pieces: Sequence[Piece]
     declared: Mapping[str, Declared]
+    casts: Mapping[str, str] = field(default_factory=dict)  #: of those parameters that are cast
     before: str = BEFORE
+    after: str = AFTER
 
     @cached_property
     def parameters(self) -> Mapping[str, Declared]:
@@ -70,31 +72,16 @@ class Query:
         """Return the offset of the piece with the number *at*."""
         return sum(len(str(piece)) for piece in self.source[:at])
 
-    def cast(self, casts: Mapping[str, str]) -> "CastQuery":
-        """Return the statement with numbered parameters, cast to their *casts*."""
-        numbers = {name: number for number, name in enumerate(self.parameters, 1)}
-        marks = {
-            name: f"(${at}::{casts[name]})" if name in casts else f"${at}" for name, at in numbers.items()
-        }
-        texts = [piece if isinstance(piece, str) else marks[piece.name] for piece in self.pieces]
-        return CastQuery(query=self, texts=texts, before=self.before, after=AFTER)
-
-    def with_nulls(self, casts: Mapping[str, str]) -> str:
-        """Return the query alone, with nulls of the types *casts* for its parameters."""
-        nulls = {name: f"(null::{cast})" for name, cast in casts.items()}
-        return "".join(each if isinstance(each, str) else nulls[each.name] for each in self.pieces)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CastQuery:
-    """One way to write a query, and where its pieces stand in it."""
-
-    query: Query
-    texts: Sequence[str]
-    before: str
-    after: str
-
     @cached_property
+    def texts(self) -> Sequence[str]:
+        """The pieces with numbered parameters, cast to their casts."""
+        marks = {
+            name: f"(${number}::{self.casts[name]})" if name in self.casts else f"${number}"
+            for number, name in enumerate(self.parameters, 1)
+        }
+        return [piece if isinstance(piece, str) else marks[piece.name] for piece in self.pieces]
+
+    @property
     def sql(self) -> str:
         """The statement."""
         return f"{self.before}{''.join(self.texts)}{self.after}"
@@ -103,9 +90,14 @@ class CastQuery:
         """Return the offset in the operator's text of what stands at *position*, or is nearest to it."""
         starts = list(accumulate(map(len, self.texts), initial=len(self.before)))
         at = min(max(bisect_right(starts, position) - 1, 0), len(self.texts) - 1)
-        piece = self.query.source[at]
+        piece = self.source[at]
         within = min(max(position - starts[at], 0), len(piece)) if isinstance(piece, str) else 0
-        return self.query.start_of(at) + within
+        return self.start_of(at) + within
+
+    def with_nulls(self, casts: Mapping[str, str]) -> str:
+        """Return the query alone, with nulls of the types *casts* for its parameters."""
+        nulls = {name: f"(null::{cast})" for name, cast in casts.items()}
+        return "".join(each if isinstance(each, str) else nulls[each.name] for each in self.pieces)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,26 +138,26 @@ async def _prepare_query(connection: Any, query: Query) -> PreparedQuery:
     # A place such as `:p is null` does not tell a type: there texts are texts, and claims at last.
     for each in (certain, declared, casts):
         try:
-            return await _prepare(connection, query.cast(each))
+            return await _prepare(connection, replace(query, casts=each))
         except asyncpg.PostgresError as exc:
             if is_passing(exc):
                 raise
             problem = exc
-    raise await _refused(connection, problem, query.cast(casts)) from problem
+    raise await _refused(connection, problem, replace(query, casts=casts)) from problem
 
 
-async def _prepare(connection: Any, written: CastQuery) -> PreparedQuery:
-    statement = await connection.prepare(written.sql)
-    types = dict(zip(written.query.parameters, statement.get_parameters(), strict=True))
+async def _prepare(connection: Any, query: Query) -> PreparedQuery:
+    statement = await connection.prepare(query.sql)
+    types = dict(zip(query.parameters, statement.get_parameters(), strict=True))
     casts = {name: sql_name(type) for name, type in types.items()}
-    return PreparedQuery(query=written.query, statement=statement, types=types, casts=casts)
+    return PreparedQuery(query=query, statement=statement, types=types, casts=casts)
 
 
-async def _refused(connection: Any, error: asyncpg.PostgresError, written: CastQuery) -> Exception:
+async def _refused(connection: Any, error: asyncpg.PostgresError, query: Query) -> Exception:
     """Return the error of a query that does not work, in the words for the query as it stands alone."""
     if error.sqlstate not in NO_GRAMMAR:
-        return refused(error, written)
-    alone = replace(written.query.cast({}), before="", after="")
+        return refused(error, query)
+    alone = replace(query, casts={}, before="", after="")
     try:
         await connection.prepare(alone.sql)
     except asyncpg.PostgresError as exc:
@@ -174,10 +166,10 @@ async def _refused(connection: Any, error: asyncpg.PostgresError, written: CastQ
     return refusal(NOT_READING)
 
 
-def refused(error: asyncpg.PostgresError, written: CastQuery) -> Exception:
+def refused(error: asyncpg.PostgresError, query: Query) -> Exception:
     """Return *error* in the server's own words, which are for operators, with its place in their text."""
     position = getattr(error, "position", None)
-    offset = written.offset_at(int(position) - 1) if position else None
-    note = placeholder_hint(error.sqlstate, "".join(map(str, written.query.source)))
+    offset = query.offset_at(int(position) - 1) if position else None
+    note = placeholder_hint(error.sqlstate, "".join(map(str, query.source)))
     hint = " ".join(filter(None, (getattr(error, "hint", None), note)))
     return refusal(f"{error.args[0]}.", hint=hint, offset=offset)
