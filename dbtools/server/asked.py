@@ -26,7 +26,7 @@ STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 TOO_LARGE = "The body is too large."
 TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has over {MOST_PARTS:,} values."
-LEFT = "The client has left."  #: which nobody reads
+LEFT = "The client has left."
 
 
 class Refused(Exception):

@@ -1,4 +1,4 @@
-"""What goes around every call: it is admitted before, and written down after."""
+"""Every call passes here: the limits admit it, and the audit log records it."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,8 +23,8 @@ OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.TooManyCalls: Outcome.DENIED,
     errors.TimedOut: Outcome.TIMEOUT,
 }
-UNKNOWN = "unknown"  #: what anybody may call whatever they like
-INTERNAL = "internal"  #: the code of errors that are none of ours
+UNKNOWN = "unknown"  #: in metrics: callers choose names freely
+INTERNAL = "internal"  #: the code of unexpected errors
 
 T = TypeVar("T")
 
@@ -42,9 +42,9 @@ class IncomingCall:
 
 
 class Calls:
-    """Admits calls, and writes down what became of them, refused ones too.
+    """Admits calls and records all of them in the audit log, including refused ones.
 
-    Where the database is told the ids of requests, which are *named* then, they are written down as well.
+    *named*: the database gets the IDs of requests, so the audit log has them, too.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Calls:
     ) -> None:
         self._toolbox = toolbox
         self._limiter = limiter
-        self._log = log  #: None: nothing is written down
+        self._log = log  #: None: no audit log
         self._named = named
         self._is_measured = is_measured()
 
@@ -78,7 +78,7 @@ class Calls:
         return await self._made(request, make, _completed)
 
     def refuse(self, request: IncomingCall, code: str) -> None:
-        """Write down a *request* that went no further."""
+        """Record a *request* that was malformed."""
         REQUEST.set(request.id)
         entry = self._entry(request)
         entry.outcome, entry.code = Outcome.ERROR, code
@@ -91,7 +91,7 @@ class Calls:
         make: Callable[[View], Awaitable[T]],
         take_down: Callable[[AuditEntry, T], None],
     ) -> T:
-        """Return what *request* has *make* of a view once it is admitted; *take_down* what became of it."""
+        """Admit *request*, return what *make* returns for the view, and record the call with *take_down*."""
         REQUEST.set(request.id)
         entry, view, began = self._entry(request), None, time.perf_counter()
         try:

@@ -1,6 +1,6 @@
 """MCP over Streamable HTTP, in both eras: one request of ASGI in, its answer out.
 
-In this order: who asks, whether there is a slot, the body, the message, the session or headers, the answer.
+In this order: authentication, a slot, the body, the message, the session or the headers, the answer.
 """
 
 import asyncio
@@ -82,13 +82,13 @@ class Endpoint:
         self._is_ending = False
 
     def end(self) -> None:
-        """Begin to shut down: streams end, nothing new is answered, what has begun goes on."""
+        """Begin the shutdown: close streams, refuse new requests, and let running ones go on."""
         self._is_ending = True
-        self._server.notices.close()
+        self._server.notifications.close()
         self.sessions.end_streams()
 
     def stop(self) -> None:
-        """Stop what is still being answered: its clients are asked to try again."""
+        """Stop requests that are still running: their clients may try again."""
         for each in tuple(self._turns):
             each.stop(END)
 
@@ -129,9 +129,9 @@ class Endpoint:
             slots.release(caller.identity)
 
     def _slots(self, scope: Scope, *, is_modern: bool) -> Slots:
-        """Return of which slots a request needs one."""
+        """Return the slots that a request takes one of."""
         if scope["method"] == "DELETE":
-            # It ends what takes slots.
+            # It ends a session, which takes a slot.
             return FREE
         is_listening = is_modern and fields(scope, b"mcp-method") == ["subscriptions/listen"]
         is_stream = scope["method"] == "GET" or is_listening
@@ -145,7 +145,7 @@ class Endpoint:
         return answer
 
     async def _serve_alone(self, turn: Turn) -> None:
-        """Answer a request of 2026-07-28, or of a version that nobody knows."""
+        """Answer a request of 2026-07-28, or of an unknown version."""
         if turn.scope["method"] != "POST":
             raise Refused(Response(status_code=405, headers={"Allow": "POST"}))
         message = await self._message(turn)
@@ -163,7 +163,7 @@ class Endpoint:
                 await self._answer(turn, message, peer, leaves=True)
 
     def _admit(self, turn: Turn, request: Request, session: Session, header: Header | None = None) -> Peer:
-        """Return for whom *request* is answered, or raise Refused."""
+        """Return the peer of *request*, or raise Refused."""
         try:
             return self._server.admit(session, request, turn.caller, turn.id, header)
         except ProtocolError as exc:
@@ -249,7 +249,7 @@ class Endpoint:
         if isinstance(message, Answered):
             session.questions.answer(message)
         elif message.method == "notifications/initialized":
-            session.unfollow = self._server.notices.follow(caller.role, session.put)
+            session.unfollow = self._server.notifications.follow(caller.role, session.put)
         elif message.method == "notifications/cancelled":
             id = id_of(message.params.get("requestId"))
             if id in session.turns:
@@ -313,6 +313,6 @@ def _known(session: HttpSession | None) -> HttpSession:
 
 
 def _is_modern(scope: Scope) -> bool:
-    """Return whether a request is of an era without sessions, or of a version that nobody knows."""
+    """Return whether a request is of an era without sessions, or of an unknown version."""
     version = fields(scope, b"mcp-protocol-version")
     return bool(version) and version[0] not in HANDSHAKES

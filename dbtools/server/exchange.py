@@ -1,4 +1,4 @@
-"""One request on its way: whom it is answered for, and what else is sent to its client meanwhile."""
+"""One request while it is answered, and the messages that its client gets meanwhile."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Send = Callable[[bytes], None]  #: one message, without its end; it waits for no
 
 
 class Questions:
-    """The requests to one client that it has not answered yet."""
+    """Our requests to one client that it has not answered yet."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -45,7 +45,7 @@ class Questions:
             del self._open[id]
 
     def answer(self, response: Response) -> None:
-        """Pass the *response* on to whoever asked; one that nobody waits for is dropped."""
+        """Give the *response* to the request that waits for it, if one does."""
         waiting = self._open.get(response.id) if response.id is not None else None
         if waiting is None or waiting.done():
             return
@@ -53,8 +53,8 @@ class Questions:
             waiting.set_result(response.result)
             return
         code, message = response.error.get("code"), response.error.get("message")
-        told = code if isinstance(code, int) else INTERNAL_ERROR
-        waiting.set_exception(ProtocolError(told, str(message)))
+        known = code if isinstance(code, int) else INTERNAL_ERROR
+        waiting.set_exception(ProtocolError(known, str(message)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,8 +84,8 @@ class Exchange:
         """Report progress, where the client has asked for that."""
         token = self.meta.get("progressToken")
         if token is not None:
-            told = {"progressToken": token, "progress": progress, "total": total, "message": message}
-            params = {name: value for name, value in told.items() if value is not None}
+            members = {"progressToken": token, "progress": progress, "total": total, "message": message}
+            params = {name: value for name, value in members.items() if value is not None}
             self.notify("notifications/progress", params)
 
     async def ask(self, method: str, params: Json, patience: float) -> Json:

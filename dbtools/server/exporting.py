@@ -61,7 +61,7 @@ def _flush(patience: float) -> None:
     """Have what was recorded in this process sent, and wait so many seconds for that at the most."""
     providers = trace.get_tracer_provider(), metrics.get_meter_provider()
     sends = [send for each in providers if (send := getattr(each, "force_flush", None)) is not None]
-    # An exporter that gets no answer tries again for longer than anybody wants to wait.
+    # An exporter whose collector does not answer retries for a long time.
     threads = [Thread(target=send, name="telemetry", daemon=True) for send in sends]
     for thread in threads:
         thread.start()

@@ -59,7 +59,9 @@ class Address:
         """Return the address that HOST:PORT means, or raise ConfigurationError."""
         found = FORM.fullmatch(text)
         if found is None or int(found["port"]) > 65535:
-            raise errors.ConfigurationError(f"--http wants HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")
+            raise errors.ConfigurationError(
+                f"--http must be HOST:PORT, such as 127.0.0.1:8000, not {text!r}."
+            )
         return cls(host=found["v6"] or found["name"], port=int(found["port"]))
 
     @property
@@ -125,7 +127,7 @@ class Workers(Multiprocess):
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
             if old != new.pid:
-                self._operator.tell(f"Worker {old} has ended; worker {new.pid} takes its place.")
+                self._operator.tell(f"Worker {old} has ended; worker {new.pid} replaces it.")
 
 
 def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
@@ -155,7 +157,7 @@ def bound(address: Address) -> socket.socket:
         listener = socket.create_server(place[:2], family=family, backlog=2048)
     except OSError as exc:
         raise errors.ConfigurationError(
-            f"Nobody can listen at {address.host}:{address.port}: {exc.strerror or 'no such address'}."
+            f"Cannot listen at {address.host}:{address.port}: {exc.strerror or 'no such address'}."
         ) from exc
     listener.set_inheritable(True)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
@@ -164,17 +166,17 @@ def bound(address: Address) -> socket.socket:
 
 
 def _check(settings: Settings, address: Address) -> None:
-    """Raise ConfigurationError if other machines reach a server that authenticates nobody."""
+    """Raise ConfigurationError if other machines reach a server without authentication."""
     if address.is_local:
         return
     if not settings.auth:
         raise errors.ConfigurationError(
-            f"{address.host} is reached by others, and nobody is asked who they are.",
+            f"Other machines reach {address.host}, so the server must require authentication.",
             hint="Configure [auth], such as a token that `dbtools token new` makes, or listen at 127.0.0.1.",
         )
     if not settings.server.allowed_hosts:
         raise errors.ConfigurationError(
-            f"{address.host} is reached by others, and nobody knows under which name.",
+            f"Other machines reach {address.host}, so the server must know its host names.",
             hint='Configure [server] allowed_hosts = ["db.example.com"]; requests for others are refused.',
         )
 
@@ -183,11 +185,11 @@ def _notes(plan: Plan) -> tuple[str, ...]:
     """Return what an operator should know of several workers."""
     if plan.workers == 1:
         return ()
-    told = f"{plan.workers} workers: clients before 2026-07-28 have no sessions and are not told of changes."
+    note = f"{plan.workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
     if plan.settings.limits.storage != "memory":
-        return (told,)
+        return (note,)
     share = f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
-    return told, share
+    return note, share
 
 
 class HttpApp:
@@ -253,7 +255,7 @@ def application(
 ) -> Requests:
     """Return what answers at which path, behind the middleware of every request.
 
-    A whole Starlette has middleware for errors, which takes as long as all of ours; uvicorn handles them.
+    A whole Starlette would add middleware for errors, which is slow; uvicorn handles them.
     """
     nothing = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
 
@@ -291,7 +293,7 @@ class Readiness:
         A configuration that cannot be used is reported, and no reason for 503: the previous one is in force.
         """
         if time.monotonic() - self._looked_at > FRESH:
-            # Whoever asks meanwhile gets the previous answer.
+            # Requests get the previous answer meanwhile.
             self._looked_at = time.monotonic()
             await self._look()
         content = {
@@ -311,7 +313,7 @@ class Readiness:
 
 
 async def _end_with(parent: int) -> None:
-    """End this process when its *parent* is gone: nobody would end it or start it again."""
-    while os.getppid() == parent:  # noqa: ASYNC110 (nobody tells)
+    """End this process when its *parent* is gone, which would otherwise end or restart it."""
+    while os.getppid() == parent:  # noqa: ASYNC110 (there is no event)
         await anyio.sleep(LOOK)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Who makes an HTTP request: a bearer token in, a Caller out, for each request anew (RFC 6750, RFC 9728).
+"""Authenticate each HTTP request: a bearer token in, a Caller out (RFC 6750, RFC 9728).
 
 PyJWT is imported late: only servers with signed tokens wait for it.
 """
@@ -29,7 +29,7 @@ WANTED = "A token is wanted: Authorization: Bearer TOKEN."
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why a request is not made for anybody."""
+    """Why a request is rejected."""
 
     status: int
     reason: str  #: for the operator, without any part of the token
@@ -39,7 +39,7 @@ class Refusal:
 
 
 def _invalid(reason: str) -> Refusal:
-    description = "The token is none of ours, or has expired."
+    description = "The token is unknown or has expired."
     return Refusal(status=401, error="invalid_token", description=description, reason=f"the token {reason}")
 
 
@@ -49,7 +49,7 @@ def _insufficient(description: str, reason: str, scopes: tuple[str, ...] = ()) -
 
 
 def new_token() -> str:
-    """Return a token that nobody guesses: 256 random bits."""
+    """Return a new token with 256 random bits."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
@@ -69,7 +69,7 @@ class Identity:
             self._keys_of(section).refresh()  # The first signed token need not wait for them.
 
     async def admit(self, authorization: Sequence[str]) -> Caller | Refusal:
-        """Return who sends the headers *authorization*.
+        """Return the caller that the headers *authorization* name.
 
         The newest settings and those of the snapshot have to agree: what is taken away counts at once, and
         what is granted counts with the policy that was written beside it.
@@ -88,7 +88,7 @@ class Identity:
         )
 
     async def _admit(self, settings: Settings, authorization: Sequence[str]) -> Caller | Refusal:
-        """Return whom *settings* know by the headers *authorization*."""
+        """Return the caller whom *settings* name for the headers *authorization*."""
         if not settings.auth:
             return self._anybody
         if not authorization:
@@ -111,7 +111,7 @@ class Identity:
                 known = typed_claims(settings, kept.claims)
                 return Caller(role=kept.role, claims=known, identity=kept.name or f"token {hashed[:8]}")
         if section is None:
-            return _invalid("is none of ours")
+            return _invalid("is unknown")
         claims = await self._keys_of(section).claims_of(token, section)
         if claims is None:
             description = "Tokens cannot be checked at the moment."
@@ -129,13 +129,13 @@ class Identity:
         section = self._served.settled().auth.jwt
         if section is None or path not in (WELL_KNOWN, urlsplit(_metadata_url(section)).path):
             return None
-        told = {
+        members = {
             "resource": section.resource,
             "authorization_servers": [section.issuer],
             "bearer_methods_supported": ["header"],
             "scopes_supported": list(section.scopes),
         }
-        return {name: value for name, value in told.items() if value}
+        return {name: value for name, value in members.items() if value}
 
     def challenge(self, refusal: Refusal) -> str:
         """Return the header WWW-Authenticate of *refusal* (RFC 6750, 3; RFC 9728, 5.1)."""
@@ -143,8 +143,8 @@ class Identity:
         section = self._served.settled().auth.jwt
         if section is not None:
             parts |= {"scope": " ".join(refusal.scopes), "resource_metadata": _metadata_url(section)}
-        told = ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
-        return f"Bearer {told}".rstrip()
+        listed = ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
+        return f"Bearer {listed}".rstrip()
 
 
 def _metadata_url(section: JwtSection) -> str:
@@ -156,7 +156,7 @@ def _metadata_url(section: JwtSection) -> str:
 def _signed(
     settings: Settings, section: JwtSection, claims: Mapping[str, Any], hashed: str
 ) -> Caller | Refusal:
-    """Return whom the genuine *claims* of a token name, whose hash is *hashed*."""
+    """Return the caller whom the verified *claims* name; *hashed* is the hash of the token."""
     if not set(section.scopes) <= _scopes(claims):
         description = f"The token lacks a scope of: {' '.join(section.scopes)}."
         return _insufficient(description, "the token lacks a scope", section.scopes)
@@ -165,9 +165,9 @@ def _signed(
         reason = f"the token does not name one role as {section.role_claim}"
         return _insufficient("The token does not name one role.", reason)
     named = section.claims or {name: name for name in claims}
-    told = {name: _claim(claims, claim) for name, claim in named.items()}
+    given = {name: _claim(claims, claim) for name, claim in named.items()}
     identity = f"{section.issuer} {subject}" if subject else f"token {hashed[:DIGITS]} of {section.issuer}"
-    return Caller(role=role, claims=typed_claims(settings, told), identity=identity)
+    return Caller(role=role, claims=typed_claims(settings, given), identity=identity)
 
 
 def _scopes(claims: Mapping[str, Any]) -> set[object]:

@@ -1,4 +1,4 @@
-"""The core of MCP: a request and the state of a session in; out comes for whom it is answered, or an error.
+"""The core of MCP: a request and the state of its session in; its Peer, or an error, out.
 
 Nothing here waits, reads or writes: both transports ask the same questions of it, in both eras. In the first
 era, until 2025-11-25, a client opens a session by a handshake. Since 2026-07-28 each request stands alone.
@@ -41,7 +41,7 @@ Header = Callable[[str], Sequence[str]]  #: the values of a header, by its name 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The other end, as it describes itself. That is no proof of anything."""
+    """The client, as it describes itself, which proves nothing."""
 
     revision: Revision
     client: str | None = None  #: name
@@ -52,13 +52,13 @@ class Peer:
 class Session:
     """The state of a connection or a session; of a single request where each stands alone."""
 
-    peer: Peer | None = None  #: who has shaken hands
+    peer: Peer | None = None  #: the client, after its handshake
     is_modern: bool | None = None  #: None: the first request decides
     ignores_envelopes: bool = False  #: of requests, since something else has decided
 
 
 def admit(session: Session, request: Request, methods: Collection[str], header: Header | None = None) -> Peer:
-    """Return for whom *request* is answered, or raise ProtocolError.
+    """Return the peer of *request*, or raise ProtocolError.
 
     *methods* are those that the server answers. Over HTTP *header* returns the headers, which must repeat
     what the body says where requests stand alone (MCP 2026-07-28, transports).
@@ -92,7 +92,7 @@ def _admit_alone(request: Request, methods: Collection[str], header: Header | No
         _check_repetitions(header)
     meta = request.params.get("_meta")
     if header is not None and not _is_enveloped(request.params):
-        # A body without an envelope is of the other era: its header names a version that nobody knows.
+        # A body without an envelope is of the other era: its header names an unknown version.
         modern("".join(header("mcp-protocol-version")))
     if not isinstance(meta, dict):
         raise ProtocolError(INVALID_PARAMS, f"params._meta must have {VERSION_KEY} and {CAPABILITIES_KEY}.")
@@ -159,10 +159,10 @@ def _supported(requested: object) -> Json:
 
 
 def _check_repetitions(header: Header) -> None:
-    """Raise ProtocolError where a header stands there twice: two readers could take different ones."""
+    """Raise ProtocolError if a header is repeated: a proxy and dbtools could read different values."""
     for name in ("mcp-protocol-version", "mcp-method", "mcp-name"):
         if len(header(name)) > 1:
-            raise ProtocolError(HEADER_MISMATCH, f"The header {name} must stand there once.")
+            raise ProtocolError(HEADER_MISMATCH, f"The header {name} must not be repeated.")
 
 
 def _check_headers(request: Request, version: object, header: Header) -> None:
@@ -190,12 +190,12 @@ def _decoded(value: str) -> str | None:
 
 
 def finished(peer: Peer, method: str, result: Json, fresh: int) -> Json:
-    """Return *result* as the revision of *peer* wants it; *fresh* is for how many milliseconds it holds."""
+    """Return *result* as the revision of *peer* requires it, to be cached for *fresh* milliseconds."""
     if peer.revision.has_handshake:
         return result
-    told: dict[str, object] = {"resultType": "complete", **result}
-    if method in CACHEABLE and told["resultType"] == "complete":
-        told = {"ttlMs": fresh, "cacheScope": "private", **told}
+    members: dict[str, object] = {"resultType": "complete", **result}
+    if method in CACHEABLE and members["resultType"] == "complete":
+        members = {"ttlMs": fresh, "cacheScope": "private", **members}
     meta = result.get("_meta")
-    told["_meta"] = {**(meta if isinstance(meta, dict) else {}), SERVER_KEY: INFO}
-    return told
+    members["_meta"] = {**(meta if isinstance(meta, dict) else {}), SERVER_KEY: INFO}
+    return members

@@ -35,7 +35,7 @@ FLAWS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.InvalidAudienceError, "is for another audience"),
     (jwt.InvalidIssuerError, "is of another issuer"),
     (jwt.MissingRequiredClaimError, "lacks exp, iss or aud"),
-    (Exception, "is none of ours"),
+    (Exception, "is not valid"),
 )
 logger = logging.getLogger("dbtools")
 Outcome = tuple[jwt.PyJWK, ...] | str  #: keys, or why they cannot be read
@@ -53,7 +53,7 @@ class Keys:
         self._is_failing = False
 
     async def claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any] | str | None:
-        """Return the claims of *token*, or what is wrong with it; None if no keys are known to verify it."""
+        """Return the claims of *token*, or what is wrong with it; None if there are no keys to verify it."""
         try:
             return await self._claims_of(token, section)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as exc:
@@ -66,7 +66,7 @@ class Keys:
         algorithm = header.get("alg")
         if algorithm not in section.algorithms:
             return "has another algorithm"
-        flaw = "has a key that is not known"
+        flaw = "has an unknown key"
         for key in await self._named(header.get("kid")):
             if key.algorithm_name == algorithm:
                 with suppress(jwt.InvalidSignatureError):
@@ -121,7 +121,7 @@ async def check_keys(section: JwtSection) -> None:
 
 
 def _start_reading(place: str, algorithms: Sequence[str]) -> asyncio.Future[Outcome]:
-    """Read keys on a thread of their own: a lookup that hangs does not keep the process from ending."""
+    """Read keys on a daemon thread: a lookup that hangs does not keep the process from ending."""
     loop = asyncio.get_running_loop()
     reading: asyncio.Future[Outcome] = loop.create_future()
 
@@ -135,7 +135,7 @@ def _start_reading(place: str, algorithms: Sequence[str]) -> asyncio.Future[Outc
 
 
 def _read(place: str, algorithms: Sequence[str]) -> Outcome:
-    """Return the keys at *place*, or why there are none, whatever an issuer does."""
+    """Return the keys at *place*, or why there are none."""
     try:
         if "://" in place:
             client = jwt.PyJWKClient(place, cache_jwk_set=False, headers=HEADERS, timeout=TIMEOUT)

@@ -50,7 +50,7 @@ class Notification:
 
 @dataclass(slots=True)
 class Response:
-    """The answer to a request of ours: a result, or else an error."""
+    """The answer to one of our requests: a result or an error."""
 
     id: Id | None
     result: Json | None
@@ -59,7 +59,7 @@ class Response:
 
 @dataclass(slots=True)
 class Malformed:
-    """Bytes that are no message, and the error that answers them."""
+    """Bytes that are not a message, and the error that answers them."""
 
     id: Id | None
     code: int
@@ -74,7 +74,7 @@ Message = Request | Notification | Response | Malformed
 
 
 def parse(line: bytes) -> Message:
-    """Return the message that *line* is."""
+    """Parse *line* into a message."""
     if LONG_NUMBER.search(line) is None:
         try:
             return _message(orjson.loads(line))

@@ -27,7 +27,7 @@ from dbtools.server.messages import (
     encode_error,
     encode_result,
 )
-from dbtools.server.notices import Notices
+from dbtools.server.notifications import Notifications
 from dbtools.server.versions import MODERN
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import server_span
@@ -74,21 +74,21 @@ class Server:
         calls: Calls,
         *,
         instructions: str = "",
-        notices: Notices | None = None,
+        notifications: Notifications | None = None,
         fresh: float = 0.0,
         stateless: bool = False,
     ) -> None:
-        """Make calls go through *calls*.
+        """Serve *toolbox*; calls go through *calls*.
 
-        With *notices* clients are told of changes, those that shake hands unless the server is *stateless*.
-        Whoever is not told may take a list for current for *fresh* seconds.
+        With *notifications*, clients learn of changes; those with a handshake only if the server is not
+        *stateless*. Other clients may cache a list for *fresh* seconds.
         """
         self._toolbox = toolbox
         self._calls = calls
         self._instructions = instructions
         self._fresh = round(fresh * 1000)
-        self._tells = notices is not None and not stateless
-        self.notices = notices or Notices()
+        self._notifies = notifications is not None and not stateless
+        self.notifications = notifications or Notifications()
         self.listed = asyncio.Event()  #: set when a client has its first list of tools
         self.handlers: dict[str, Handler] = {
             "initialize": self.initialize,
@@ -101,13 +101,13 @@ class Server:
             "resources/read": self.read_resource,
             "completion/complete": self.complete,
         }
-        if notices is not None:
-            self.handlers["subscriptions/listen"] = notices.listen
+        if notifications is not None:
+            self.handlers["subscriptions/listen"] = notifications.listen
 
     def admit(
         self, session: Session, request: Request, caller: Caller, id: str, header: Header | None = None
     ) -> Peer:
-        """Return for whom *request* is answered, or raise ProtocolError; a refused call is logged by *id*."""
+        """Return the peer of *request*, or raise ProtocolError and log a refused call with *id*."""
         try:
             return admit(session, request, self.handlers, header)
         except ProtocolError as exc:
@@ -132,10 +132,10 @@ class Server:
         with server_span(exchange.method, exchange.id, exchange.params, version) as span:
             try:
                 result = await self.handlers[exchange.method](exchange)
-                # Rows change without notice.
+                # Rows may change at any time.
                 fresh = 0 if exchange.method == "resources/read" else self._fresh
-                told = finished(exchange.peer, exchange.method, result, fresh)
-                reply = Reply(message=encode_result(exchange.id, told))
+                finished_result = finished(exchange.peer, exchange.method, result, fresh)
+                reply = Reply(message=encode_result(exchange.id, finished_result))
             except Exception as exc:
                 error = _error(exchange.method, exc)
                 span.failed(str(error.code), error.message)
@@ -148,22 +148,22 @@ class Server:
         """Answer the handshake."""
         return {
             "protocolVersion": exchange.peer.revision.version,
-            "capabilities": self.capabilities(changes=self._tells),
+            "capabilities": self.capabilities(changes=self._notifies),
             "serverInfo": INFO,
-            **self._told(),
+            **self._guidance(),
         }
 
     async def discover(self, exchange: Exchange) -> Json:
         """Answer `server/discover`."""
         listens = "subscriptions/listen" in self.handlers
         capabilities = self.capabilities(changes=listens, updates=listens)
-        return {"supportedVersions": list(MODERN), "capabilities": capabilities, **self._told()}
+        return {"supportedVersions": list(MODERN), "capabilities": capabilities, **self._guidance()}
 
-    def _told(self) -> Json:
+    def _guidance(self) -> Json:
         return {"instructions": self._instructions} if self._instructions else {}
 
     def capabilities(self, *, changes: bool, updates: bool = False) -> dict[str, Json]:
-        """Return what the server can do, and whether it tells of *changes* of lists, and *updates* of one."""
+        """Return the capabilities, with notifications of *changes* of lists and *updates* of a resource."""
         return {
             "completions": {},
             "resources": {"subscribe": updates, "listChanged": changes},
@@ -171,7 +171,7 @@ class Server:
         }
 
     async def ping(self, exchange: Exchange) -> Json:
-        """Answer that the server is there."""
+        """Answer a ping."""
         return {}
 
     async def list_tools(self, exchange: Exchange) -> Json:
@@ -182,7 +182,7 @@ class Server:
         return page
 
     async def list_resources(self, exchange: Exchange) -> Json:
-        """Answer `resources/list`: the schema; rows and cells are too many, their templates are there."""
+        """Answer `resources/list` with the schema; rows and cells have templates instead."""
         view = await self._toolbox.view(exchange.caller.role)
         return _page(exchange, "resources", view.resource_contents)
 
@@ -255,7 +255,7 @@ def _completed(params: Json) -> tuple[str, str, str, Mapping[str, str]]:
     assert isinstance(context, dict)
     given = context.get("arguments") or {}
     if ref["type"] != "ref/resource" or not isinstance(ref.get("uri"), str):
-        raise ProtocolError(INVALID_PARAMS, "params.ref must be a resource template: there are no prompts.")
+        raise ProtocolError(INVALID_PARAMS, "params.ref must be a resource template; dbtools has no prompts.")
     return ref["uri"], argument["name"], argument["value"], given
 
 
@@ -321,12 +321,12 @@ def _error(method: str, exc: Exception) -> ProtocolError:
 
 
 def _said(error: errors.CallError) -> str:
-    """Return what a client is told of *error*; why the database is unavailable is for the operator."""
+    """Return the message of *error* for a client; why the database is unavailable is for the operator."""
     return UNAVAILABLE if isinstance(error, errors.DatabaseUnavailable) else str(error)
 
 
 def _logged(what: str) -> str:
-    """Log the exception that is being handled; return words that name it and quote nothing of it."""
+    """Log the current exception; return a message with a mark to find it, which quotes nothing of it."""
     mark = secrets.token_hex(4)
     logger.exception("internal error %s in %s", mark, what)
-    return f"Internal error {mark}: the operator finds it in the server's log."
+    return f"Internal error {mark}. The operator can find it in the server's log."

@@ -1,7 +1,7 @@
 """What every request over HTTP passes: an ID, the count of rejections, the checks of Host and Origin.
 
-Rejections are counted: an operator sees who tries tokens or names, and nobody can fill the log. Any web
-page can have a browser call a server on the user's machine under a name of its own (DNS rebinding).
+Rejections are counted: an operator sees attempts to guess tokens, and a client cannot fill the log. Any web
+page can have a browser call a server on the user's machine under the page's host name (DNS rebinding).
 """
 
 import logging
@@ -21,9 +21,9 @@ ID = "dbtools.request"  #: the key of a request's ID in its scope
 REASON = "dbtools.reason"  #: of why it is rejected, in words for the operator
 FORM = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of an ID that a proxy may give
 MINUTE = 60.0  #: seconds
-STATUSES = {401, 403, 408, 413, 421, 503}  #: of our own rejections; others belong to the protocol
+STATUSES = {401, 403, 408, 413, 421, 503}  #: of rejections that are logged; others belong to the protocol
 RETRY = (b"retry-after", b"1")  #: seconds; sent with each 503
-MOST_KINDS = 20  #: of rejections that are told apart within a minute
+MOST_KINDS = 20  #: of rejections that are distinguished within a minute
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)?"
 NOTHING = r"(?!)"  #: a pattern that matches nothing

@@ -19,7 +19,7 @@ from dbtools.policy import Finding
 from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
 from dbtools.server.calls import Calls
 from dbtools.server.limiter import Limiter
-from dbtools.server.notices import MOST_STREAMS, Notices
+from dbtools.server.notifications import MOST_STREAMS, Notifications
 from dbtools.server.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.service.snapshot import Snapshot, View
@@ -49,7 +49,7 @@ logger = logging.getLogger("dbtools")
 
 
 class Operator(Protocol):
-    """Whoever runs the server."""
+    """The person who runs the server."""
 
     def announce(self, view: View) -> None:
         """Report what is served over stdio."""
@@ -91,12 +91,12 @@ async def running(
     """
     served = open_served(settings, only)
     log = open_log(settings)
-    notices = Notices(streams=limiter.streams.most or MOST_STREAMS)
+    notifications = Notifications(streams=limiter.streams.most or MOST_STREAMS)
     server = Server(
         served.toolbox,
         Calls(served.toolbox, limiter, log, named=settings.database.request_id is not None),
         instructions=f"{settings.database.description} {HINTS}".lstrip(),
-        notices=notices,
+        notifications=notifications,
         fresh=served.backend.facts.interval,
         stateless=stateless,
     )
@@ -106,7 +106,7 @@ async def running(
             group.start_soon(_warm, served.backend, server)
             group.start_soon(_watch, served, operator)
             served.toolbox.subscribe(operator.changed)
-            served.toolbox.subscribe(notices.note)
+            served.toolbox.subscribe(notifications.note)
             yield Running(served=served, server=server, group=group)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
@@ -141,7 +141,7 @@ async def _watch(served: Served, operator: Operator) -> None:
     try:
         await served.toolbox.snapshot()
     except errors.DbtoolsError:
-        return  # whoever serves meets the same, and reports it
+        return  # the server meets the same error and reports it
     while True:
         try:
             watch = Watch(served.toolbox, served.observed, tell=operator.tell, mended=operator.mended)
@@ -195,7 +195,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class StderrHandler(logging.Handler):
-    """Writes lines to the current stderr, if anybody reads it."""
+    """Writes lines to the current stderr, if it is open."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write *record*."""

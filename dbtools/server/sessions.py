@@ -1,4 +1,4 @@
-"""Sessions over HTTP, until 2025-11-25: each belongs to the caller who has opened it, and expires unused."""
+"""Sessions over HTTP, until 2025-11-25: each belongs to the caller who opened it, and expires when idle."""
 
 import asyncio
 import secrets
@@ -52,7 +52,7 @@ class Sessions:
         self._open: dict[str, HttpSession] = {}
 
     def open(self, caller: Caller, session: Session) -> HttpSession | None:
-        """Return a new session of *caller*, None where there is no slot for one."""
+        """Return a new session of *caller*, or None if there is no free slot."""
         if not self._slots.acquire_share(caller.identity):
             return None
         opened = HttpSession(caller, session)
@@ -60,7 +60,7 @@ class Sessions:
         return opened
 
     def find(self, id: str, caller: Caller) -> HttpSession | None:
-        """Return the session *id* if it belongs to *caller*; nobody learns that another one's exists."""
+        """Return the session *id* if it belongs to *caller*; otherwise None, as for an unknown ID."""
         found = self._open.get(id)
         if found is None or found.identity != caller.identity:
             return None
@@ -74,13 +74,13 @@ class Sessions:
             session.close()
 
     async def expire(self) -> None:
-        """End sessions that nobody uses, until cancelled."""
+        """End idle sessions, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP)
             self.sweep(monotonic())
 
     def sweep(self, now: float) -> None:
-        """End sessions that nobody has used for so long; calls and streams that last are use."""
+        """End sessions that were idle for IDLE seconds; a running call or an open stream counts as use."""
         for each in tuple(self._open.values()):
             if each.turns or each.stream is not None:
                 each.used = now

@@ -127,7 +127,7 @@ class LineConnection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; at once where nobody reads any more."""
+        """End; at once if the client no longer reads."""
         self.eof_received()
         if self._writing is not None and self._writing.is_closing():
             self._written.set()
@@ -197,7 +197,7 @@ class LineConnection(asyncio.Protocol):
 
     def _note(self, notification: Notification) -> None:
         if notification.method == "notifications/initialized" and self._session.peer is not None:
-            self._server.notices.follow(self._caller.role, self.send)
+            self._server.notifications.follow(self._caller.role, self.send)
         if notification.method == "notifications/cancelled":
             id = id_of(notification.params.get("requestId"))
             if id in self._running:
@@ -209,14 +209,14 @@ class LineConnection(asyncio.Protocol):
         self._write(message + b"\n")
 
     def leave(self) -> None:
-        """End at once: nobody reads any more."""
+        """End at once: the client no longer reads."""
         self._write = lambda line: None
         self._cancel()
         self.ended.set()
 
     async def finish(self) -> None:
         """Give running requests some time to be answered, and the client some to read the answers."""
-        self._server.notices.close()
+        self._server.notifications.close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=GRACE)
         self._cancel()

@@ -83,7 +83,7 @@ class Turn:
         caller: Caller,
         admit: Callable[[], Awaitable[object]],
     ) -> None:
-        """Answer *caller*, whom *admit* returns as long as the token counts."""
+        """Answer *caller*, whom *admit* returns as long as the token is valid."""
         task = asyncio.current_task()
         assert task is not None
         self.scope = scope
@@ -124,7 +124,7 @@ class Turn:
     def wait(self, quiet: float, *, leaves: bool, is_long: bool) -> None:
         """Become a stream after *quiet* seconds; if it *leaves*, stop when the client does.
 
-        A request that *is_long* is stopped as well when its token does not count any more.
+        A request that *is_long* is also stopped when its token is no longer valid.
         """
         self.after(LOOK_AFTER, partial(self._wait, quiet, leaves=leaves, is_long=is_long))
 
@@ -134,7 +134,7 @@ class Turn:
             self.watch(partial(self.stop, LEAVE), is_long=is_long)
 
     def watch(self, leave: Callable[[], object], *, is_long: bool) -> None:
-        """Call *leave* when the client leaves; if this *is_long*, also when it may no longer stay."""
+        """Call *leave* when the client leaves; if *is_long*, also when its token is no longer valid."""
         self._watching = asyncio.get_running_loop().create_task(self._watch(leave, is_long=is_long))
 
     async def _watch(self, leave: Callable[[], object], *, is_long: bool) -> None:
@@ -154,7 +154,7 @@ class Turn:
             self._task.cancel()
 
     def caught(self) -> str:
-        """Return why we have cancelled it, and take that back; nothing where somebody else has."""
+        """Return why `stop` cancelled the task, and undo that; an empty text if it did not."""
         reason, self.reason = self.reason, ""
         if reason:
             self._task.uncancel()

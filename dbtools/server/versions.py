@@ -66,7 +66,7 @@ ALONE = replace(
     methods=frozenset(SHARED | MODERN_ONLY),
     not_found=INVALID_PARAMS,
     asks=frozenset(),
-    # The status tells what went wrong, so it waits for the answer.
+    # The status depends on the answer, so a stream would begin too early.
     quiet=15.0,
 )
 REVISIONS = (FIRST, MARCH, JUNE, NOVEMBER, ALONE)

@@ -65,7 +65,7 @@ class Fixtures:
 
     def __init__(self, server: Server, toolbox: Toolbox, path: Path) -> None:
         self._ours = dict(server.handlers)
-        self._notices = server.notices
+        self._notices = server.notifications
         self._toolbox = toolbox
         self._path = path
         self._numbers = count(1)

@@ -22,7 +22,7 @@ SCHEMA = "dbtools://schema"
 TOTAL = {"sqlite": "any", "postgresql": "bigint"}  #: the type of a count in a view
 
 Seen = dict[str, Any]
-Notices = AsyncIterator[object]
+Notifications = AsyncIterator[object]
 
 
 def expected(place: Place, version: str) -> Seen:
@@ -163,14 +163,14 @@ async def _read_resources(client: Client) -> Seen:
     }
 
 
-async def _follow_changes(client: Client, place: Place, told: Notices) -> list[list[str]]:
+async def _follow_changes(client: Client, place: Place, told: Notifications) -> list[list[str]]:
     """Return which tools are new after a table was added, and after it was dropped again."""
     changes: list[list[str]] = []
-    async with _notices(client, told) as notices:
+    async with _notices(client, told) as notifications:
         before = known = await _names(client)
         for change in ("add a table", "drop it"):
             await place.lend_a_hand(change)
-            known = await _next_other(client, known, notices)
+            known = await _next_other(client, known, notifications)
             changes.append([name for name in known if name not in before])
     return changes
 
@@ -182,8 +182,8 @@ def _is_told(client: Client) -> bool:
 
 
 @asynccontextmanager
-async def _notices(client: Client, told: Notices) -> AsyncIterator[Notices]:
-    """Give notices of changes, which a client of 2026-07-28 has to ask for."""
+async def _notices(client: Client, told: Notifications) -> AsyncIterator[Notifications]:
+    """Give notifications of changes, which a client of 2026-07-28 has to ask for."""
     if client.protocol_version != MODERN:
         yield told
         return
@@ -191,11 +191,11 @@ async def _notices(client: Client, told: Notices) -> AsyncIterator[Notices]:
         yield aiter(subscription)
 
 
-async def _next_other(client: Client, known: list[str], notices: Notices) -> list[str]:
+async def _next_other(client: Client, known: list[str], notifications: Notifications) -> list[str]:
     """Return the names of the tools once the client was told of them, and they are not those *known*."""
     with anyio.fail_after(PATIENCE):
         while True:
-            await anext(notices)
+            await anext(notifications)
             names = await _names(client)
             if names != known:
                 return names

@@ -13,7 +13,7 @@ from dbtools.server.calls import Calls
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.identity import Identity
 from dbtools.server.limiter import Limiter
-from dbtools.server.notices import Notices
+from dbtools.server.notifications import Notifications
 from dbtools.server.protocol import Server
 from dbtools.server.requests import ID
 from dbtools.server.stdio import LineConnection
@@ -33,7 +33,9 @@ class Anybody:
 
 def _server(toolbox: Toolbox, instructions: str, *, stateless: bool = False) -> Server:
     calls = Calls(toolbox, Limiter(), None)
-    return Server(toolbox, calls, instructions=instructions, notices=Notices(), stateless=stateless)
+    return Server(
+        toolbox, calls, instructions=instructions, notifications=Notifications(), stateless=stateless
+    )
 
 
 async def serve_lines(
@@ -64,7 +66,7 @@ async def open_our_side(toolbox: Toolbox, instructions: str) -> AsyncIterator[Si
     """Serve *toolbox*, over lines and over HTTP, and tell clients of its changes."""
     server = _server(toolbox, instructions)
     endpoint = _endpoint(server, stateless=False)
-    unsubscribe = toolbox.subscribe(server.notices.note)
+    unsubscribe = toolbox.subscribe(server.notifications.note)
     yield Side(serve_lines=partial(_serve_lines, server), app=_app(endpoint), end=endpoint.end)
     unsubscribe()
     endpoint.end()

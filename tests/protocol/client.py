@@ -17,7 +17,7 @@ import anyio
 from dbtools.policy import Caller
 from dbtools.server.calls import Calls
 from dbtools.server.limiter import Limiter
-from dbtools.server.notices import Notices
+from dbtools.server.notifications import Notifications
 from dbtools.server.protocol import Server
 from dbtools.server.stdio import LineConnection
 from dbtools.service.toolbox import Toolbox
@@ -303,11 +303,11 @@ def build_server(
     instructions: str,
     *,
     calls: Calls | None = None,
-    notices: Notices | None = None,
+    notifications: Notifications | None = None,
 ) -> Serving:
-    """Return a server of *toolbox* for *caller*; with *notices* it tells of changes."""
+    """Return a server of *toolbox* for *caller*; with *notifications* it tells of changes."""
     calls = calls or Calls(toolbox, Limiter(), None)
-    server = Server(toolbox, calls, instructions=instructions, notices=notices)
+    server = Server(toolbox, calls, instructions=instructions, notifications=notifications)
     return Serving(server=server, caller=caller)
 
 

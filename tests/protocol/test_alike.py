@@ -15,7 +15,7 @@ from tests.protocol.client import HANDSHAKES, MODERN
 from tests.protocol.test_internal_errors import CALL
 
 HANDSHAKE = HANDSHAKES[-1]
-NOTICED = 0.2  #: seconds in which a server notices that a client has left
+NOTICED = 0.2  #: seconds in which a server notifications that a client has left
 ERAS = (HANDSHAKE, MODERN)
 LISTEN = "subscriptions/listen"
 ALL: Message = {

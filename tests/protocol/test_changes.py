@@ -11,7 +11,7 @@ import pytest
 
 from dbtools.backends import open_backend
 from dbtools.policy import Caller
-from dbtools.server.notices import Notices
+from dbtools.server.notifications import Notifications
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.settings import Settings, load
 from tests.postgresql_server import PostgresqlServer
@@ -462,8 +462,8 @@ async def test_no_call_fails_and_none_mixes_two_schemas_while_migrations_run(
 ) -> None:
     await changing.change(VERSIONED)
     await served.toolbox.refresh()
-    notices = Notices()
-    served.toolbox.subscribe(notices.note)
+    notifications = Notifications()
+    served.toolbox.subscribe(notifications.note)
     done, answered = anyio.Event(), anyio.Condition()
     answers: list[Message] = []
 
@@ -477,7 +477,7 @@ async def test_no_call_fails_and_none_mixes_two_schemas_while_migrations_run(
     async with AsyncExitStack() as stack:
         clients = []
         for number in range(CLIENTS):
-            server = build_server(served.toolbox, Caller(), "", notices=notices)
+            server = build_server(served.toolbox, Caller(), "", notifications=notifications)
             raw = await stack.enter_async_context(connect(server, version=ERAS[number % 2]))
             clients.append(Hearing(raw))
             await clients[-1].open()

@@ -15,7 +15,7 @@ from dbtools.server.exchange import Exchange
 from dbtools.server.kernel import Peer, Session
 from dbtools.server.limiter import Limiter, Slots
 from dbtools.server.messages import Json
-from dbtools.server.notices import MOST_STREAMS, TOOLS, Notices
+from dbtools.server.notifications import MOST_STREAMS, TOOLS, Notifications
 from dbtools.server.running import Operator, running
 from dbtools.server.sessions import IDLE, Sessions
 from dbtools.server.streams import EventStream
@@ -136,12 +136,12 @@ async def test_message_that_arrives_after_the_end_of_its_session_has_none(path: 
 @pytest.mark.parametrize("id", [2**70, "\ud800"])
 async def test_stream_with_an_odd_id_ends_with_its_result(path: Path, id: object) -> None:
     toolbox, database = open_toolbox(settings_for(path))
-    notices = Notices()
+    notifications = Notifications()
     params = {"notifications": {"toolsListChanged": True}}
-    async with connect(build_server(toolbox, Caller(), "", notices=notices)) as client:
+    async with connect(build_server(toolbox, Caller(), "", notifications=notifications)) as client:
         await client.start("subscriptions/listen", params, id=id)
         acknowledged = await client.receive()
-        notices.close()
+        notifications.close()
         answer = await client.receive()
     await database.close()
 
@@ -151,13 +151,13 @@ async def test_stream_with_an_odd_id_ends_with_its_result(path: Path, id: object
 
 async def test_client_that_is_ready_twice_is_told_of_a_change_once(path: Path) -> None:
     toolbox, database = open_toolbox(settings_for(path))
-    notices, caller = Notices(), Caller()
-    serving = build_server(toolbox, caller, "", notices=notices)
+    notifications, caller = Notifications(), Caller()
+    serving = build_server(toolbox, caller, "", notifications=notifications)
     async with connect(serving, version="2025-11-25") as client:
         await client.open()
         await client.notify("notifications/initialized")
         await client.request("ping")
-        notices.tell(caller.role, (TOOLS, ""))
+        notifications.tell(caller.role, (TOOLS, ""))
         await client.request("ping")
     await database.close()
 
@@ -166,7 +166,7 @@ async def test_client_that_is_ready_twice_is_told_of_a_change_once(path: Path) -
 
 async def test_resources_that_a_stream_is_to_tell_of_must_be_strings(path: Path) -> None:
     toolbox, database = open_toolbox(settings_for(path))
-    async with connect(build_server(toolbox, Caller(), "", notices=Notices())) as client:
+    async with connect(build_server(toolbox, Caller(), "", notifications=Notifications())) as client:
         params = {"notifications": {"resourceSubscriptions": ["dbtools://schema", 1]}}
         error = await client.error("subscriptions/listen", params)
     await database.close()
@@ -192,9 +192,9 @@ async def test_streams_over_http_are_as_many_as_the_limiter_allows(path: Path) -
         anyio.create_task_group() as group,
     ):
         for _ in range(MOST_STREAMS + 1):
-            group.start_soon(run.server.notices.listen, exchange)
+            group.start_soon(run.server.notifications.listen, exchange)
         await anyio.wait_all_tasks_blocked()
-        run.server.notices.close()
+        run.server.notifications.close()
 
     assert len(acknowledged) == MOST_STREAMS + 1
 

@@ -524,7 +524,7 @@ async def test_address_that_is_taken_is_told(shared: HttpServer) -> None:
     ended = await anyio.run_process(command, check=False, cwd=ROOT)
 
     assert ended.returncode == 2
-    assert b"Nobody can listen at 127.0.0.1" in ended.stderr
+    assert b"Cannot listen at 127.0.0.1" in ended.stderr
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:8000"])

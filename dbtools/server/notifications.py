@@ -1,7 +1,7 @@
-"""Tells clients that the tools or resources of their role have changed, in both eras of the protocol.
+"""Notify clients that the tools or resources of their role have changed, in both eras of the protocol.
 
-A client that has shaken hands is told on its connection or session; one of 2026-07-28 on the stream that it
-has asked for by `subscriptions/listen`. Nobody is told what does not concern the own role.
+A client with a handshake gets notifications on its connection or session; a client of 2026-07-28 on the
+stream that it opened with `subscriptions/listen`. A client gets only those that concern its role.
 """
 
 import asyncio
@@ -42,19 +42,19 @@ class Listener:
         self._notify = exchange.notify
 
     def acknowledge(self) -> None:
-        """Say what the stream will tell."""
+        """Acknowledge the notifications that the client asked for."""
         params = {"notifications": self.accepted, "_meta": self.meta}
         self._notify("notifications/subscriptions/acknowledged", params)
 
     def tell(self, event: Event) -> None:
-        """Tell of *event*, if that is wanted."""
+        """Send *event*, if the client asked for it."""
         if event in self._events:
             method, uri = event
             self._notify(method, {**({"uri": uri} if uri else {}), "_meta": self.meta})
 
 
-class Notices:
-    """Whoever is told of changes, by role."""
+class Notifications:
+    """The clients that get notifications, by role."""
 
     def __init__(self, *, streams: int = MOST_STREAMS) -> None:
         self._most = streams
@@ -63,7 +63,7 @@ class Notices:
         self._closed = False
 
     def follow(self, role: str, send: Send) -> Callable[[], object]:
-        """Tell a client of *role* that has shaken hands by *send*; return what ends that."""
+        """Notify a client of *role* with *send*; return a function that ends that."""
         self._sessions[send] = role
         return lambda: self._sessions.pop(send, None)
 
@@ -82,19 +82,19 @@ class Notices:
         return {"_meta": {SUBSCRIPTION_KEY: encode_id(exchange.id)}}
 
     def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
-        """Tell the clients of the roles in *changes*."""
+        """Notify the clients of the roles in *changes*."""
         for role, change in changes.items():
             for event in _events(change):
                 self.tell(role, event)
 
     def tell(self, role: str, event: Event) -> None:
-        """Tell the clients of *role* of *event*."""
+        """Send *event* to the clients of *role*."""
         for listener in tuple(self._listeners):
             if listener.role == role:
                 listener.tell(event)
         method, uri = event
         for send, of in tuple(self._sessions.items()):
-            # Until 2025-11-25, clients ask to be told of a resource by a method that is not served.
+            # Until 2025-11-25, clients subscribe to a resource with a method that dbtools does not serve.
             if of == role and not uri:
                 send(encode_notification(method))
 
