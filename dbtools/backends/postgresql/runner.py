@@ -1,34 +1,44 @@
-"""Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
+"""Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time.
 
+Where the server has the statement already, all of the transaction is one round trip: what begins it, the
+statement, what compares the versions of its tables before the locks are released, and what rolls it back.
+"""
+
+import asyncio
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import asyncpg
 import sqlalchemy as sa
 
-from dbtools.aggregates import Measure
 from dbtools.backends.plans import CELLS_HELD, Plan
-from dbtools.backends.pool import EnginePool
-from dbtools.backends.port import Fetched, Label, Probe, Run, is_current
+from dbtools.backends.pool import Pool
+from dbtools.backends.port import NO_SESSION, Fetched, Label, Probe, Run, is_current
 from dbtools.backends.postgresql.connections import (
+    ANOTHER,
+    BEGIN,
     DRIVER_ERRORS,
-    apply,
+    LOSES_STATEMENTS,
+    UNREADABLE,
+    applying,
     connect,
     dated,
     is_lost,
+    is_pooled,
+    keep_parts,
     keep_setting,
     prepare,
-    reading,
     roll_back,
-    set_local,
+    says,
+    with_role_last,
 )
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
+from dbtools.backends.postgresql.pipeline import Connection, calling
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.versions import confirmation, fingerprint
+from dbtools.backends.postgresql.versions import CHANGED, confirmation, fingerprint
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.cells import Cut, held
 from dbtools.errors import (
@@ -42,8 +52,7 @@ from dbtools.errors import (
     TimedOut,
     Unreadable,
 )
-from dbtools.statement import Output, QueryShape, Shape
-from dbtools.types import Family
+from dbtools.statement import QueryShape, Shape
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -53,9 +62,10 @@ CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
 VICTIMS = 5  #: times that a statement is run again which had to make way for others
+BEGINNING, END = calling("begin"), calling("rollback")
 MAKING_WAY = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 #: Statements of migrations take long on large tables only, which the registry's are not.
-MIGRATING = "'60s'"
+MIGRATING = "60s"
 GRAMMAR = PostgresqlGrammar()
 
 WRITTEN, PROBE_TIMEOUT = "dbtools_probe", 5.0  #: a table that is never made; seconds
@@ -68,9 +78,7 @@ class PostgresqlRunner:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._pool = EnginePool(
-            SCHEME, partial(connect, url), size=CONNECTIONS, is_usable=_is_usable, prepare=prepare
-        )
+        self._pool = Pool(self._open, size=CONNECTIONS, is_usable=_is_usable, end=Connection.terminate)
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -81,14 +89,15 @@ class PostgresqlRunner:
     async def run(self, run: Run) -> Fetched:
         """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
         failures: list[bool] = []
-        # A scope of anyio, since a native timeout would cut a rollback short that is shielded from scopes.
-        with anyio.move_on_after(run.timeout + GRACE):
-            while True:
-                try:
-                    return await self._fetch(run)
-                except DRIVER_ERRORS as exc:
-                    await self._overcome(exc, failures, run.stamp)
-        raise TimedOut
+        try:
+            async with asyncio.timeout(run.timeout + GRACE):
+                while True:
+                    try:
+                        return await self._fetch(run)
+                    except DRIVER_ERRORS as exc:
+                        await self._overcome(exc, failures, run.stamp)
+        except TimeoutError as exc:
+            raise TimedOut from exc
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now."""
@@ -105,8 +114,10 @@ class PostgresqlRunner:
 
         *failures*: of each error before, whether the statement had to make way; this one is added.
         """
+        if says(error, CHANGED):
+            raise SchemaChanged from error
         makes_way = isinstance(error, MAKING_WAY)
-        most = VICTIMS if makes_way else 1 if is_lost(error) or is_stale(error) else 0
+        most = VICTIMS if makes_way else 1 if is_lost(error) or is_stale(error) or is_another(error) else 0
         if failures.count(makes_way) >= most:
             raise translated(error) from error
         if is_stale(error) and stamp and not await is_current(self, stamp):
@@ -117,33 +128,35 @@ class PostgresqlRunner:
             await self.close()
         failures.append(makes_way)
 
+    async def _open(self) -> Connection:
+        connection = await connect(self._url)
+        try:
+            await prepare(connection)
+            await keep_parts(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
     async def _fetch(self, run: Run) -> Fetched:
-        """Run a statement; the versions of its tables are compared before the locks are released."""
-        batch = max(1, BYTES_AT_ONCE // max(1, sum(map(_most_bytes, run.plan.outputs))))
+        """Run a statement."""
+        sql = f"{run.label.comment}{run.plan.sql}"
         async with self._pool.connection() as connection:
             try:
-                await connection.execute(_beginning(run.timeout, run.label))
-                if run.session:
-                    await _set(connection, run.session)
-                sql = dated(connection, f"{run.label.comment}{run.plan.sql}", run.stamp)
-                with reading(connection):
-                    if batch > run.limit:
-                        records = await connection.fetch(sql, *run.parameters)
-                        more = len(records) > run.limit
-                    else:
-                        records, more = await _fetch_batches(connection, sql, run, batch)
-                await _end(connection, run.versions)
-            except BaseException:
+                records, more = await _read(connection, dated(connection, sql, run.stamp), run)
+            except BaseException as exc:
                 await roll_back(connection)
+                if isinstance(exc, UNREADABLE) and is_pooled(connection):
+                    raise _outdated(connection) from exc
                 raise
-        return Fetched(rows=_rows(records[: run.limit], run.plan.outputs), more=more)
+        return Fetched(rows=_rows(records[: run.limit], run.plan), more=more)
 
     async def probe(self) -> Probe:
         """Try to make a table in a transaction like those of calls."""
         async with self._pool.connection() as connection:
             version = await connection.fetchval("show server_version")
             try:
-                await connection.execute(_beginning(PROBE_TIMEOUT, Label()))
+                await _begin(connection, _limits(connection, PROBE_TIMEOUT, Label()))
                 await connection.execute(f"create table {WRITTEN} ()")
             except asyncpg.ReadOnlySQLTransactionError:
                 return Probe(version=f"PostgreSQL {version}", refuses_writes=True)
@@ -159,6 +172,16 @@ class PostgresqlRunner:
     async def close(self) -> None:
         """Close every connection; a call that comes later opens others."""
         await self._pool.dispose()
+
+
+def _outdated(connection: Connection) -> asyncpg.OutdatedSchemaCacheError:
+    """End *connection*, which cannot read the rows, and return what it means.
+
+    asyncpg knows the types of columns from one connection of the server's. After a migration the
+    pooler may have prepared it on another one, with others.
+    """
+    connection.terminate()
+    return asyncpg.OutdatedSchemaCacheError("the columns are of other types by now")
 
 
 def _is_usable(connection: Any) -> bool:
@@ -184,44 +207,67 @@ def open_engine(url: str) -> "AsyncEngine":
     return engine
 
 
-async def _set(connection: Any, session: Mapping[str, str]) -> None:
-    try:
-        await apply(connection, session, local=True)
-    except Refused as exc:
-        # The server's words are for operators.
-        raise Refused("The database does not take the settings of this role.") from exc
-
-
 def is_stale(error: Exception) -> bool:
     """Return whether a prepared statement met a schema that has changed since."""
     return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
 
 
-def _beginning(timeout: float, label: Label) -> str:
-    """Return what begins a transaction that lasts *timeout* seconds, under the name of *label*."""
-    settings = [set_local("statement_timeout", str(max(1, round(timeout * 1000))))]
-    if label.application:
-        settings.append(set_local("application_name", label.application))
-    # The SELECT takes the snapshot, after which the transaction cannot be made one that writes.
-    return f"begin read only; select {', '.join(settings)}"
+def is_another(error: Exception) -> bool:
+    """Return whether what is behind the connection is another session than was prepared."""
+    return says(error, ANOTHER) or isinstance(error, LOSES_STATEMENTS)
 
 
-async def _end(connection: Any, versions: Sequence[str]) -> None:
-    """End the transaction, or raise SchemaChanged where a table that it has read has not its version."""
+async def _read(connection: Connection, sql: str, run: Run) -> tuple[list[asyncpg.Record], bool]:
+    """Return the records of *sql* in a transaction of its own, and whether *run* leaves some out."""
+    before, end = _limits(connection, run.timeout, run.label), confirmation(tuple(run.versions)) + END
+    statement = connection.prepared(sql)
+    if statement is None or run.session or is_pooled(connection):
+        await _begin(connection, before, run.session)
+        statement, before = statement or await connection.prepare_to_keep(sql), b""
+    else:
+        before = BEGINNING + before
+    batch = max(1, BYTES_AT_ONCE // max(1, run.plan.most_bytes))
+    if batch > run.limit:
+        records = await connection.run(statement, run.parameters, before, end)
+        return records, len(records) > run.limit
+    await connection.send(before)
+    records, more = await _fetch_batches(statement, run, batch)
+    await connection.send(end)
+    return records, more
+
+
+def _limits(connection: Connection, timeout: float, label: Label) -> bytes:
+    """Return what has the transaction last *timeout* seconds, under the name of *label*."""
+    limits = _limit(connection.marks, timeout)
+    return limits + calling("set", "application_name", label.application) if label.application else limits
+
+
+@lru_cache
+def _limit(marks: str, timeout: float) -> bytes:
+    return calling("limit", marks, str(max(1, round(timeout * 1000))))
+
+
+async def _begin(connection: Connection, limits: bytes, session: Mapping[str, str] = NO_SESSION) -> None:
+    """Begin a transaction within *limits* in which *session* is set."""
+    settings = b"".join(calling("set", *each) for each in with_role_last(session))
     try:
-        await connection.execute(f"{confirmation(versions)}; rollback" if versions else "rollback")
-    except asyncpg.DivisionByZeroError as exc:
-        raise SchemaChanged from exc
+        with applying(session):
+            if is_pooled(connection):
+                await connection.execute(BEGIN)
+                await connection.send(limits + settings)
+            else:
+                await connection.send(BEGINNING + limits + settings)
+    except Refused as exc:
+        # The server's words are for operators.
+        raise Refused("The database does not take the settings of this role.") from exc
 
 
-async def _fetch_batches(
-    connection: Any, sql: str, run: Run, batch: int
-) -> tuple[list[asyncpg.Record], bool]:
+async def _fetch_batches(statement: Any, run: Run, batch: int) -> tuple[list[asyncpg.Record], bool]:
     """Fetch at most one record more than *run* asks for, and say whether there are more than it does.
 
     No more than *batch* come at once, and no more altogether than what is held at the most.
     """
-    cursor = await connection.cursor(sql, *run.parameters)
+    cursor = await statement.cursor(*run.parameters)
     records: list[asyncpg.Record] = []
     room = CELLS_HELD
     while len(records) <= run.limit:
@@ -235,45 +281,25 @@ async def _fetch_batches(
     return records, True
 
 
-def _most_bytes(output: Output) -> int:
-    """Return how many bytes one cell may take, so that memory is bounded before anything is fetched."""
-    if output.longest is None or not _is_cut(output):
-        return 64
-    return output.longest * (1 if output.term.type.family is Family.BYTES else 4)
-
-
-def _rows(records: Sequence[asyncpg.Record], outputs: Sequence[Output]) -> tuple[tuple[object, ...], ...]:
+def _rows(records: Sequence[asyncpg.Record], plan: Plan) -> tuple[tuple[object, ...], ...]:
     """Return the cells of *records*; lengths stand behind them, for outputs that may be cut."""
-    width = len(outputs)
-    cuts = [(at, output.longest or 0) for at, output in enumerate(outputs) if _is_cut(output)]
-    sums = [at for at, output in enumerate(outputs) if _is_sum_of_integers(output)]
-    whole = (None,) * len(cuts)
+    width = len(plan.outputs)
+    whole = (None,) * len(plan.cuts)
     return tuple(
-        record[:width] if not sums and record[width:] == whole else _row(record, width, cuts, sums)
+        record[:width] if not plan.sums and record[width:] == whole else _row(record, width, plan)
         for record in records
     )
 
 
-def _row(
-    record: asyncpg.Record, width: int, cuts: Sequence[tuple[int, int]], sums: Sequence[int]
-) -> tuple[object, ...]:
+def _row(record: asyncpg.Record, width: int, plan: Plan) -> tuple[object, ...]:
     cells = list(record[:width])
-    for (at, longest), length in zip(cuts, record[width:], strict=True):
+    for (at, longest), length in zip(plan.cuts.items(), record[width:], strict=True):
         if length is not None and length > longest:
             cells[at] = Cut(start=cells[at], length=length)
-    for at in sums:
+    for at in plan.sums:
         # What the server sums up as numeric it writes as digits.
         cells[at] = int(cells[at]) if isinstance(cells[at], str) else cells[at]
     return tuple(cells)
-
-
-def _is_sum_of_integers(output: Output) -> bool:
-    return isinstance(output.term, Measure) and output.term.type.family is Family.INTEGER
-
-
-def _is_cut(output: Output) -> bool:
-    type = output.term.type
-    return output.longest is not None and (type.large or type.family is Family.BYTES)
 
 
 BAD_VALUE = BadValue("The database cannot read one of the values, or a view fails on its rows.")
