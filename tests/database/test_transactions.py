@@ -42,6 +42,17 @@ create function write() returns text language sql volatile as $$
     insert into t values (2, 'two') returning v
 $$;
 create view writing as select write() as v;
+create function poison() returns text language plpgsql volatile as $$
+declare name text;
+begin
+    for name in select p.name from pg_prepared_statements as p where p.parameter_types = '{{}}' loop
+        execute format('deallocate %I', name);
+        execute format('prepare %I as insert into public.t values (3, null)', name);
+    end loop;
+    return 'done';
+end
+$$;
+create view poisoning as select poison() as v;
 create function tell() returns text language sql volatile as $$
     select pg_notify('{CHANNEL}', 'from a view')::text
 $$;
@@ -120,6 +131,19 @@ def test_session_is_as_before_where_a_view_has_changed_it(url: str, portal: Bloc
         assert (refused.value.code, shop.rows("t")) == ("refused", [[1, "one"]])
         assert after == before
         assert shop.rows("surroundings") == [EXPECTED]
+
+
+def test_statements_that_a_view_has_prepared_in_the_place_of_others_write_nothing(
+    url: str, portal: BlockingPortal
+) -> None:
+    with open_shop("postgresql", url, portal) as shop:
+        before = shop.rows("t")
+        poisoned = shop.rows("poisoning")
+        after = [shop.rows("t") for _ in range(3)]
+
+        assert poisoned == [["done"]]
+        assert after == [before] * 3
+        assert shop.bare.rows("select id from t") == [(1,)]
 
 
 def test_view_that_notifies_is_not_heard(url: str, portal: BlockingPortal) -> None:

@@ -72,28 +72,24 @@ ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
 #: What the server says of a session that is another one than was prepared: no setting has a name like this.
 ANOTHER = "dbtools_another_session"
 BEGIN = "begin isolation level read committed read only"
-#: What calls consist of beside their own statements, under the names by which the server keeps it. Nothing of
-#: it has rows.
+#: What calls consist of beside their own statements, under the names by which the server keeps it. None has
+#: rows. What limits a call is not among them: a function could prepare another statement under its name.
 PARTS = {
-    "begin": BEGIN,
     # The SELECT takes a snapshot, after which the transaction cannot be made one that writes.
-    "limit": f"""
+    "session": f"""
 select
-where pg_catalog.set_config(
+where pg_catalog.current_setting(
     case
         when pg_catalog.concat_ws(
             ' ', pg_catalog.current_setting('lock_timeout'), pg_catalog.current_setting('search_path')
         ) = $1::pg_catalog.text
-        then 'statement_timeout'
+        then 'lock_timeout'
         else '{ANOTHER}'
-    end,
-    $2,
-    true
+    end
 ) is null
 """,
     "set": "select where pg_catalog.set_config($1, $2, true) is null",
     **CONFIRMATIONS,
-    "rollback": "rollback",
 }
 
 #: The internal one is what a call meets on a connection that the server is ending at that moment.
@@ -319,7 +315,7 @@ def applying(session: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except asyncpg.PostgresError as exc:
-        if (exc.sqlstate or "").startswith(("08", "57")) or says(exc, ANOTHER):
+        if (exc.sqlstate or "").startswith(("08", "57")) or is_another(exc):
             raise
         raise Refused(f"{exc.args[0]}.") from exc
 
@@ -327,6 +323,11 @@ def applying(session: Mapping[str, str]) -> Iterator[None]:
 def says(error: Exception, mark: str) -> bool:
     """Return whether *error* is what the server says where one of PARTS has failed with *mark*."""
     return isinstance(error, asyncpg.UndefinedObjectError) and mark in str(error.args[0])
+
+
+def is_another(error: Exception) -> bool:
+    """Return whether what is behind the connection is another session than was prepared."""
+    return says(error, ANOTHER) or isinstance(error, LOSES_STATEMENTS)
 
 
 def with_role_last(session: Mapping[str, str]) -> Sequence[tuple[str, str]]:

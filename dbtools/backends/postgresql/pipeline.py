@@ -37,6 +37,11 @@ def calling(name: str, *values: str) -> bytes:
     return bind + _message(b"E", b"\0", b"\0\0\0\0")
 
 
+def running(sql: str) -> bytes:
+    """Return the messages that run *sql*, of which the server keeps nothing."""
+    return keeping("", sql) + calling("")
+
+
 def _message(kind: bytes, *parts: bytes) -> bytes:
     body = b"".join(parts)
     return kind + struct.pack("!i", len(body) + 4) + body

@@ -15,16 +15,15 @@ import sqlalchemy as sa
 
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import NO_SESSION, Fetched, Label, Probe, Run, is_current
+from dbtools.backends.port import Fetched, Label, Probe, Run, is_current
 from dbtools.backends.postgresql.connections import (
-    ANOTHER,
     BEGIN,
     DRIVER_ERRORS,
-    LOSES_STATEMENTS,
     UNREADABLE,
     applying,
     connect,
     dated,
+    is_another,
     is_lost,
     is_pooled,
     keep_parts,
@@ -36,7 +35,7 @@ from dbtools.backends.postgresql.connections import (
 )
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
-from dbtools.backends.postgresql.pipeline import Connection, calling
+from dbtools.backends.postgresql.pipeline import Connection, calling, running
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.versions import CHANGED, confirmation, fingerprint
 from dbtools.backends.selects import compile_query, compile_select
@@ -62,7 +61,7 @@ CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
 VICTIMS = 5  #: times that a statement is run again which had to make way for others
-BEGINNING, END = calling("begin"), calling("rollback")
+BEGINNING, END = running(BEGIN), running("rollback")
 MAKING_WAY = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 #: Statements of migrations take long on large tables only, which the registry's are not.
 MIGRATING = "60s"
@@ -212,17 +211,13 @@ def is_stale(error: Exception) -> bool:
     return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
 
 
-def is_another(error: Exception) -> bool:
-    """Return whether what is behind the connection is another session than was prepared."""
-    return says(error, ANOTHER) or isinstance(error, LOSES_STATEMENTS)
-
-
 async def _read(connection: Connection, sql: str, run: Run) -> tuple[list[asyncpg.Record], bool]:
     """Return the records of *sql* in a transaction of its own, and whether *run* leaves some out."""
     before, end = _limits(connection, run.timeout, run.label), confirmation(tuple(run.versions)) + END
     statement = connection.prepared(sql)
     if statement is None or run.session or is_pooled(connection):
-        await _begin(connection, before, run.session)
+        await _begin(connection, before)
+        await _set(connection, run.session)
         statement, before = statement or await connection.prepare_to_keep(sql), b""
     else:
         before = BEGINNING + before
@@ -230,7 +225,8 @@ async def _read(connection: Connection, sql: str, run: Run) -> tuple[list[asyncp
     if batch > run.limit:
         records = await connection.run(statement, run.parameters, before, end)
         return records, len(records) > run.limit
-    await connection.send(before)
+    if before:
+        await connection.send(before)
     records, more = await _fetch_batches(statement, run, batch)
     await connection.send(end)
     return records, more
@@ -244,19 +240,27 @@ def _limits(connection: Connection, timeout: float, label: Label) -> bytes:
 
 @lru_cache
 def _limit(marks: str, timeout: float) -> bytes:
-    return calling("limit", marks, str(max(1, round(timeout * 1000))))
+    return running(f"set local statement_timeout = {max(1, round(timeout * 1000))}") + calling(
+        "session", marks
+    )
 
 
-async def _begin(connection: Connection, limits: bytes, session: Mapping[str, str] = NO_SESSION) -> None:
-    """Begin a transaction within *limits* in which *session* is set."""
-    settings = b"".join(calling("set", *each) for each in with_role_last(session))
+async def _begin(connection: Connection, limits: bytes) -> None:
+    """Begin a transaction within *limits*."""
+    if is_pooled(connection):
+        await connection.execute(BEGIN)
+        await connection.send(limits)
+    else:
+        await connection.send(BEGINNING + limits)
+
+
+async def _set(connection: Connection, session: Mapping[str, str]) -> None:
+    """Set *session* for the transaction of *connection*."""
+    if not session:
+        return
     try:
         with applying(session):
-            if is_pooled(connection):
-                await connection.execute(BEGIN)
-                await connection.send(limits + settings)
-            else:
-                await connection.send(BEGINNING + limits + settings)
+            await connection.send(b"".join(calling("set", *each) for each in with_role_last(session)))
     except Refused as exc:
         # The server's words are for operators.
         raise Refused("The database does not take the settings of this role.") from exc
