@@ -82,6 +82,11 @@ class Plan:
         return wide + 64 * (len(self.outputs) - len(self.cuts))
 
     @cached_property
+    def is_bounded(self) -> bool:
+        """Whether no row takes more than `most_bytes`: whatever may be long is cut."""
+        return all(each.longest is not None or not each.term.type.large for each in self.outputs)
+
+    @cached_property
     def sums(self) -> Collection[int]:
         """The places of the sums of integers."""
         terms = [each.term for each in self.outputs]

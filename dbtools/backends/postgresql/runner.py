@@ -273,13 +273,13 @@ async def _fetch_batches(statement: Any, run: Run, batch: int) -> tuple[list[asy
     """
     cursor = await statement.cursor(*run.parameters)
     records: list[asyncpg.Record] = []
-    room = CELLS_HELD
+    room, fits = CELLS_HELD, run.plan.is_bounded and run.limit * run.plan.most_bytes < CELLS_HELD
     while len(records) <= run.limit:
         found = await cursor.fetch(min(batch, run.limit + 1 - len(records)))
         if not found:
             return records, False
         records += found
-        room -= sum(map(held, zip(*found, strict=True)))
+        room -= 0 if fits else sum(map(held, zip(*found, strict=True)))
         if room < 0:
             break
     return records, True
