@@ -321,6 +321,8 @@ def one_line(text: str) -> str:
 
 def _replaced(text: str, odd: re.Pattern[str], instead: Callable[[str], str]) -> str:
     """Return *text* with *instead* of each *odd* character, in time for the length of *text* alone."""
+    if len(text) <= PIECE and not odd.search(text):
+        return text
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
     return "".join(piece.translate(_table(odd, instead)) if odd.search(piece) else piece for piece in pieces)
 

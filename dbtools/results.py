@@ -83,13 +83,14 @@ class Manner:
     listing: Listing = field(default_factory=Listing)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ResultSet:
     """Rows as the driver read them, in the order of their outputs."""
 
     outputs: tuple[Output, ...]
     rows: tuple[tuple[object, ...], ...]
     more: bool = False  #: whether the statement has further rows
+    length: int | None = None  #: characters and bytes of the cells, where they have been counted
 
     @cached_property
     def columns(self) -> tuple[tuple[object, ...], ...]:
@@ -108,15 +109,11 @@ class ResultSet:
 
     def is_longer(self, most: int) -> bool:
         """Return whether the cells hold more than *most* characters and bytes."""
-        sized: Sequence[Sequence[object]] = self.rows
-        if len(self.rows) == 1:
-            # Quicker than by columns.
-            is_cut = Cut in set(map(class_of, self.rows[0]))
-        else:
-            columns = zip(self.columns, self.kinds, strict=True)
-            sized, is_cut = [column for column, kinds in columns if kinds & SIZED], self.is_cut
-        length = sum(map(held, sized))
-        if is_cut:
+        if self.length is not None:
+            return self.length > most
+        columns = zip(self.columns, self.kinds, strict=True)
+        length = sum(held(column) for column, kinds in columns if kinds & SIZED)
+        if self.is_cut:
             length += held(cell.start for row in self.rows for cell in row if isinstance(cell, Cut))
         return length > most
 
@@ -144,7 +141,7 @@ class Link:
     type: str  #: MIME
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Answer:
     """The result of a call: structured content, the same as text, and what goes along."""
 
@@ -385,6 +382,6 @@ class Budget:
         return Answer(json=json, media=media, links=links, rows=rows, truncated=truncated)
 
 
-def _more(next_cursor: str, note: str) -> dict[str, object]:
+def _more(next_cursor: str, note: str) -> Mapping[str, object]:
     """Return what is told behind the content of an answer: of these what there is."""
-    return {name: text for name, text in (("next_cursor", next_cursor), ("note", note)) if text}
+    return ({"next_cursor": next_cursor} if next_cursor else {}) | ({"note": note} if note else {})

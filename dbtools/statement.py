@@ -4,6 +4,7 @@ A shape holds no value that a caller gave, so equal shapes share one compiled st
 shapes into SQL; every table that a shape names passes through their one `source` function.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,7 +17,6 @@ from dbtools.catalog import Column, Table
 from dbtools.errors import listing, nearest
 from dbtools.masks import LONGEST
 from dbtools.paths import Distant
-from dbtools.policy import SessionSetting
 from dbtools.sql import Parameter
 from dbtools.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 
@@ -201,18 +201,14 @@ def argument(name: str) -> str:
     return f"argument_{name}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Statement:
     """A shape, the values of its parameters, and how many rows are wanted of it at the most."""
 
     shape: Shape
     values: Mapping[str, object] = field(default_factory=dict)
-    claims: Mapping[str, object] = field(default_factory=dict)  #: of the caller, for the filters of tables
-    session: tuple[SessionSetting, ...] = ()  #: what the database is told of the caller
     limit: int
-    timeout: float | None = None  #: seconds, where the role's are too many
-    stamp: str = ""  #: of the catalog that it was made for; nothing: of any
-    hash_key: bytes = field(default=b"", repr=False)  #: of the mask hash
+    timeout: float = math.inf  #: seconds, where the role's are too many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,10 +307,11 @@ def _texts(comparison: Comparison) -> tuple[str, ...]:
 
 def decode(term: Term, operator: Operator, text: str, argument: str) -> object:
     """Return the value that *text* is to *operator*, or raise BadValue for *argument*."""
-    if operator in TEXTUAL and len(text) > LONGEST_PATTERN:
-        raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
-    if operator in TEXTUAL and term.type.family is not Family.ARRAY:
-        return text
+    if operator in TEXTUAL:
+        if len(text) > LONGEST_PATTERN:
+            raise errors.BadValue(f"{argument}: at most {LONGEST_PATTERN:,} characters, not {len(text):,}.")
+        if term.type.family is not Family.ARRAY:
+            return text
     column = term.column if isinstance(term, Distant) else term
     choices = column.choices if isinstance(column, Column) else ()
     if choices and operator in EQUALITY and text not in choices:

@@ -23,7 +23,6 @@ ROWS = METER.create_histogram("dbtools.call.rows", "{row}", "How many rows calls
 BYTES = METER.create_histogram("dbtools.call.bytes", "By", "How many bytes calls answer")
 REQUEST: ContextVar[str] = ContextVar("dbtools.request", default="")  #: the id of the one being answered
 REFUSED = METER.create_counter("dbtools.http.refused", "{request}", "How many requests are refused")
-NO_SPAN: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)  #: where nobody is told
 WAIT = METER.create_histogram("dbtools.pool.wait", "s", "How long statements wait for a connection")
 
 
@@ -50,6 +49,12 @@ def request_comment() -> str:
 def is_told() -> bool:
     """Return whether somebody in this process listens to what is told of spans."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+def is_measured() -> bool:
+    """Return whether somebody in this process listens to what is told of calls."""
+    # The provider that the API has without an SDK is not public.
+    return is_told() or not type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics")
 
 
 def flush(patience: float) -> None:

@@ -23,6 +23,7 @@ from dbtools.errors import listing, nearest
 
 SAFE_INTEGER = 2**53 - 1  #: beyond it a double, and so most JSON readers, lose digits
 LONGEST_NUMBER = 400  #: characters of a number that a caller writes
+WHOLE = re.compile(r"([+-]?\d+)(?:\.0*)?", re.ASCII)
 MOST_DIGITS = 16_000  #: of a decimal number on either side of its point
 UNSENDABLE = re.compile("[\0\ud800-\udfff]")  #: what a text that goes to a database may not contain
 
@@ -200,7 +201,7 @@ def quoted(text: str, most: int = 60) -> str:
 
 
 def _integer(text: str, type: ColumnType) -> int:
-    if len(text) > LONGEST_NUMBER or not (match := re.fullmatch(r"([+-]?\d+)(?:\.0*)?", text, re.ASCII)):
+    if len(text) > LONGEST_NUMBER or not (match := WHOLE.fullmatch(text)):
         raise ValueError
     value = int(match[1])
     least, most = type.minimum, type.maximum

@@ -101,6 +101,11 @@ class Plan:
         return isinstance(self.shape, Select) and self.shape.is_lookup
 
     @cached_property
+    def is_masked(self) -> bool:
+        """Whether cells of it are to be masked."""
+        return any(each.term.type.mask is not None for each in self.outputs)
+
+    @cached_property
     def _patterns(self) -> Mapping[str, Operator]:
         """The parameters that are patterns, with their operators."""
         return {
@@ -116,7 +121,7 @@ class Plan:
         """
         bound = {"limit": limit + 1, **self.constants, **values}
         bound |= {sought(name): bound[name] for name in self._patterns}
-        return tuple(self._written(name, bound[name]) for name in self.parameters)
+        return tuple([self._written(name, bound[name]) for name in self.parameters])
 
     def _written(self, name: str, value: object) -> object:
         if name in self._patterns:

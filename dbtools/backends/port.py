@@ -20,6 +20,7 @@ from dbtools.backends.records import RecordStore, Registry
 from dbtools.catalog import Catalog, Column, Selection, Table
 from dbtools.errors import CallError, ConfigurationError, Refused
 from dbtools.policy import Role
+from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter
 from dbtools.statement import Shape
 from dbtools.types import ColumnType, Family, quoted
@@ -84,21 +85,13 @@ class Probe(NamedTuple):
     refuses_writes: bool  #: to whatever a call runs
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fetched:
-    """Rows with one cell an output, and whether the statement has more."""
-
-    rows: tuple[tuple[object, ...], ...]
-    more: bool
-
-
 class Runner(Protocol):
     """The half of a backend that runs statements, on connections that can only read."""
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
 
-    async def run(self, run: Run) -> Fetched:
+    async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*, or raise a CallError.
 
         Raise SchemaChanged where what is read is not what the statement was made for: the schema is not as of

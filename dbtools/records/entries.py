@@ -5,10 +5,10 @@ Else names of arguments, tables and columns are what is kept. Total and bounded,
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum, auto
 from itertools import islice
-from typing import NamedTuple
 from urllib.parse import unquote
 
 from dbtools.aggregates import Bucket, Function
@@ -51,21 +51,22 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-class AuditEntry(NamedTuple):
-    """One call of a tool."""
+@dataclass(slots=True, kw_only=True)
+class AuditEntry:
+    """One call of a tool, as far as it has come."""
 
     time: datetime  #: when it came, UTC
     identity: str | None
     role: str
     tool: str
     arguments: Mapping[str, object]  #: as given
-    vocabulary: Collection[str]  #: names of tables, columns and relations that the role sees
-    rows: int | None
-    bytes: int | None
-    truncated: bool | None
-    duration: float  #: seconds
-    outcome: Outcome
-    code: str | None
+    vocabulary: Collection[str] = ()  #: names of tables, columns and relations that the role sees
+    rows: int | None = None
+    bytes: int | None = None
+    truncated: bool | None = None
+    duration: float = 0.0  #: seconds
+    outcome: Outcome = Outcome.OK
+    code: str | None = None
     protocol: str | None
     client: str | None
     request: str | None = None  #: its id, where the database is told it as well
@@ -87,8 +88,8 @@ class AuditEntry(NamedTuple):
             "truncated": self.truncated,
             "duration": round(self.duration, 6),
             "outcome": str(self.outcome),
-            "code": _shortened(self.code, LONGEST_NAME),
-            "protocol": _shortened(self.protocol, LONGEST_NAME),
+            "code": self.code,
+            "protocol": self.protocol,
             "client": _shortened(self.client, LONGEST_NAME),
             **told,
         }
@@ -108,21 +109,19 @@ class _Place(Enum):
     ADDRESS = auto()
     VALUE = auto()
 
-    def below(self, name: object) -> "_Place":
-        """Return what may stand in the argument or key *name* of an object here."""
-        if self is _Place.TOP:
-            return PLACES.get(name, _Place.VALUE)
-        if self in (_Place.VALUE, _Place.LIMIT):
-            return _Place.VALUE
-        return _Place.NAME if name in NAMING_IN_CLAUSES else _Place.VALUE
 
-
-#: What may stand in an argument.
-PLACES: Mapping[object, _Place] = {
-    **dict.fromkeys(CLAUSES, _Place.CLAUSE),
-    **dict.fromkeys(NAMING, _Place.NAME),
-    "limit": _Place.LIMIT,
-    "uri": _Place.ADDRESS,
+IN_CLAUSES: Mapping[object, _Place] = dict.fromkeys(NAMING_IN_CLAUSES, _Place.NAME)
+#: What may stand in the arguments or keys of an object, where that is no value.
+PLACES: Mapping[_Place, Mapping[object, _Place]] = {
+    _Place.TOP: {
+        **dict.fromkeys(CLAUSES, _Place.CLAUSE),
+        **dict.fromkeys(NAMING, _Place.NAME),
+        "limit": _Place.LIMIT,
+        "uri": _Place.ADDRESS,
+    },
+    **dict.fromkeys((_Place.CLAUSE, _Place.NAME, _Place.ADDRESS), IN_CLAUSES),
+    _Place.LIMIT: {},
+    _Place.VALUE: {},
 }
 
 
@@ -146,8 +145,9 @@ class _Copy:
             return CUT
         more = len(value) > MOST_ITEMS
         if not isinstance(value, list | tuple):
+            places = PLACES[place]
             copy = {
-                self._key(name): self.of(each, place.below(name), depth + 1)
+                self._key(name): self.of(each, places.get(name, _Place.VALUE), depth + 1)
                 for name, each in islice(value.items(), MOST_ITEMS)
             }
             return copy | {CUT: CUT} if more else copy
@@ -164,6 +164,8 @@ class _Copy:
         return name if is_known else CUT
 
     def _scalar(self, value: object, place: _Place) -> object:
+        if place is _Place.VALUE and self._vocabulary is not None:
+            return CUT
         match value:
             case str() if self._vocabulary is None:
                 return _shortened(value, LONGEST_TEXT)

@@ -1,7 +1,8 @@
 """Entries in as they come, batches of lines out to stderr, a file or a registry: nothing waits for them.
 
-An entry is made a line at once: as objects, entries that wait keep the collector of garbage busy, and a
-thread that encodes them contends with the event loop; either costs more than the encoding.
+Entries are made lines a few at a time: one after each call costs twice as much, since the call has pushed
+the code out of the processor's caches. More that wait would keep the collector of garbage busy, and a thread
+that encodes many contends with the event loop.
 """
 
 import atexit
@@ -29,6 +30,7 @@ if sys.platform != "win32":
 WINDOW = 0.2  #: seconds in which calls are gathered
 PATIENCE = 3.0  #: seconds that the end waits for a sink
 MOST_LINES = 10_000  #: that wait for a sink which fails or is stuck
+MOST_ENTRIES = 16  #: that wait to be made lines
 PIECE = 4096  #: bytes that a pipe takes at once, among those of others
 OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 logger = logging.getLogger("dbtools")
@@ -55,6 +57,7 @@ class CallLog:
         self._sink = sink
         self._arguments = arguments
         self._changed = threading.Condition()  #: guards all that follows but the lines
+        self._entries: list[AuditEntry] = []  #: after those that are recorded
         self._recorded: deque[bytes] = deque()
         self._running = False
         self._closing = False
@@ -64,21 +67,32 @@ class CallLog:
 
     def record(self, entry: AuditEntry) -> None:
         """Have *entry* written soon; after a close as well, by a thread that begins anew."""
-        if len(self._recorded) >= MOST_LINES:
-            with self._changed:
-                self._dropped += 1
-            return
-        line = json_of(entry.content(arguments=self._arguments)).encode() + b"\n"
         with self._changed:
-            self._recorded.append(line)
-            if len(self._recorded) == 1 or not self._running:
+            if len(self._recorded) >= MOST_LINES:
+                self._dropped += 1
+                return
+            is_first = not self._waiting
+            self._entries.append(entry)
+            if len(self._entries) == MOST_ENTRIES:
+                self._recorded += self._encoded()
+            if is_first or not self._running:
                 self._wake()
+
+    @property
+    def _waiting(self) -> bool:
+        """Whether anything waits for the thread."""
+        return bool(self._entries or self._recorded)
+
+    def _encoded(self) -> list[bytes]:
+        """Take the entries and return them as lines."""
+        entries, self._entries = self._entries, []
+        return [json_of(each.content(arguments=self._arguments)).encode() + b"\n" for each in entries]
 
     def close(self) -> None:
         """Return when all that was recorded is written, or when the sink has had its time."""
         atexit.unregister(self.close)
         with self._changed:
-            if self._closing or not (self._running or self._recorded or self._lines):
+            if self._closing or not (self._running or self._waiting or self._lines):
                 return
             self._closing = True
             self._wake()
@@ -112,10 +126,10 @@ class CallLog:
     def _write_batch(self) -> bool:
         """Wait for a call, write it with those that soon follow, and return whether more is to be written."""
         with self._changed:
-            self._changed.wait_for(lambda: self._recorded or self._closing)
+            self._changed.wait_for(lambda: self._waiting or self._closing)
             self._changed.wait_for(lambda: self._closing, WINDOW)
             closing = self._closing
-            self._lines += self._recorded
+            self._lines += [*self._recorded, *self._encoded()]
             self._recorded.clear()
         if self._lines:
             self._write(last=closing)
@@ -125,7 +139,7 @@ class CallLog:
         self._sink.close()
         with self._changed:
             self._closing = False
-            self._running = bool(self._recorded)
+            self._running = self._waiting
             self._changed.notify_all()
             return self._running
 

@@ -1,18 +1,13 @@
-"""One request over HTTP: its headers, its body, and whether its client is still there.
+"""The message in one request over HTTP, or the error response that refuses it.
 
-Bodies are read whole, in time, and neither too large nor too deep, before anybody parses them.
+Bodies are read whole, and neither too large nor too deep, before they are parsed.
 """
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope
 
-from dbtools.policy import Caller
-from dbtools.server.identity import Stay
 from dbtools.server.messages import (
     INVALID_REQUEST,
     Malformed,
@@ -23,18 +18,13 @@ from dbtools.server.messages import (
     encode_error,
     parse,
 )
-from dbtools.server.requests import ID, fields
-from dbtools.server.sessions import LEAVE, Turn
+from dbtools.server.requests import fields
 
-ENDING = "The server is shutting down. Try again."
-STILL = 5.0  #: seconds between two checks whether an open stream is still authorized
-BODY_IN = 20.0  #: seconds in which a client sends all of a body
 DEEPEST = 64  #: levels of JSON
 MOST_PARTS = 10_000  #: values of JSON, more or less: each takes much more memory than it has bytes
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 TOO_LARGE = "The body is too large."
-TOO_LATE = f"The body has not arrived within {BODY_IN:g} seconds."
 TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has over {MOST_PARTS:,} values."
 LEFT = "The client has left."  #: which nobody reads
 
@@ -47,99 +37,34 @@ class Refused(Exception):
         self.response = response
 
 
-class Asked:
-    """One request over HTTP, and who makes it."""
+async def read_message(scope: Scope, receive: Receive, most: int) -> Request | Notification | Answered:
+    """Return the message that a body of at most *most* bytes is, or raise Refused."""
+    body = await _body(scope, receive, most)
+    check_content_type(scope)
+    check_accept(scope, "application/json", "text/event-stream")
+    message = parse(body)
+    if isinstance(message, Malformed):
+        raise Refused(json_answer(message.reply(), 400))
+    return message
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, caller: Caller, stay: Stay) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.caller = caller
-        self.id: str = scope[ID]
-        self.turn = Turn()
-        self._send = send
-        self._stay = stay
-        self._is_begun = self._is_stream = False
-        self._watchers: list[asyncio.Task[None]] = []
 
-    async def send(self, message: Message) -> None:
-        """Send a part of the answer."""
-        await self._send(message)
-        if message["type"] == "http.response.start":
-            self._is_begun = True
-            self._is_stream = all(name != b"content-length" for name, _ in message["headers"])
-        elif not message.get("more_body", False):
-            self._is_stream = False
-
-    async def break_off(self, reason: str) -> None:
-        """End an answer that was stopped: a stream ends as a whole, other clients are asked to try again.
-
-        What has said how long it is cannot end: its connection is closed.
-        """
-        if self._is_stream:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif not self._is_begun and reason != LEAVE:
-            raise Refused(error(503, ENDING))
-
-    def header(self, name: str) -> Sequence[str]:
-        """Return the values of the header *name*, which is in lower case."""
-        return fields(self.scope, name.encode())
-
-    async def message(self, most: int) -> Request | Notification | Answered:
-        """Return the message that a body of at most *most* bytes is, or raise Refused."""
-        body = await self._body(most)
-        check_content_type(self.scope)
-        check_accept(self.scope, "application/json", "text/event-stream")
-        message = parse(body)
-        if isinstance(message, Malformed):
-            raise Refused(json_answer(message.reply(), 400))
-        return message
-
-    async def _body(self, most: int) -> bytes:
-        announced = next(iter(fields(self.scope, b"content-length")), "0")
-        if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
+async def _body(scope: Scope, receive: Receive, most: int) -> bytes:
+    announced = next(iter(fields(scope, b"content-length")), "0")
+    if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
+        raise Refused(error(413, TOO_LARGE))
+    read, more = bytearray(), True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Refused(error(400, LEFT))
+        read += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(read) > most:
             raise Refused(error(413, TOO_LARGE))
-        read, more = bytearray(), True
-        try:
-            async with asyncio.timeout(BODY_IN):
-                while more:
-                    message = await self.receive()
-                    if message["type"] != "http.request":
-                        raise Refused(error(400, LEFT))
-                    read += message.get("body", b"")
-                    more = message.get("more_body", False)
-                    if len(read) > most:
-                        raise Refused(error(413, TOO_LARGE))
-        except TimeoutError:
-            raise Refused(error(408, TOO_LATE)) from None
-        body = bytes(read)
-        if is_too_much(body):
-            raise Refused(error(400, TOO_MUCH))
-        return body
-
-    def watch(self, lasts: bool, leave: Callable[[], object] | None = None) -> None:
-        """Have *leave* called, or the request stopped, when its client leaves, or may no longer stay."""
-        leave = leave or partial(self.turn.stop, LEAVE)
-        waits: list[Callable[[], Awaitable[None]]] = [self._left, *([self._expired] if lasts else [])]
-        loop = asyncio.get_running_loop()
-        self._watchers = [loop.create_task(_after(wait, leave)) for wait in waits]
-
-    def unwatch(self) -> None:
-        """Watch no longer."""
-        for each in self._watchers:
-            each.cancel()
-
-    async def _left(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
-
-    async def _expired(self) -> None:
-        while await self._stay():  # noqa: ASYNC110 (nobody tells)
-            await asyncio.sleep(STILL)
-
-
-async def _after(wait: Callable[[], Awaitable[None]], act: Callable[[], object]) -> None:
-    await wait()
-    act()
+    body = bytes(read)
+    if is_too_much(body):
+        raise Refused(error(400, TOO_MUCH))
+    return body
 
 
 def is_too_much(body: bytes) -> bool:

@@ -5,15 +5,16 @@ In this order: who asks, whether there is a slot, the body, the message, the ses
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.asked import ENDING, Asked, Refused, check_accept, error, json_answer
+from dbtools.server.asked import Refused, check_accept, error, json_answer, read_message
 from dbtools.server.exchange import Exchange
 from dbtools.server.identity import Identity, Refusal, Stay
-from dbtools.server.kernel import Peer, Session, modern
+from dbtools.server.kernel import Header, Peer, Session, modern
 from dbtools.server.limiter import Limiter, Slots
 from dbtools.server.messages import (
     INTERNAL_ERROR,
@@ -21,7 +22,6 @@ from dbtools.server.messages import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
-    Id,
     Notification,
     ProtocolError,
     Request,
@@ -31,8 +31,8 @@ from dbtools.server.messages import (
 )
 from dbtools.server.protocol import Reply, Server
 from dbtools.server.requests import REASON, fields
-from dbtools.server.sessions import CANCEL, END, HttpSession, Sessions, Turn
-from dbtools.server.streams import Answering, EventStream
+from dbtools.server.sessions import HttpSession, Sessions
+from dbtools.server.streams import CANCEL, END, LATE, EventStream, Turn
 from dbtools.server.versions import (
     HANDSHAKES,
     HEADER_MISMATCH,
@@ -43,24 +43,27 @@ from dbtools.server.versions import (
 
 FREE = Slots()
 SESSION = b"mcp-session-id"
+BODY_IN = 20.0  #: seconds in which a client sends all of a body
 CANCELLED = -32800  #: of a request that its client has cancelled: until 2025-11-25 its stream needs an answer
 STATUSES = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
     **dict.fromkeys((PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS), 400),
     **dict.fromkeys((HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION), 400),
     METHOD_NOT_FOUND: 404,
 }
-#: The answers to stopped requests. At shutdown, a request without a stream gets 503 instead.
-STOPPED = {
-    CANCEL: ProtocolError(CANCELLED, "Request cancelled"),
-    END: ProtocolError(INTERNAL_ERROR, ENDING),
-}
-LOOK_AFTER = 0.05  #: seconds until a request is watched for a client that leaves; most are answered by then
+ENDING = "The server is shutting down. Try again."
 FULL = "The server is at its limit. Try again."
 TAKEN = "The session already has a running request with this ID."
 UNOPENED = (
     "Send initialize first to open a session. Requests of 2026-07-28 need none, but the header "
     "MCP-Protocol-Version."
 )
+#: The status and message of requests that are stopped before any answer.
+UNANSWERED = {END: (503, ENDING), LATE: (408, f"The body has not arrived within {BODY_IN:g} seconds.")}
+#: The answers to requests that are stopped later. At shutdown, those without a stream get 503 instead.
+STOPPED = {
+    CANCEL: ProtocolError(CANCELLED, "Request cancelled"),
+    END: ProtocolError(INTERNAL_ERROR, ENDING),
+}
 
 
 class Endpoint:
@@ -110,17 +113,19 @@ class Endpoint:
         slots = self._slots(scope, is_modern=is_modern)
         if self._is_ending or not slots.acquire_share(caller.identity):
             raise Refused(error(503, ENDING if self._is_ending else FULL))
-        asked = Asked(scope, receive, send, caller, Stay(self._identity, authorization, found))
-        self._turns.add(asked.turn)
+        turn = Turn(scope, receive, send, caller, Stay(self._identity, authorization, found))
+        self._turns.add(turn)
         try:
-            await (self._serve_alone(asked) if is_modern else self._serve_session(asked))
+            await (self._serve_alone(turn) if is_modern else self._serve_session(turn))
         except asyncio.CancelledError:
-            reason = asked.turn.caught()
+            reason = turn.caught()
             if not reason:
                 raise
-            await asked.break_off(reason)
+            if reason in UNANSWERED and not turn.is_begun:
+                raise Refused(error(*UNANSWERED[reason])) from None
         finally:
-            self._turns.discard(asked.turn)
+            turn.settle()
+            self._turns.discard(turn)
             slots.release(caller.identity)
 
     def _slots(self, scope: Scope, *, is_modern: bool) -> Slots:
@@ -139,99 +144,102 @@ class Endpoint:
             answer.headers["www-authenticate"] = self._identity.challenge(found)
         return answer
 
-    async def _serve_alone(self, asked: Asked) -> None:
+    async def _serve_alone(self, turn: Turn) -> None:
         """Answer a request of 2026-07-28, or of a version that nobody knows."""
-        if asked.scope["method"] != "POST":
+        if turn.scope["method"] != "POST":
             raise Refused(Response(status_code=405, headers={"Allow": "POST"}))
-        message = await asked.message(self._most)
-        header = asked.header
+        message = await self._message(turn)
         match message:
             case Answered():
                 raise Refused(error(400, "Nothing has been asked."))
             case Notification():
                 try:
-                    modern(header("mcp-protocol-version")[0])
+                    modern(turn.header("mcp-protocol-version")[0])
                 except ProtocolError as exc:
-                    raise _refused(None, exc, 400) from exc
-                await Response(status_code=202)(asked.scope, asked.receive, asked.send)
+                    raise Refused(json_answer(encode_error(None, exc), 400)) from exc
+                await Response(status_code=202)(turn.scope, turn.receive, turn.send)
             case Request():
-                try:
-                    peer = self._server.admit(
-                        Session(is_modern=True), message, asked.caller, asked.id, header
-                    )
-                except ProtocolError as exc:
-                    raise _refused(message.id, exc, STATUSES.get(exc.code, 200)) from exc
-                await self._answer(asked, message, peer, leaves=True)
+                peer = self._admit(turn, message, Session(is_modern=True), turn.header)
+                await self._answer(turn, message, peer, leaves=True)
 
-    async def _serve_session(self, asked: Asked) -> None:
+    def _admit(self, turn: Turn, request: Request, session: Session, header: Header | None = None) -> Peer:
+        """Return for whom *request* is answered, or raise Refused."""
+        try:
+            return self._server.admit(session, request, turn.caller, turn.id, header)
+        except ProtocolError as exc:
+            status = STATUSES.get(exc.code, 200) if session.is_modern else 200
+            raise Refused(json_answer(encode_error(request.id, exc), status)) from exc
+
+    async def _message(self, turn: Turn) -> Request | Notification | Answered:
+        turn.after(BODY_IN, partial(turn.stop, LATE))
+        return await read_message(turn.scope, turn.receive, self._most)
+
+    async def _serve_session(self, turn: Turn) -> None:
         """Answer a request of the era of sessions."""
-        session = self._session(asked)
-        match asked.scope["method"]:
+        session = self._session(turn)
+        match turn.scope["method"]:
             case "POST":
-                await self._post(asked)
+                await self._post(turn)
             case "GET":
-                check_accept(asked.scope, "text/event-stream")
-                await self._stream(asked, _known(session))
+                check_accept(turn.scope, "text/event-stream")
+                await self._stream(turn, _known(session))
             case "DELETE":
                 self.sessions.close(_known(session))
-                await Response(status_code=200)(asked.scope, asked.receive, asked.send)
+                await Response(status_code=200)(turn.scope, turn.receive, turn.send)
             case _:
                 raise Refused(error(405, "Method not allowed.", {"Allow": "GET, POST, DELETE"}))
 
-    def _session(self, asked: Asked) -> HttpSession | None:
+    def _session(self, turn: Turn) -> HttpSession | None:
         """Return the session that a request names, None where it names none."""
-        named = fields(asked.scope, SESSION)
+        named = fields(turn.scope, SESSION)
         if not named or self._stateless:
             return None
-        found = self.sessions.find(named[0], asked.caller)
+        found = self.sessions.find(named[0], turn.caller)
         if found is None:
             raise Refused(error(404, "Session not found."))
         return found
 
-    async def _post(self, asked: Asked) -> None:
-        message = await asked.message(self._most)
+    async def _post(self, turn: Turn) -> None:
+        message = await self._message(turn)
         # It may have been closed while the body came.
-        session = self._session(asked)
+        session = self._session(turn)
         match message:
             case Request():
-                await self._request(asked, message, session)
+                await self._request(turn, message, session)
             case _:
                 if session is not None:
-                    self._note(session, message, asked.caller)
+                    self._note(session, message, turn.caller)
                 elif not self._stateless:
                     raise Refused(error(400, UNOPENED))
-                await Response(status_code=202)(asked.scope, asked.receive, asked.send)
+                await Response(status_code=202)(turn.scope, turn.receive, turn.send)
 
-    async def _request(self, asked: Asked, request: Request, session: HttpSession | None) -> None:
+    async def _request(self, turn: Turn, request: Request, session: HttpSession | None) -> None:
         if session is None and not self._stateless and request.method != "initialize":
             raise Refused(error(400, UNOPENED))
-        state = session.session if session is not None else self._fresh(asked)
-        try:
-            peer = self._server.admit(state, request, asked.caller, asked.id)
-        except ProtocolError as exc:
-            raise _refused(request.id, exc, 200) from exc
+        state = session.session if session is not None else self._fresh(turn)
+        peer = self._admit(turn, request, state)
         if session is None:
-            headers = self._opened(asked, state) if request.method == "initialize" else ()
+            headers = self._opened(turn, state) if request.method == "initialize" else ()
             # Without a session, no message of the client could cancel the request.
-            await self._answer(asked, request, peer, headers=headers, leaves=self._stateless)
+            await self._answer(turn, request, peer, headers=headers, leaves=self._stateless)
             return
         if request.id in session.turns:
             raise Refused(error(400, TAKEN))
-        await self._answer(asked, request, peer, session=session)
+        await self._answer(turn, request, peer, session=session)
 
-    def _fresh(self, asked: Asked) -> Session:
+    def _fresh(self, turn: Turn) -> Session:
         """Return the state of a request that names no session."""
         if not self._stateless:
             return Session(is_modern=False, ignores_envelopes=True)
-        named = fields(asked.scope, b"mcp-protocol-version")
+        named = fields(turn.scope, b"mcp-protocol-version")
         revision = HANDSHAKES[named[0]] if named else UNNAMED
         return Session(peer=Peer(revision), is_modern=False, ignores_envelopes=True)
 
-    def _opened(self, asked: Asked, state: Session) -> Sequence[tuple[bytes, bytes]]:
+    def _opened(self, turn: Turn, state: Session) -> Sequence[tuple[bytes, bytes]]:
         """Return the headers that name a new session."""
         if self._stateless:
             return ()
-        opened = self.sessions.open(asked.caller, state)
+        opened = self.sessions.open(turn.caller, state)
         if opened is None:
             raise Refused(error(503, "There are too many open sessions."))
         return ((SESSION, opened.id.encode()),)
@@ -249,7 +257,7 @@ class Endpoint:
 
     async def _answer(
         self,
-        asked: Asked,
+        turn: Turn,
         request: Request,
         peer: Peer,
         *,
@@ -257,57 +265,46 @@ class Endpoint:
         headers: Sequence[tuple[bytes, bytes]] = (),
         leaves: bool = False,
     ) -> None:
-        """Answer *request*; if *leaves*, a client that leaves has cancelled it."""
-        answering, loop = Answering(asked.send), asyncio.get_running_loop()
+        """Answer *request*; if it *leaves*, a client that leaves has cancelled it."""
         exchange = Exchange(
             id=request.id,
             method=request.method,
             params=request.params,
             peer=peer,
-            caller=asked.caller,
-            send=answering.put,
+            caller=turn.caller,
+            send=turn.put,
             questions=session.questions if session is not None else None,
-            request_id=asked.id,
+            request_id=turn.id,
         )
-        timers = [loop.call_later(peer.revision.quiet, answering.begin)]
-        if leaves:
-            is_listening = request.method == "subscriptions/listen"
-            timers.append(loop.call_later(LOOK_AFTER, asked.watch, is_listening))
+        turn.wait(peer.revision.quiet, leaves=leaves, is_long=request.method == "subscriptions/listen")
         turns = session.turns if session is not None else {}
-        turns[request.id] = asked.turn
+        turns[request.id] = turn
         try:
             reply = await self._server.answer(exchange)
         except asyncio.CancelledError:
-            problem = STOPPED.get(asked.turn.reason)
-            if problem is None or (asked.turn.reason == END and not answering.is_stream):
-                answering.abandon()
+            problem = STOPPED.get(turn.reason)
+            if problem is None or (turn.reason == END and not turn.is_stream):
+                turn.abandon()
                 raise
-            asked.turn.caught()
+            turn.caught()
             reply = Reply(message=encode_error(request.id, problem), code=problem.code)
         finally:
             # An answer that is being sent can no longer be cancelled.
             del turns[request.id]
-            for timer in timers:
-                timer.cancel()
-            asked.unwatch()
+            turn.settle()
         status = 200 if peer.revision.has_handshake else STATUSES.get(reply.code, 200)
-        await answering.finish(reply.message, status, headers)
+        await turn.finish(reply.message, status, headers)
 
-    async def _stream(self, asked: Asked, session: HttpSession) -> None:
-        """Tell the client of a session what changes, until one of both leaves."""
+    async def _stream(self, turn: Turn, session: HttpSession) -> None:
+        """Send a session's notifications until the client or the server closes the stream."""
         if session.stream is not None:
             raise Refused(error(409, "The session has a stream already."))
-        session.stream = stream = EventStream(asked.send)
-        asked.watch(True, stream.close)
+        turn.is_begun, session.stream = True, EventStream(turn.send)
+        turn.watch(session.stream.close, is_long=True)
         try:
-            await stream.run()
+            await session.stream.run()
         finally:
             session.stream = None
-            asked.unwatch()
-
-
-def _refused(id: Id | None, exc: ProtocolError, status: int) -> Refused:
-    return Refused(json_answer(encode_error(id, exc), status))
 
 
 def _known(session: HttpSession | None) -> HttpSession:

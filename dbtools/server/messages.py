@@ -15,8 +15,6 @@ INTERNAL_ERROR = -32603
 
 MOST_DIGITS = 4_000  #: of an integer; Python refuses to read more than 4,300
 LARGEST_ID = 10**100
-LONGEST_ID = 4_000  #: characters of an ID that is looked for in a line that is no message
-LONGEST_SEARCH = 2**20  #: characters of such a line that are searched
 LONG_NUMBER = re.compile(rb"\d{19}")  #: orjson reads integers beyond 64 bits as floats
 
 Id = str | int
@@ -91,7 +89,7 @@ def _parse_odd(line: bytes) -> Message:
         # json.loads guesses the encoding of bytes, and would accept others than UTF-8.
         return _message(json.loads(line.decode(), parse_int=_integer))
     except RecursionError:
-        return Malformed(identifier(line), INVALID_REQUEST, "The message is nested too deeply.")
+        return Malformed(None, INVALID_REQUEST, "The message is nested too deeply.")
     except ValueError:
         return Malformed(None, PARSE_ERROR, "The message is not valid JSON in UTF-8.")
 
@@ -129,41 +127,6 @@ def _invalid(id: Id | None) -> Malformed:
 def _integer(digits: str) -> int:
     """Read an integer; of one with too many digits only the first: it is refused for its size anyway."""
     return int(digits[:MOST_DIGITS])
-
-
-def identifier(line: bytes) -> Id | None:
-    """Return the member `id` of the object that *line* is, however deeply the rest of it is nested."""
-    text = line[:LONGEST_SEARCH].decode("utf-8", "replace")
-    depth = at = 0
-    while at < len(text):
-        character = text[at]
-        if character == '"':
-            string, at = _string(text, at)
-            if depth == 1 and string == "id" and text[at:].lstrip().startswith(":"):
-                return _scalar(text, text.index(":", at) + 1)
-            continue
-        depth += (character in "{[") - (character in "}]")
-        at += 1
-    return None
-
-
-def _string(text: str, at: int) -> tuple[str, int]:
-    """Return the string that begins at *at*, and where it ends."""
-    try:
-        string, end = json.decoder.scanstring(text, at + 1, False)  # type: ignore[attr-defined]
-    except ValueError:
-        return "", len(text)
-    return str(string), int(end)
-
-
-def _scalar(text: str, at: int) -> Id | None:
-    """Return the string or the integer at *at*."""
-    try:
-        value, end = json.JSONDecoder().raw_decode(text[at : at + LONGEST_ID].lstrip())
-    except (ValueError, RecursionError):
-        return None
-    whole = end < LONGEST_ID - 1
-    return value if whole and isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 def encode_result(id: Id, result: Json) -> bytes:

@@ -4,8 +4,7 @@ import asyncio
 import base64
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -37,6 +36,7 @@ PAGE = 200  #: tools
 MALFORMED = "malformed"  #: the code of a call that is no request of the protocol
 PROGRESS = 1.0  #: seconds between two reports
 UNAVAILABLE = str(errors.DatabaseUnavailable())
+FOREIGN = "The cursor is not one of this server's, or the list has changed: list again from the start."
 TEMPLATES: list[Json] = [
     {
         "uriTemplate": ROW_TEMPLATE,
@@ -196,31 +196,22 @@ class Server:
         name, arguments = exchange.params["name"], exchange.params.get("arguments") or {}
         assert isinstance(name, str)
         assert isinstance(arguments, Mapping)
-        call = _call(exchange, name, arguments)
+        reporting = asyncio.create_task(self._report(exchange)) if "progressToken" in exchange.meta else None
         try:
-            if "progressToken" not in exchange.meta:
-                answer = await self._calls.call(call)
-            else:
-                async with self._progress(exchange):
-                    answer = await self._calls.call(call)
+            answer = await self._calls.call(_call(exchange, name, arguments))
         except errors.CallError as exc:
             return error_content(_said(exc))
         except errors.UnknownTool as exc:
             raise ProtocolError(INVALID_PARAMS, str(exc)) from exc
         except Exception:
             return error_content(_logged(f"the call of {name}"))
+        finally:
+            if reporting is not None:
+                reporting.cancel()
         return answer_content(answer, exchange.peer.revision.contents)
 
-    @asynccontextmanager
-    async def _progress(self, exchange: Exchange) -> AsyncIterator[None]:
-        """Report each second of a long call."""
-        task = asyncio.create_task(self._report(exchange))
-        try:
-            yield
-        finally:
-            task.cancel()
-
     async def _report(self, exchange: Exchange) -> None:
+        """Report each second of a long call."""
         await asyncio.sleep(PROGRESS)
         timeout = (await self._toolbox.view(exchange.caller.role)).role.limits.timeout
         for second in count(1):
@@ -280,10 +271,7 @@ def _start(cursor: object, count: int) -> int:
     if cursor is None:
         return 0
     if str(cursor) not in map(str, range(PAGE, count, PAGE)):
-        message = (
-            "The cursor is not one of this server's, or the list has changed: list again from the start."
-        )
-        raise ProtocolError(INVALID_PARAMS, message)
+        raise ProtocolError(INVALID_PARAMS, FOREIGN)
     return int(str(cursor))
 
 

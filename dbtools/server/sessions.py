@@ -10,35 +10,10 @@ from dbtools.server.exchange import Questions
 from dbtools.server.kernel import Session
 from dbtools.server.limiter import Slots
 from dbtools.server.messages import Id
-from dbtools.server.streams import EventStream
+from dbtools.server.streams import CANCEL, EventStream, Turn
 
 IDLE = 1_800.0  #: seconds
 SWEEP = 60.0  #: seconds
-#: Why a turn is stopped: its client takes the request back, or has left, or the server ends.
-CANCEL, LEAVE, END = "cancelled", "left", "ending"
-
-
-class Turn:
-    """One request that is being answered, and why it was stopped, if it was."""
-
-    def __init__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self.reason = ""
-
-    def stop(self, reason: str) -> None:
-        """Stop it, unless that is under way."""
-        if not self.reason:
-            self.reason = reason
-            self._task.cancel()
-
-    def caught(self) -> str:
-        """Return why we have cancelled it, and take that back; nothing where somebody else has."""
-        reason, self.reason = self.reason, ""
-        if reason:
-            self._task.uncancel()
-        return reason
 
 
 class HttpSession:

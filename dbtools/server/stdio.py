@@ -1,4 +1,4 @@
-"""MCP over stdin and stdout: one JSON message a line, and a protocol of asyncio's for both directions."""
+"""MCP over stdin and stdout: one JSON message a line, and one asyncio protocol for both directions."""
 
 import asyncio
 import os
@@ -6,6 +6,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dbtools.policy import Caller
@@ -22,26 +23,26 @@ from dbtools.server.messages import (
     Response,
     encode_error,
     id_of,
-    identifier,
     parse,
 )
 from dbtools.server.protocol import Server
 from dbtools.telemetry import new_request_id
 
 LONGEST_LINE = 64 * 2**20  #: bytes
+TOO_LONG = Malformed(None, INVALID_REQUEST, f"The line has over {LONGEST_LINE:,} bytes.")
 CHUNK = 2**16
-GRACE = 3.0  #: seconds for what is being answered when the client has said everything
+GRACE = 3.0  #: seconds for running requests when the client closes its end
 
 
 async def serve(server: Server, caller: Caller, descriptors: Descriptors) -> None:
     """Let *server* answer *caller* at *descriptors* until the client leaves."""
     connection = LineConnection(server, caller)
-    output = Output(connection, descriptors.output)
     loop = asyncio.get_running_loop()
     if _is_pipe(descriptors.output, descriptors.input):
         writing = os.fdopen(os.dup(descriptors.output), "wb", buffering=0)
-        await loop.connect_write_pipe(lambda: output, writing)
-    connection.write_to(output.write)
+        await loop.connect_write_pipe(lambda: connection, writing)
+    else:
+        connection.write_to(partial(_write_all, connection, descriptors.output))
     if _is_pipe(descriptors.input, descriptors.output):
         reading = os.fdopen(os.dup(descriptors.input), "rb", buffering=0)
         await loop.connect_read_pipe(lambda: connection, reading)
@@ -51,14 +52,13 @@ async def serve(server: Server, caller: Caller, descriptors: Descriptors) -> Non
         feed.start()
     await connection.ended.wait()
     await connection.finish()
-    await output.flush()
 
 
 class LineConnection(asyncio.Protocol):
-    """A client at the other end of a pair of pipes, or of a socket."""
+    """A client at the other end of two pipes or of a socket."""
 
     def __init__(self, server: Server, caller: Caller) -> None:
-        self.ended = asyncio.Event()  #: the client says no more, or nobody reads any more
+        self.ended = asyncio.Event()  #: set when the client has closed either direction
         self._server = server
         self._caller = caller
         self._session = Session()
@@ -69,16 +69,19 @@ class LineConnection(asyncio.Protocol):
         self._skipping = False  #: the rest of a line that was too long
         self._write: Callable[[bytes], object] = lambda line: None
         self._reading: Any = None  #: the transport
+        self._writing: Any = None  #: the transport
+        self._written = asyncio.Event()  #: set when the transport has written everything, or failed
 
     def write_to(self, write: Callable[[bytes], object]) -> None:
-        """Write answers by *write* from now on."""
+        """Write answers with *write* from now on."""
         self._write = write
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to read; a transport that also writes takes the answers."""
-        self._reading = transport
+        """Take the transport of one direction, or of both."""
         if isinstance(transport, asyncio.WriteTransport):
-            self._write = transport.write
+            self._writing, self._write = transport, transport.write
+        if isinstance(transport, asyncio.ReadTransport):
+            self._reading = transport
 
     def data_received(self, data: bytes) -> None:
         """Take some bytes, which may hold any number of lines."""
@@ -94,13 +97,9 @@ class LineConnection(asyncio.Protocol):
         self._buffer += rest
         if len(self._buffer) > LONGEST_LINE:
             if not self._skipping:
-                self._refuse_long()
+                self.send(TOO_LONG.reply())
             self._skipping = True
             self._buffer.clear()
-
-    def _refuse_long(self) -> None:
-        message = f"The line has over {LONGEST_LINE:,} bytes."
-        self.send(Malformed(identifier(bytes(self._buffer)), INVALID_REQUEST, message).reply())
 
     def eof_received(self) -> bool:
         """Take the last line, which needs no end; leave the other direction open."""
@@ -111,11 +110,14 @@ class LineConnection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+        """End; at once where nobody reads any more."""
         self.eof_received()
+        if self._writing is not None and self._writing.is_closing():
+            self._written.set()
+            self.leave()
 
     def pause_writing(self) -> None:
-        """Read no more until the client has read its answers."""
+        """Stop reading until the client has read its answers."""
         if self._reading is not None:
             self._reading.pause_reading()
 
@@ -182,7 +184,7 @@ class LineConnection(asyncio.Protocol):
         if notification.method == "notifications/cancelled":
             id = id_of(notification.params.get("requestId"))
             if id in self._running:
-                # Not before it has begun: a call that is cancelled at once is written down, too.
+                # Let a call begin before it is cancelled: the audit log has an entry for each.
                 asyncio.get_running_loop().call_soon(self._running.pop(id).cancel)
 
     def send(self, message: bytes) -> None:
@@ -196,13 +198,16 @@ class LineConnection(asyncio.Protocol):
         self.ended.set()
 
     async def finish(self) -> None:
-        """Let what is being answered be answered, where that takes no time."""
+        """Give running requests some time to be answered, and the client some to read the answers."""
         self._server.notices.close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=GRACE)
         self._cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=GRACE)
+        if self._writing is not None:
+            self._writing.close()
+            await asyncio.wait([asyncio.ensure_future(self._written.wait())], timeout=GRACE)
 
     def _cancel(self) -> None:
         for task in self._tasks:
@@ -211,56 +216,21 @@ class LineConnection(asyncio.Protocol):
                 task.cancel()
 
 
-class Output(asyncio.Protocol):
-    """What a client reads: a pipe, or a file or a terminal, which an event loop cannot wait for."""
-
-    def __init__(self, connection: LineConnection, descriptor: int) -> None:
-        self._connection = connection
-        self._descriptor = descriptor
-        self._transport: Any = None  #: of a pipe
-        self._lost = asyncio.Event()
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin to write."""
-        self._transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Notice that nobody reads any more."""
-        self._lost.set()
-        self._connection.leave()
-
-    def pause_writing(self) -> None:
-        """Have nothing read while the client reads nothing."""
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Have it read again."""
-        self._connection.resume_writing()
-
-    def write(self, line: bytes) -> None:
-        """Write *line*, now or as soon as there is room."""
-        if self._transport is not None:
-            self._transport.write(line)
-            return
-        left = memoryview(line)
-        try:
-            while left:
-                left = left[os.write(self._descriptor, left) :]
-        except OSError:
-            self._connection.leave()
-
-    async def flush(self) -> None:
-        """Wait a moment until everything is written."""
-        if self._transport is not None:
-            self._transport.close()
-            await asyncio.wait([asyncio.ensure_future(self._lost.wait())], timeout=GRACE)
-
-
 def _is_pipe(descriptor: int, other: int) -> bool:
     """Return whether an event loop can wait for *descriptor*: not for a socket that is *other* as well."""
     mode = os.fstat(descriptor).st_mode
     is_pipe = sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
     return is_pipe and not os.path.sameopenfile(descriptor, other)
+
+
+def _write_all(connection: LineConnection, descriptor: int, line: bytes) -> None:
+    """Write *line* to a file or a terminal, which an event loop cannot wait for."""
+    left = memoryview(line)
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]
+    except OSError:
+        connection.leave()
 
 
 def _feed(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:

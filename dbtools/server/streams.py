@@ -2,13 +2,21 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
+
+from dbtools.policy import Caller
+from dbtools.server.requests import ID, fields
 
 PIECE = 65_536  #: bytes of an answer that wait for the client to take them
 BACKLOG = 1_024  #: messages that a client may leave unread
 PING = 15.0  #: seconds of silence after which a comment keeps proxies from closing a stream
+LOOK_AFTER = 0.05  #: seconds until a client is watched that may leave; most requests are answered by then
+STILL = 5.0  #: seconds between two checks whether an open stream is still authorized
+#: Why a request is stopped: cancelled, its client has left, its body was too slow, or the server ends.
+CANCEL, LEAVE, LATE, END = "cancelled", "left", "late", "ending"
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -33,7 +41,7 @@ class EventStream:
             return
         self._waiting.append(message)
         if len(self._waiting) > BACKLOG:
-            # There is no replay: whoever does not read asks again.
+            # There is no replay: a client that does not read has to ask again.
             self._closed = True
         self._changed.set()
 
@@ -50,14 +58,10 @@ class EventStream:
         while self._waiting or not self._closed:
             if not self._waiting:
                 await self._wait()
-            for body in self._events():
-                await send_pieces(self._send, body, more=True)
+            while self._waiting:
+                event = b"event: message\r\ndata: " + self._waiting.popleft() + b"\r\n\r\n"
+                await send_pieces(self._send, event, more=True)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _events(self) -> list[bytes]:
-        events = [b"event: message\r\ndata: " + each + b"\r\n\r\n" for each in self._waiting]
-        self._waiting.clear()
-        return events
 
     async def _wait(self) -> None:
         self._changed.clear()
@@ -68,24 +72,99 @@ class EventStream:
             await self._send({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})
 
 
-class Answering:
-    """The answer to one POST: JSON if it is ready soon and nothing is sent before it, else a stream."""
+class Turn:
+    """One request over HTTP while it is answered: as JSON, or as a stream if it takes long or sends more."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        caller: Caller,
+        stays: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """Answer *caller*, who *stays* as long as the token counts."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.caller = caller
+        self.id: str = scope[ID]
+        self.reason = ""  #: why it was stopped, if it was
+        self.is_begun = False  #: whether a part of the answer has been sent
+        self._task = task
+        self._stays = stays
         self._stream: EventStream | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._streaming: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_stream(self) -> bool:
         """Whether the answer is a stream already."""
         return self._stream is not None
 
+    def header(self, name: str) -> Sequence[str]:
+        """Return the values of the header *name*, which is in lower case."""
+        return fields(self.scope, name.encode())
+
+    def after(self, seconds: float, act: Callable[[], object]) -> None:
+        """Call *act* after so many *seconds*, in place of what was to be called before."""
+        self.settle()
+        self._timer = asyncio.get_running_loop().call_later(seconds, act)
+
+    def settle(self) -> None:
+        """Call nothing more, and watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def wait(self, quiet: float, *, leaves: bool, is_long: bool) -> None:
+        """Become a stream after *quiet* seconds; if it *leaves*, stop when the client does.
+
+        A request that *is_long* is stopped as well when its token does not count any more.
+        """
+        self.after(LOOK_AFTER, partial(self._wait, quiet, leaves=leaves, is_long=is_long))
+
+    def _wait(self, quiet: float, *, leaves: bool, is_long: bool) -> None:
+        self.after(quiet - LOOK_AFTER, self.begin)
+        if leaves:
+            self.watch(partial(self.stop, LEAVE), is_long=is_long)
+
+    def watch(self, leave: Callable[[], object], *, is_long: bool) -> None:
+        """Call *leave* when the client leaves; if this *is_long*, also when it may no longer stay."""
+        self._watching = asyncio.get_running_loop().create_task(self._watch(leave, is_long=is_long))
+
+    async def _watch(self, leave: Callable[[], object], *, is_long: bool) -> None:
+        is_here = True
+        while is_here:
+            try:
+                async with asyncio.timeout(STILL if is_long else None):
+                    is_here = (await self.receive())["type"] != "http.disconnect"
+            except TimeoutError:
+                is_here = await self._stays()
+        leave()
+
+    def stop(self, reason: str) -> None:
+        """Stop the request, unless that is under way."""
+        if not self.reason:
+            self.reason = reason
+            self._task.cancel()
+
+    def caught(self) -> str:
+        """Return why we have cancelled it, and take that back; nothing where somebody else has."""
+        reason, self.reason = self.reason, ""
+        if reason:
+            self._task.uncancel()
+        return reason
+
     def begin(self) -> EventStream:
         """Make the answer a stream."""
         if self._stream is None:
-            self._stream = EventStream(self._send)
-            self._task = asyncio.get_running_loop().create_task(self._stream.run())
+            self.is_begun, self._stream = True, EventStream(self.send)
+            self._streaming = asyncio.get_running_loop().create_task(self._stream.run())
         return self._stream
 
     def put(self, message: bytes) -> None:
@@ -94,23 +173,21 @@ class Answering:
 
     def abandon(self) -> None:
         """Send no more: nobody reads it, or the server ends."""
-        if self._task is not None:
-            self._task.cancel()
+        if self._streaming is not None:
+            self._streaming.cancel()
 
-    async def finish(self, message: bytes, status: int = 200, headers: Headers = ()) -> None:
+    async def finish(self, message: bytes, status: int, headers: Headers = ()) -> None:
         """Send the answer itself, with *status* unless it is a stream already."""
-        if self._stream is not None and self._task is not None:
+        if self._stream is not None and self._streaming is not None:
             self._stream.put(message)
             self._stream.close()
-            await self._task
+            await self._streaming
             return
-        head = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(message)),
-            *headers,
-        ]
-        await self._send({"type": "http.response.start", "status": status, "headers": head})
-        await send_pieces(self._send, message)
+        self.is_begun = True
+        length = (b"content-length", b"%d" % len(message))
+        head = [(b"content-type", b"application/json"), length, *headers]
+        await self.send({"type": "http.response.start", "status": status, "headers": head})
+        await send_pieces(self.send, message)
 
 
 async def send_pieces(send: Send, body: bytes, *, more: bool = False) -> None:

@@ -1,20 +1,19 @@
 """Run a statement under limits. Statement in, ResultSet out; its failures in words that fit what it reads."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from functools import lru_cache
-
-from opentelemetry.trace import Span
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
 
 from dbtools import errors
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import Backend, Label, Run, Runner, is_current
+from dbtools.backends.port import NO_SESSION, Backend, Label, Run, Runner, is_current
 from dbtools.errors import listing
 from dbtools.masks import masked_rows
-from dbtools.policy import Limits
+from dbtools.policy import Caller, Role
 from dbtools.results import ResultSet
+from dbtools.service.snapshot import View
 from dbtools.statement import QueryShape, Shape, Statement, argument
-from dbtools.telemetry import NO_SPAN, Tells, is_told, request_comment, request_id, statement_span
+from dbtools.telemetry import Tells, is_told, request_comment, request_id, statement_span
 
 BAD_CLAIM = "Or a claim of yours cannot be read."
 NO_LABEL = Label()
@@ -29,31 +28,37 @@ class Execution:
         self._tells = tells
         self._is_told = is_told()
         self._compile: Callable[[Shape], Plan] | None = None
+        self._run: Callable[[Run], Awaitable[ResultSet]]
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
-        """Return the rows of *statement*, or raise a CallError; nothing runs on when this returns."""
-        runner = await self._backend.runner()
-        plan = self._plan(runner, statement.shape)
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+        """Return the rows of *statement* of the tools of *view*, or raise a CallError.
+
+        Nothing runs on when this returns. *timeout*: seconds, where the others are too many.
+        """
+        if self._compile is None:
+            runner = await self._backend.runner()
+            self._run = partial(_traced, runner) if self._is_told else runner.run
+            self._compile = lru_cache(maxsize=PLANS)(runner.compile)
+        plan = self._compile(statement.shape)
         run = Run(
             plan=plan,
-            values=values_of(plan, statement),
+            values=values_of(plan, statement, caller),
             limit=statement.limit,
-            timeout=limits.timeout,
-            session=session_of(statement),
-            stamp=statement.stamp,
+            timeout=min(timeout, statement.timeout, view.role.limits.timeout),
+            session=session_of(view.role, caller) if view.role.session else NO_SESSION,
+            stamp=view.stamp,
             # Those of the plan may be older: a shape is the same with others.
             versions=statement.shape.versions,
-            label=self._label(),
+            label=self._label() if self._tells else NO_LABEL,
         )
         try:
-            with self._span(plan) as span:
-                fetched = await runner.run(run)
-                span.set_attribute("db.response.returned_rows", len(fetched.rows))
+            found = await self._run(run)
         except errors.CallError as exc:
-            raise _told(exc, statement, limits) from exc
-        outputs = statement.shape.outputs
-        rows = masked_rows([output.term.type for output in outputs], fetched.rows, statement.hash_key)
-        return ResultSet(outputs=outputs, rows=rows, more=fetched.more)
+            raise _told(exc, statement, run.timeout) from exc
+        if plan.is_masked:
+            types = [output.term.type for output in found.outputs]
+            found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
+        return found
 
     async def is_current(self, stamp: str) -> bool:
         """Return whether the schema is still as of *stamp*; also where nobody can tell."""
@@ -65,30 +70,27 @@ class Execution:
         if runner.confirms and not await self.is_current(stamp):
             raise errors.SchemaChanged
 
-    def _span(self, plan: Plan) -> AbstractContextManager[Span]:
-        read = plan.shape.name if isinstance(plan.shape, QueryShape) else plan.shape.table.name
-        return statement_span(plan.sql, read) if self._is_told else NO_SPAN
-
     def _label(self) -> Label:
-        match self._tells:
-            case "comment":
-                return Label(comment=request_comment())
-            case "application_name":
-                return Label(application=f"dbtools:{request_id()}")
-            case None:
-                return NO_LABEL
-
-    def _plan(self, runner: Runner, shape: Shape) -> Plan:
-        if self._compile is None:
-            self._compile = lru_cache(maxsize=PLANS)(runner.compile)
-        return self._compile(shape)
+        if self._tells == "comment":
+            return Label(comment=request_comment())
+        return Label(application=f"dbtools:{request_id()}")
 
 
-def _told(error: errors.CallError, statement: Statement, limits: Limits) -> errors.CallError:
+async def _traced(runner: Runner, run: Run) -> ResultSet:
+    """Return the rows of *run*, of which telemetry is told."""
+    shape = run.plan.shape
+    read = shape.name if isinstance(shape, QueryShape) else shape.table.name
+    with statement_span(run.plan.sql, read) as span:
+        found = await runner.run(run)
+        span.set_attribute("db.response.returned_rows", len(found.rows))
+    return found
+
+
+def _told(error: errors.CallError, statement: Statement, timeout: float) -> errors.CallError:
     """Return *error* in words that fit what *statement* reads."""
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut(
-            f"The call reached its timeout of {limits.timeout:g} seconds and was stopped.",
+            f"The call reached its timeout of {timeout:g} seconds and was stopped.",
             hint="Narrow it: conditions on key columns are quick, and so are fewer rows.",
         )
     if isinstance(statement.shape, QueryShape):
@@ -108,25 +110,26 @@ def _told(error: errors.CallError, statement: Statement, limits: Limits) -> erro
     return errors.BadValue(error.message, hint=" ".join(parts))
 
 
-def values_of(plan: Plan, statement: Statement) -> Mapping[str, object]:
-    """Return the values of *statement* with the claims that the filters of *plan* ask for.
+def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, object]:
+    """Return the values of *statement* with the claims of *caller* that the filters of *plan* ask for.
 
     Raise Denied where a claim is missing: a filter is never left out.
     """
-    return {**statement.values, **{name: _claim(statement, claim) for name, claim in plan.claims.items()}}
+    if not plan.claims:
+        return statement.values
+    return {**statement.values, **{name: _claim(caller, claim) for name, claim in plan.claims.items()}}
 
 
-def session_of(statement: Statement) -> Mapping[str, str]:
-    """Return what the database is told of the caller of *statement*, by setting; or raise Denied."""
+def session_of(role: Role, caller: Caller) -> Mapping[str, str]:
+    """Return what the database is told of the *caller*, who has *role*, by setting; or raise Denied."""
     told = {
-        each.name: each.value if each.claim is None else _claim(statement, each.claim)
-        for each in statement.session
+        each.name: each.value if each.claim is None else _claim(caller, each.claim) for each in role.session
     }
     return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in told.items()}
 
 
-def _claim(statement: Statement, name: str) -> object:
-    value = statement.claims.get(name)
+def _claim(caller: Caller, name: str) -> object:
+    value = caller.claims.get(name)
     if value is None:
         raise errors.Denied
     return value

@@ -44,13 +44,12 @@ async def explain(
         statement = tool.bind(arguments).statement
         if statement is None:
             return Explanation(allowed=True, reason="It tells of tables and reads no rows.", rule=decided)
-        statement = view.asked_by(caller, statement)
         decided = _decided(view, statement.shape)
         for reason, rule in _unclaimed(view, statement.shape, caller):
             return Explanation(allowed=False, reason=reason, rule=rule)
-        told = session_of(statement)
+        told = session_of(view.role, caller)
         plan = (await backend.runner()).compile(statement.shape)
-        parameters = plan.bound(values_of(plan, statement), statement.limit)
+        parameters = plan.bound(values_of(plan, statement, caller), statement.limit)
     except errors.CallError as exc:
         rule = _bound(view, exc) or _named(view, arguments) or decided
         return Explanation(allowed=False, reason=str(exc), rule=rule)

@@ -7,11 +7,10 @@ from functools import cached_property
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.cells import json_of
-from dbtools.policy import Caller, Finding, Role
+from dbtools.policy import Finding, Role
 from dbtools.results import Manner, Surface
 from dbtools.service.resolve import Resolved, ResolvedRole
 from dbtools.settings.sections import Settings
-from dbtools.statement import Statement
 from dbtools.tools import Chosen, choose, define, listed, pinned_tables
 from dbtools.tools.definition import (
     Change,
@@ -88,19 +87,6 @@ class View:
     def catalog(self) -> Catalog:
         """The part of the catalog that the role sees."""
         return self.setting.catalog
-
-    def asked_by(self, caller: Caller, statement: Statement) -> Statement:
-        """Return *statement* as *caller* has it run."""
-        return Statement(
-            shape=statement.shape,
-            values=statement.values,
-            claims=caller.claims,
-            session=self.role.session,
-            limit=statement.limit,
-            timeout=statement.timeout,
-            stamp=self.stamp,
-            hash_key=self.hash_key,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

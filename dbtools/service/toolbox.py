@@ -1,15 +1,15 @@
 """What is served: the current Snapshot, and the verbs on it: refresh, list, call and read."""
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
 import anyio
 
 from dbtools import errors
-from dbtools.policy import Caller, Limits
+from dbtools.policy import Caller
 from dbtools.results import Answer, Media, ResultSet
 from dbtools.service.resolve import Resolved
 from dbtools.service.snapshot import Snapshot, View, changes_of, take_snapshot
@@ -34,8 +34,11 @@ FINAL = (errors.TimedOut, errors.Busy, errors.Denied, errors.DatabaseUnavailable
 class Executes(Protocol):
     """What runs statements: `execution.Execution`, or a stand-in for it."""
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
-        """Return the rows of *statement*, or raise a CallError: SchemaChanged where it is out of date."""
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
+        """Return the rows of *statement* of the tools of *view*, or raise a CallError.
+
+        It is SchemaChanged where the view is out of date. *timeout*: seconds, where the others are too many.
+        """
 
     async def confirm(self, stamp: str) -> None:
         """Raise SchemaChanged where each call looks whether the schema is as of *stamp*, and it is not."""
@@ -105,7 +108,7 @@ class Toolbox:
 
     async def view(self, role: str) -> View:
         """Return what *role* sees now, or raise Denied where there is no such role any more."""
-        return (await self.snapshot()).view(role)
+        return (self.current or await self.snapshot()).view(role)
 
     async def list(self, role: str) -> tuple[ToolDefinition, ...]:
         """Return the definitions of the tools that *role* may call, always in the same order."""
@@ -121,9 +124,12 @@ class Toolbox:
 
         async def answer(view: View) -> Answer:
             call = _tool(view, name).bind(arguments)
-            found = await self._found(call.statement, view, caller)
-            stored = await self._inquire(call.inquire(found), view, caller)
-            return await _rendered(found, lambda: call.render(found, stored))
+            found = await self._execute(call.statement, view, caller)
+            inquiries = call.inquire(found)
+            stored = await self._inquire(inquiries, view, caller) if inquiries else ()
+            if _is_large(found):
+                return await anyio.to_thread.run_sync(call.render, found, stored)
+            return call.render(found, stored)
 
         return await self._answered(caller, answer, seen)
 
@@ -170,22 +176,14 @@ class Toolbox:
         """Return whether the current snapshot has *view*, and not a later one."""
         return self.current is not None and self.current.views.get(view.role.name) is view
 
-    async def _found(self, statement: Statement | None, view: View, caller: Caller) -> ResultSet:
+    async def _execute(
+        self, statement: Statement | None, view: View, caller: Caller, timeout: float = math.inf
+    ) -> ResultSet:
         """Return the rows of *statement*; where the catalog has the answer, none, once it is up to date."""
         if statement is not None:
-            return await self._execute(statement, view, caller)
+            return await self._execution.execute(statement, view, caller, timeout)
         await self._execution.confirm(view.stamp)
         return NOTHING
-
-    async def _execute(
-        self, statement: Statement, view: View, caller: Caller, *, timeout: float | None = None
-    ) -> ResultSet:
-        """Run *statement* under the limits of the caller's role, of which *timeout* may be lower."""
-        limits = view.role.limits
-        lowest = min(each for each in (timeout, statement.timeout, limits.timeout) if each is not None)
-        if lowest != limits.timeout:
-            limits = replace(limits, timeout=lowest)
-        return await self._execution.execute(view.asked_by(caller, statement), limits)
 
     async def _inquire(
         self, inquiries: Sequence[Statement], view: View, caller: Caller
@@ -196,7 +194,7 @@ class Toolbox:
         for statement in inquiries:
             left = max(ends - time.monotonic(), 0.01)
             try:
-                found.append(await self._execute(statement, view, caller, timeout=left))
+                found.append(await self._execute(statement, view, caller, left))
             except errors.CallError:
                 break
         return found
@@ -206,8 +204,10 @@ class Toolbox:
 
         async def answer(view: View) -> Media:
             call = bind_resource(view.setting, uri)
-            found = await self._found(call.statement, view, caller)
-            return await _rendered(found, lambda: call.render(found))
+            found = await self._execute(call.statement, view, caller)
+            if _is_large(found):
+                return await anyio.to_thread.run_sync(call.render, found)
+            return call.render(found)
 
         return await self._answered(caller, answer, seen)
 
@@ -229,7 +229,7 @@ class Toolbox:
             call = bind_completion(view.setting, template, name, value, given)
             if call.statement is None:
                 return call.render(NOTHING)
-            return call.render(await self._execute(call.statement, view, caller, timeout=COMPLETION))
+            return call.render(await self._execute(call.statement, view, caller, COMPLETION))
 
         try:
             return await self._answered(caller, answer, seen)
@@ -239,10 +239,9 @@ class Toolbox:
             return Completed(values=())
 
 
-async def _rendered(found: ResultSet, render: Callable[[], T]) -> T:
-    """Return what *render* makes of *found*: of much on a thread, so that other callers need not wait."""
-    is_large = len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE)
-    return await anyio.to_thread.run_sync(render) if is_large else render()
+def _is_large(found: ResultSet) -> bool:
+    """Return whether *found* is to be rendered on a thread, so that other callers need not wait."""
+    return len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE)
 
 
 def _tool(view: View, name: str) -> Tool:

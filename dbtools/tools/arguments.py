@@ -1,6 +1,7 @@
 """Arguments of calls: one pydantic model for what is advertised and for what is read."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, TypeVar, get_args
@@ -25,47 +26,53 @@ LONGEST_PLACE = 120  #: characters that say where in the arguments something is
 
 def check(arguments: object) -> None:
     """Refuse what is too deep, too large or no valid text, before anything else looks at it."""
-    _check(arguments, "arguments", 0, [MOST_CHARACTERS, MOST_PARTS])
+    _check(arguments, (), [MOST_CHARACTERS, MOST_PARTS])
 
 
-def _check(value: object, place: str, depth: int, left: list[int]) -> None:
+def _check(value: object, place: tuple[int | str, ...], left: list[int]) -> None:
     left[1] -= 1
-    if depth > DEEPEST:
+    if len(place) > DEEPEST:
         raise _refusal(place, f"nested deeper than {DEEPEST} levels")
     if left[1] < 0:
         raise _refusal(place, f"more than {MOST_PARTS:,} values in one call")
     match value:
         case str():
             _check_text(value, place, left)
+        case int() | float():
+            _check_number(value, place)
+        case list() | tuple():
+            for index, each in enumerate(value):
+                _check(each, (*place, index), left)
         case Mapping():
             for name, each in value.items():
                 _check_text(str(name), place, left, is_name=True)
-                inner = f"{place}.{name}" if depth else str(name)
-                inner = inner if len(inner) <= LONGEST_PLACE else inner[:LONGEST_PLACE] + "…"
-                _check(each, inner, depth + 1, left)
-        case list() | tuple():
-            for index, each in enumerate(value):
-                _check(each, f"{place}[{index}]", depth + 1, left)
-        case float() if value != value or value in (float("inf"), float("-inf")):
-            raise _refusal(place, "not a number in JSON. Write NaN and Infinity as strings")
-        case int() if abs(value) > LARGEST_INTEGER:
-            raise _refusal(place, "an integer of more than 400 digits")
+                _check(each, (*place, str(name)), left)
+        case _:
+            pass
 
 
-def _check_text(text: str, place: str, left: list[int], *, is_name: bool = False) -> None:
+def _check_number(number: object, place: tuple[int | str, ...]) -> None:
+    if isinstance(number, float) and not math.isfinite(number):
+        raise _refusal(place, "not a number in JSON. Write NaN and Infinity as strings")
+    if isinstance(number, int) and abs(number) > LARGEST_INTEGER:
+        raise _refusal(place, "an integer of more than 400 digits")
+
+
+def _check_text(text: str, place: tuple[int | str, ...], left: list[int], *, is_name: bool = False) -> None:
     left[0] -= len(text)
     found = UNSENDABLE.search(text)
     if left[0] >= 0 and not found:
         return
-    place = f"{place}: the name {quoted(text)}" if is_name else place
+    name = f": the name {quoted(text)}" if is_name else ""
     if left[0] < 0:
-        raise _refusal(place, f"more than {MOST_CHARACTERS:,} characters in one call")
+        raise _refusal(place, f"more than {MOST_CHARACTERS:,} characters in one call", name)
     what = "a NUL character" if found and found[0] == "\0" else "half of a surrogate pair"
-    raise _refusal(place, f"contains {what}. Text must be valid Unicode without NUL")
+    raise _refusal(place, f"contains {what}. Text must be valid Unicode without NUL", name)
 
 
-def _refusal(place: str, problem: str) -> errors.BadArgument:
-    return errors.BadArgument(f"{quoted(place, LONGEST_PLACE)[1:-1]}: {problem}.")
+def _refusal(place: Sequence[int | str], problem: str, name: str = "") -> errors.BadArgument:
+    written = _place(place if place and isinstance(place[0], str) else ("arguments", *place))
+    return errors.BadArgument(f"{quoted(written + name, LONGEST_PLACE)[1:-1]}: {problem}.")
 
 
 def as_text(value: object) -> object:
@@ -294,7 +301,8 @@ def named(value: object) -> str:
 
 
 def _place(location: Sequence[int | str]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(parts).removeprefix(".")
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Location, Table
@@ -218,12 +218,11 @@ class Call(Protocol):
         """Return the answer that the rows *found* make; *further* is what the inquiries brought."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settled:
+class Settled(NamedTuple):
     """A call that its one statement answers or, without one, the catalog."""
 
-    statement: Statement | None = None
     answer: Callable[[ResultSet], Answer]
+    statement: Statement | None = None
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return nothing."""

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, Encode, encoder, is_media, media_type, shown_cut
+from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shown_cut
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE
 from dbtools.paths import Place, folded
@@ -32,6 +32,7 @@ from dbtools.types import Family, Operator, quoted
 
 LONGEST_CHARACTER = 4  #: bytes
 MOST_NAMED = 3  #: of the columns that are cut
+PARTED = {Cut, bytes}  #: classes of cells that have an address of their own
 
 
 class RowArguments(Arguments):
@@ -97,9 +98,9 @@ class GetRow(TableTool):
         return find_columns(self.names, self.columns)
 
     @cached_property
-    def encoders(self) -> tuple[Encode, ...]:
-        """What makes JSON values of the cells that are shown."""
-        return tuple(encoder(place.type) for place in self.places.values())
+    def encoders(self) -> tuple[tuple[str, Encode], ...]:
+        """What makes JSON values of the cells that are shown, and their names in the result."""
+        return tuple((name, encoder(place.type)) for name, place in self.places.items())
 
     @cached_property
     def _shape(self) -> Select:
@@ -123,24 +124,20 @@ class GetRow(TableTool):
         if not found.rows:
             key = ", ".join(f"{name} {quoted(text)}" for name, text in zip(self.keys, texts, strict=True))
             raise errors.NoRow(f"{self.table.name} has no row with {key}.")
-        cells = dict(zip(self.places, found.rows[0], strict=False))
-        budget = self.setting.budgets[Reserve.NOTE]
-        if not any(isinstance(cell, Cut | bytes) for cell in cells.values()):
-            encoded = zip(cells.items(), self.encoders, strict=True)
-            row = {name: encode(cell) for (name, cell), encode in encoded}
+        cells, budget = found.rows[0], self.setting.budgets[Reserve.NOTE]
+        if PARTED.isdisjoint(map(class_of, cells)):
+            row = {name: encode(cell) for (name, encode), cell in zip(self.encoders, cells, strict=False)}
             answer = budget.answer({"row": row}, rows=1)
-            if len(answer.text) <= budget.room // LONGEST_CHARACTER:
+            if len(answer.json) <= budget.room // LONGEST_CHARACTER:
                 return answer
-        return self._large(budget, found, cells)
+        return self._large(budget, found, dict(zip(self.places, cells, strict=False)))
 
     def _large(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
         """Return a row in which something may have to be cut, or is shown as what it is."""
-        links = {
-            name: self._link(found, name) for name, cell in cells.items() if isinstance(cell, Cut | bytes)
-        }
+        links = {name: self._link(found, name) for name, cell in cells.items() if class_of(cell) in PARTED}
         row = {
-            name: _shown(cell, links[name], encode) if name in links else encode(cell)
-            for (name, cell), encode in zip(cells.items(), self.encoders, strict=True)
+            name: _shown(cells[name], links[name], encode) if name in links else encode(cells[name])
+            for name, encode in self.encoders
         }
         shown, cut = budget.cut_longest(row, cells)
         media, left = budget.attached(shown, cells, links)

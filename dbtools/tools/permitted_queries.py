@@ -1,5 +1,6 @@
 """The tools of permitted queries: one each, and `find_queries` and `run_query` for all of them."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -90,7 +91,7 @@ class QueryTool:
             shape=self._shape(frozenset(given)),
             values={argument(each.name): given.get(each.name) for each in self.permitted.parameters},
             limit=min(most, limits.max_rows),
-            timeout=query.timeout,
+            timeout=math.inf if query.timeout is None else query.timeout,
         )
         return Settled(statement=statement, answer=partial(self._answer, statement.limit))
 

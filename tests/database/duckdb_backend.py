@@ -25,7 +25,6 @@ from dbtools.backends.port import (
     NO_SESSION,
     Declared,
     Facts,
-    Fetched,
     Heard,
     Inspected,
     Look,
@@ -38,6 +37,7 @@ from dbtools.backends.selects import Truth, compile_query, compile_select
 from dbtools.backends.sources import Element, veiling
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.cells import Cut
+from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter, words
 from dbtools.statement import Output, QueryShape, Shape
 from dbtools.types import ColumnType, Family, Operator
@@ -334,7 +334,7 @@ class Runner:
             return compile_query(shape, GRAMMAR, LEXIS, FORMS)
         return compile_select(shape, GRAMMAR)
 
-    async def run(self, run: Run) -> Fetched:
+    async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*; it is interrupted when its time is over, or when nobody waits."""
         cursor = self._connection.cursor()
         try:
@@ -347,7 +347,7 @@ class Runner:
         finally:
             cursor.interrupt()
         cells = tuple(tuple(map(_cell, row, run.plan.outputs)) for row in rows[: run.limit])
-        return Fetched(rows=cells, more=len(rows) > run.limit)
+        return ResultSet(outputs=run.plan.outputs, rows=cells, more=len(rows) > run.limit)
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now."""

@@ -21,6 +21,7 @@ from dbtools.backends.sqlite.lookups import LARGEST_VALUE, PAUSE, RETRY, Lookups
 from dbtools.backends.sqlite.runner import SqliteRunner
 from dbtools.backends.sqlite.stamps import identity_of, stamp_of
 from dbtools.catalog import Catalog
+from dbtools.results import ResultSet
 from dbtools.statement import Condition, Output, Select
 from dbtools.types import Operator
 from tests.database.conftest import Serve
@@ -97,6 +98,24 @@ def test_rows_are_as_they_are_by_way_of_a_thread(shop: Shop, looked: Looked) -> 
     listed = rows_of(shop.call("list_item", {"where": [{"column": "id", "value": "1"}]}).structured)
 
     assert looked.row(1) == listed[0] == ONE
+
+
+@pytest.mark.parametrize(("id", "length"), [(1, 8), (2, 5), (3, 105), (4, 104)])
+def test_length_of_what_is_read_is_counted(shop: Shop, looked: Looked, id: int, length: int) -> None:
+    run = Run(looked.plan, {"id": id}, limit=1, timeout=5, stamp=looked.stamp)
+    runner = SqliteRunner(location_of(shop.database.url))
+    by_thread = shop.portal.call(_run_with_time, runner, run)
+    at_once = looked.lookups.fetch(run)
+
+    assert by_thread.length == length
+    assert at_once is None or at_once == by_thread
+
+
+async def _run_with_time(runner: SqliteRunner, run: Run) -> ResultSet:
+    try:
+        return await runner.run(run)
+    finally:
+        await runner.close()
 
 
 def test_comment_reaches_the_database(looked: Looked) -> None:

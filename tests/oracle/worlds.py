@@ -10,9 +10,10 @@ from typing import Any
 import anyio
 
 from dbtools.catalog import Catalog
-from dbtools.policy import Limits, Role
+from dbtools.policy import Caller, Role
 from dbtools.results import ResultSet
 from dbtools.service.serving import open_toolbox
+from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Statement
 from tests.oracle.exchanges import Side
@@ -34,7 +35,7 @@ class Waits(Steady):
         self.began, self.released, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
         self.fate = ""  #: of the statement
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return a row, or notice that nobody wants it any more."""
         self.fate = "cancelled"
         self.began.set()

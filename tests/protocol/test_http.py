@@ -16,7 +16,8 @@ from mcp import Client
 
 from dbtools.policy import Caller
 from dbtools.server import hosts
-from dbtools.server.asked import BODY_IN, is_too_much
+from dbtools.server.asked import is_too_much
+from dbtools.server.endpoint import BODY_IN
 from dbtools.server.http import HttpApp, Plan
 from dbtools.settings import DatabaseSection, Settings
 from tests.postgresql_server import PostgresqlServer

@@ -9,8 +9,9 @@ import pytest
 
 from dbtools.catalog import Catalog, Column, Key, Table
 from dbtools.errors import Busy, DatabaseUnavailable, TimedOut
-from dbtools.policy import Caller, Limits, Role
+from dbtools.policy import Caller, Role
 from dbtools.results import ResultSet
+from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Executes, Toolbox
 from dbtools.statement import Statement
 from dbtools.types import ColumnType, Family
@@ -46,7 +47,7 @@ class Raises(Steady):
     def __init__(self, error: BaseException) -> None:
         self._error = error
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Raise the error."""
         raise self._error
 
@@ -54,7 +55,7 @@ class Raises(Steady):
 class AnswersNonsense(Steady):
     """Answers every statement with what no tool can render."""
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Return a row that is none."""
         row = cast("tuple[object, ...]", None)
         return ResultSet(outputs=statement.shape.outputs, rows=(row,))

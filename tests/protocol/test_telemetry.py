@@ -1,6 +1,8 @@
 """What OpenTelemetry is told: spans of statements within those of calls, and metrics, without any value."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,6 +80,28 @@ def _parent(span: ReadableSpan, spans: tuple[ReadableSpan, ...]) -> ReadableSpan
         if span.parent is not None and each.context.span_id == span.parent.span_id:
             return each
     return None
+
+
+@pytest.mark.parametrize(
+    ("set_up", "told"),
+    [
+        pytest.param("", "False False", id="nobody"),
+        pytest.param("metrics.set_meter_provider(MeterProvider())", "False True", id="metrics"),
+        pytest.param("trace.set_tracer_provider(TracerProvider())", "True True", id="spans"),
+    ],
+)
+def test_whoever_listens_is_noticed(set_up: str, told: str) -> None:
+    script = f"""
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import TracerProvider
+from dbtools.telemetry import is_measured, is_told
+{set_up}
+print(is_told(), is_measured())
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert found.stdout.split("\n")[0] == told
 
 
 #: Runs in each process before anything else, as the distribution of OpenTelemetry does.

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import pairwise
@@ -46,7 +47,7 @@ ENTRY = AuditEntry(
 
 
 def _redacted(arguments: Mapping[str, object]) -> object:
-    return ENTRY._replace(arguments=arguments).content(arguments=False)["arguments"]
+    return replace(ENTRY, arguments=arguments).content(arguments=False)["arguments"]
 
 
 def test_entry_has_every_key_in_order() -> None:
@@ -150,7 +151,7 @@ MARKED_JSON = st.recursive(MARKED, lambda part: st.lists(part) | st.dictionaries
 
 @given(st.dictionaries(KEYS, MARKED_JSON))
 def test_no_value_of_the_caller_is_written(arguments: dict[str, object]) -> None:
-    text = json_of(ENTRY._replace(arguments=arguments).content(arguments=False))
+    text = json_of(replace(ENTRY, arguments=arguments).content(arguments=False))
 
     assert SECRET not in text
     assert str(NUMBER) not in text
@@ -165,7 +166,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(TEXT | st.sampled_from(sorted(ARGUMENTS)), JSON), TEXT, st.booleans())
 def test_any_call_has_a_line(arguments: dict[str, object], text: str, values: bool) -> None:
-    entry = ENTRY._replace(arguments=arguments, tool=text, client=text, identity=text)
+    entry = replace(ENTRY, arguments=arguments, tool=text, client=text, identity=text)
     line = json_of(entry.content(arguments=values))
 
     assert line.splitlines() == [line]
@@ -193,14 +194,14 @@ def _nested(levels: int) -> object:
 @pytest.mark.parametrize("name", ["columns", "value"])
 @pytest.mark.parametrize("values", [False, True])
 def test_line_is_bounded(argument: object, name: str, values: bool) -> None:
-    entry = ENTRY._replace(arguments={name: argument}, tool="x" * 2**20)
+    entry = replace(ENTRY, arguments={name: argument}, tool="x" * 2**20)
     line = json_of(entry.content(arguments=values))
 
     assert len(line) < 1_000_000
 
 
 def test_values_are_cut() -> None:
-    entry = ENTRY._replace(arguments={"value": "x" * 501, "search": "y" * 500, "values": [1] * 51})
+    entry = replace(ENTRY, arguments={"value": "x" * 501, "search": "y" * 500, "values": [1] * 51})
     content = entry.content(arguments=True)["arguments"]
 
     assert content == {"value": "x" * 500 + "…", "search": "y" * 500, "values": [*[1] * 50, "…"]}
@@ -239,7 +240,7 @@ class Memory:
 def _record(log: CallLog, numbers: Iterable[int]) -> list[str]:
     tools = [f"tool_{number}" for number in numbers]
     for tool in tools:
-        log.record(ENTRY._replace(tool=tool))
+        log.record(replace(ENTRY, tool=tool))
     return tools
 
 
@@ -338,7 +339,7 @@ def _close_wholly(log: CallLog, sink: Memory) -> None:
     """Close *log*, however long a busy machine takes for many calls: one more is the last to be written."""
     log.close()
     while "last" not in sink.tools()[-1:]:
-        log.record(ENTRY._replace(tool="last"))
+        log.record(replace(ENTRY, tool="last"))
         assert sink.tried.acquire(timeout=PATIENCE)
         log.close()
 
@@ -520,6 +521,7 @@ import os, sys, time
 from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
+from dataclasses import replace
 from dbtools.records import AuditEntry, CallLog, FileSink, Outcome, StderrSink
 path = Path(sys.argv[1])
 entry = AuditEntry(time=datetime.now(UTC), identity=None, role="default", tool="list_t", arguments={},
@@ -605,7 +607,7 @@ def test_process_that_is_killed_loses_no_more_than_the_last_second(tmp_path: Pat
 log = CallLog(FileSink(path, max_bytes=10_000, keep=50), arguments=False)
 while True:
     now = datetime.now(UTC)
-    log.record(entry._replace(time=now))
+    log.record(replace(entry, time=now))
     print(now.isoformat(), flush=True)
     time.sleep(0.01)
 """
@@ -630,7 +632,7 @@ def test_clean_end_loses_nothing(tmp_path: Path, end: str) -> None:
     script = f"""
 log = CallLog(FileSink(path, max_bytes=10**6, keep=5), arguments=False)
 for number in range(500):
-    log.record(entry._replace(tool=str(number)))
+    log.record(replace(entry, tool=str(number)))
 {end}
 """
     _start(script, path, stderr=subprocess.DEVNULL).communicate(timeout=PATIENCE)
@@ -643,7 +645,7 @@ def test_stderr_takes_whole_lines(tmp_path: Path) -> None:
     script = """
 log = CallLog(StderrSink(), arguments=False)
 for number in range(3_000):
-    log.record(entry._replace(tool=str(number)))
+    log.record(replace(entry, tool=str(number)))
 log.close()
 """
     process = _start(script, tmp_path, stderr=subprocess.PIPE)

@@ -6,14 +6,21 @@ from typing import cast
 import pytest
 
 from dbtools.backends.plans import Plan
-from dbtools.backends.port import Backend, Fetched, Run
-from dbtools.errors import BadValue, Busy, CallError, OutOfRange, SchemaChanged, Unreadable
-from dbtools.policy import Limits
+from dbtools.backends.port import Backend, Run
+from dbtools.catalog import Catalog
+from dbtools.errors import BadValue, Busy, CallError, OutOfRange, SchemaChanged, TimedOut, Unreadable
+from dbtools.policy import Caller, Limits, Role
+from dbtools.results import Manner, ResultSet
 from dbtools.service.execution import Execution
+from dbtools.service.snapshot import View, take_snapshot
 from dbtools.sql import Parameter
 from dbtools.statement import Output, QueryShape, Select, Shape, Statement, argument
 from dbtools.types import Family
-from tests.unit.shop import PRODUCT, TYPES
+from tests.unit.shop import PRODUCT, TYPES, resolved
+
+
+def _view(role: Role) -> View:
+    return take_snapshot(resolved(Catalog(tables=(PRODUCT,)), (role,), Manner())).views[role.name]
 
 
 class Failing:
@@ -23,6 +30,7 @@ class Failing:
 
     def __init__(self, error: CallError) -> None:
         self._error = error
+        self.timeouts: list[float] = []
 
     async def runner(self) -> "Failing":
         """Return what runs statements."""
@@ -42,8 +50,9 @@ class Failing:
             many=lambda values, type: values,
         )
 
-    async def run(self, run: Run) -> Fetched:
+    async def run(self, run: Run) -> ResultSet:
         """Fail."""
+        self.timeouts.append(run.timeout)
         raise self._error
 
 
@@ -62,7 +71,7 @@ def _of_query(pieces: tuple[str | Parameter, ...], values: Mapping[str, object])
 
 async def _told(statement: Statement, failing: Failing) -> str:
     with pytest.raises(CallError) as caught:
-        await Execution(cast(Backend, failing)).execute(statement, Limits())
+        await Execution(cast(Backend, failing)).execute(statement, _view(Role()), Caller(), 10)
     return f"{caught.value.code}: {caught.value}"
 
 
@@ -119,3 +128,18 @@ async def test_failure_of_a_table_is_told_in_words_that_fit_it() -> None:
     assert await _told(of_table, Failing(BadValue("A view."))) == (
         "unreadable: A row of this table or view cannot be computed."
     )
+
+
+@pytest.mark.parametrize("timeouts", [(1, 2, 3), (2, 1, 3), (2, 3, 1)], ids=["statement", "role", "caller"])
+async def test_statement_has_the_least_of_its_timeouts(timeouts: tuple[float, float, float]) -> None:
+    of_statement, of_role, of_caller = timeouts
+    shape = Select(table=PRODUCT, outputs=(Output(term=PRODUCT.columns[0]),))
+    slow, view = Failing(TimedOut()), _view(Role(limits=Limits(timeout=of_role)))
+
+    with pytest.raises(TimedOut) as caught:
+        await Execution(cast(Backend, slow)).execute(
+            Statement(shape=shape, limit=1, timeout=of_statement), view, Caller(), of_caller
+        )
+
+    assert slow.timeouts == [1]
+    assert caught.value.message == "The call reached its timeout of 1 seconds and was stopped."

@@ -9,6 +9,7 @@ from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import Answer, ResultSet
+from dbtools.service.snapshot import View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Statement
 from tests.unit.shop import SALE, resolving
@@ -36,11 +37,11 @@ class Changed:
             await self.go_on.wait()
         return found
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Answer with a row, on whatever is not as of the first reading."""
-        if statement.stamp == FIRST.stamp:
+        if view.stamp == FIRST.stamp:
             raise errors.SchemaChanged
-        self.answered.append(statement.stamp)
+        self.answered.append(view.stamp)
         return ResultSet(outputs=statement.shape.outputs, rows=(("2024-03-05", "1.10"),))
 
     async def confirm(self, stamp: str) -> None:

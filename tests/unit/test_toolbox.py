@@ -1,5 +1,6 @@
 """The toolbox: one snapshot at a time, and calls that go through it."""
 
+import math
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from dbtools.catalog import Catalog
 from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Caller, Limits, Role
 from dbtools.results import Listing, Manner, Media, ResultSet, Surface
-from dbtools.service.snapshot import take_snapshot
+from dbtools.service.snapshot import View, take_snapshot
 from dbtools.service.toolbox import COMPLETION, PATIENCE, Toolbox
 from dbtools.statement import Statement
 from dbtools.tools.resources import Completed
@@ -31,11 +32,13 @@ class Executed:
     rows: Sequence[tuple[object, ...]] = ()
     more: bool = False
     error: errors.DbtoolsError | None = None
-    asked: list[tuple[Statement, Limits]] = field(default_factory=list)
+    asked: list[Statement] = field(default_factory=list)
+    timeouts: list[float] = field(default_factory=list)
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Answer with the rows."""
-        self.asked.append((statement, limits))
+        self.asked.append(statement)
+        self.timeouts.append(timeout)
         if self.error:
             raise self.error
         return ResultSet(outputs=statement.shape.outputs, rows=tuple(self.rows), more=self.more)
@@ -72,15 +75,15 @@ def _toolbox(*catalogs: Catalog | errors.DbtoolsError, execution: Executed | Non
 
 @dataclass
 class Scripted:
-    """Stands in for the execution: gives one result or error after the other, and remembers the limits."""
+    """Stands in for the execution: gives one result or error after the other, and remembers the timeouts."""
 
     results: list[Sequence[tuple[object, ...]] | errors.CallError]
-    limits: list[Limits] = field(default_factory=list)
+    timeouts: list[float] = field(default_factory=list)
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Answer with the next result."""
-        result = self.results[len(self.limits)]
-        self.limits.append(limits)
+        result = self.results[len(self.timeouts)]
+        self.timeouts.append(timeout)
         if isinstance(result, errors.CallError):
             raise result
         return ResultSet(outputs=statement.shape.outputs, rows=tuple(result))
@@ -152,10 +155,7 @@ async def test_every_role_has_its_own_limits() -> None:
     for role in ("default", "other"):
         await toolbox.call(Caller(role=role), "list_sale", {})
 
-    assert [(statement.limit, limits) for statement, limits in execution.asked] == [
-        (5, Limits(max_rows=5)),
-        (50, Limits()),
-    ]
+    assert [statement.limit for statement in execution.asked] == [5, 50]
 
 
 async def test_call_is_bound_executed_and_rendered() -> None:
@@ -166,7 +166,7 @@ async def test_call_is_bound_executed_and_rendered() -> None:
 
     assert answer.structured["rows"] == [["2024-03-05", "1.10"]]
     assert answer.truncated
-    assert [statement.limit for statement, _ in execution.asked] == [1]
+    assert [statement.limit for statement in execution.asked] == [1]
 
 
 async def test_description_needs_no_database() -> None:
@@ -266,14 +266,14 @@ async def test_empty_answer_is_explained_by_what_is_stored() -> None:
     execution = Scripted([[], [("hammer",)], [("small",), ("large",)]])
 
     assert await _note(execution, BLUE_HAMMER) == "name has only these values: 'hammer'."
-    assert len(execution.limits) == 3
+    assert len(execution.timeouts) == 3
 
 
 async def test_answer_with_rows_is_not_looked_into() -> None:
     execution = Scripted([[(1, "hammr", None, None, "small", None, None, None, None, None)]])
 
     assert await _note(execution, BLUE_HAMMER) is None
-    assert len(execution.limits) == 1
+    assert len(execution.timeouts) == 1
 
 
 @pytest.mark.parametrize("error", [errors.TimedOut(), errors.Busy(), errors.Unreadable()], ids=str)
@@ -282,7 +282,7 @@ async def test_explanation_that_fails_leaves_the_answer_as_it_is(error: errors.C
 
     assert await _note(at_once, BLUE_HAMMER) is None
     assert await _note(later, BLUE_HAMMER) == "name has only these values: 'hammer'."
-    assert (len(at_once.limits), len(later.limits)) == (2, 3)
+    assert (len(at_once.timeouts), len(later.timeouts)) == (2, 3)
 
 
 async def test_inquiries_share_a_moment() -> None:
@@ -290,18 +290,19 @@ async def test_inquiries_share_a_moment() -> None:
 
     await _note(execution, BLUE_HAMMER)
 
-    call, first, second = execution.limits
-    assert call == Limits(max_rows=5)
-    assert second.timeout <= first.timeout <= PATIENCE == 0.2
-    assert replace(second, timeout=call.timeout) == call
+    call, first, second = execution.timeouts
+    assert call == math.inf
+    assert second <= first <= PATIENCE == 0.2
 
 
 async def test_bug_in_an_explanation_is_not_swallowed() -> None:
     class Broken(Scripted):
-        async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
-            if self.limits:
+        async def execute(
+            self, statement: Statement, view: View, caller: Caller, timeout: float
+        ) -> ResultSet:
+            if self.timeouts:
                 raise ZeroDivisionError
-            return await super().execute(statement, limits)
+            return await super().execute(statement, view, caller, timeout)
 
     with pytest.raises(ZeroDivisionError):
         await _note(Broken([[]]), BLUE_HAMMER)
@@ -312,10 +313,10 @@ async def test_completion_reads_keys_in_a_moment() -> None:
     toolbox = _toolbox(LARGE, execution=execution)
 
     found = await toolbox.complete(Caller(), CELL_TEMPLATE, "key", "1", {"table": "product"})
-    [(statement, limits)] = execution.asked
+    [statement] = execution.asked
 
     assert found == Completed(values=("1", "12"), more=True)
-    assert (dict(statement.values), limits.timeout) == ({"start": "1"}, COMPLETION)
+    assert (dict(statement.values), *execution.timeouts) == ({"start": "1"}, COMPLETION)
 
 
 async def test_completion_from_the_catalog_needs_no_database() -> None:
@@ -324,16 +325,6 @@ async def test_completion_from_the_catalog_needs_no_database() -> None:
 
     assert await toolbox.complete(Caller(), CELL_TEMPLATE, "table", "p", {}) == Completed(values=("product",))
     assert execution.asked == []
-
-
-async def test_completion_takes_no_longer_than_the_role_may() -> None:
-    execution = Executed()
-    roles = (Role(limits=Limits(timeout=0.5)),)
-    toolbox = Toolbox(resolving(Database([LARGE]).introspect, roles), execution)
-
-    await toolbox.complete(Caller(), CELL_TEMPLATE, "key", "1", {"table": "product"})
-
-    assert [limits.timeout for _, limits in execution.asked] == [0.5]
 
 
 @pytest.mark.parametrize("error", [errors.TimedOut(), errors.Busy(), errors.DatabaseUnavailable()], ids=str)
@@ -443,7 +434,9 @@ async def test_others_are_answered_while_a_large_result_is_rendered(
     class Large(Executed):
         """Answers with such cells, and with much besides."""
 
-        async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+        async def execute(
+            self, statement: Statement, view: View, caller: Caller, timeout: float
+        ) -> ResultSet:
             outputs = statement.shape.outputs
             return ResultSet(outputs=outputs, rows=rows_after(tuple(Cell() for _ in outputs)))
 

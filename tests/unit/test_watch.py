@@ -12,10 +12,10 @@ import pytest
 from dbtools import errors
 from dbtools.backends.port import Look
 from dbtools.catalog import Catalog
-from dbtools.policy import Finding, Limits, Role
+from dbtools.policy import Caller, Finding, Role
 from dbtools.results import ResultSet
 from dbtools.service.serving import Observed, Watch
-from dbtools.service.snapshot import DATABASE, Snapshot
+from dbtools.service.snapshot import DATABASE, Snapshot, View
 from dbtools.service.toolbox import Toolbox
 from dbtools.statement import Statement
 from tests.unit.shop import SALE, resolving
@@ -27,7 +27,7 @@ SECOND = Catalog(tables=(replace(SALE, comment="what was sold"),), stamp="2")
 class Executed:
     """Stands in for the execution, which no test here needs."""
 
-    async def execute(self, statement: Statement, limits: Limits) -> ResultSet:
+    async def execute(self, statement: Statement, view: View, caller: Caller, timeout: float) -> ResultSet:
         """Answer with nothing."""
         return ResultSet(outputs=(), rows=())
 

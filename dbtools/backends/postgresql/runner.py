@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import Fetched, Label, Probe, Run, is_current
+from dbtools.backends.port import Label, Probe, Run, is_current
 from dbtools.backends.postgresql.connections import (
     BEGIN,
     DRIVER_ERRORS,
@@ -51,6 +51,7 @@ from dbtools.errors import (
     TimedOut,
     Unreadable,
 )
+from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class PostgresqlRunner:
             return compile_query(shape, GRAMMAR, lexis, LIST_FORMS)
         return compile_select(shape, GRAMMAR)
 
-    async def run(self, run: Run) -> Fetched:
+    async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
         failures: list[bool] = []
         try:
@@ -137,7 +138,7 @@ class PostgresqlRunner:
             raise
         return connection
 
-    async def _fetch(self, run: Run) -> Fetched:
+    async def _fetch(self, run: Run) -> ResultSet:
         """Run a statement."""
         sql = f"{run.label.comment}{run.plan.sql}"
         async with self._pool.connection() as connection:
@@ -148,7 +149,8 @@ class PostgresqlRunner:
                 if isinstance(exc, UNREADABLE) and is_pooled(connection):
                     raise _outdated(connection) from exc
                 raise
-        return Fetched(rows=_rows(records[: run.limit], run.plan), more=more)
+        rows = _rows(records[: run.limit], run.plan)
+        return ResultSet(outputs=run.plan.outputs, rows=rows, more=more)
 
     async def probe(self) -> Probe:
         """Try to make a table in a transaction like those of calls."""

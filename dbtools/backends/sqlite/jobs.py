@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
 from dbtools.backends.plans import CELLS_HELD, Plan
-from dbtools.backends.port import Fetched, Run
+from dbtools.backends.port import Run
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, source, unveiled
 from dbtools.backends.sqlite.grammar import SqliteGrammar
@@ -30,6 +30,7 @@ from dbtools.backends.sqlite.location import Location, open_file, read_any_text,
 from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, held
+from dbtools.results import ResultSet
 from dbtools.statement import Output, Select
 from dbtools.types import ColumnType, Family
 
@@ -120,7 +121,7 @@ class Job:
         self._outputs, self._shortest = run.plan.outputs, run.plan.shortest
         self._deadline = time.monotonic() + run.timeout
 
-    def fetch(self) -> Fetched:
+    def fetch(self) -> ResultSet:
         """Return the rows, or raise Stopped, SchemaChanged, ConnectionLost or sqlite3.Error."""
         self._driver.set_progress_handler(self._expired, OPERATIONS)
         self._connection.search.check = self._check
@@ -139,7 +140,7 @@ class Job:
             self._driver.set_progress_handler(None, 0)
             self._driver.rollback()
 
-    def _fetch_somehow(self) -> Fetched:
+    def _fetch_somehow(self) -> ResultSet:
         """Run the statement, and in other ways where a cell is too large to be loaded."""
         too_big = sqlite3.DataError()
         for plan, read in self._ways():
@@ -161,32 +162,33 @@ class Job:
             if giant := giant_plan(shape):
                 yield giant, self._giant_row
 
-    def _fetch(self, plan: Plan, read: Reading | None) -> Fetched:
+    def _fetch(self, plan: Plan, read: Reading | None) -> ResultSet:
         sql = f"{self._run.label.comment}{plan.sql}"
         parameters = plan.bound(self._run.values, self._run.limit)
         driver = self._driver
         return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters), read))
 
-    def _rows(self, cursor: sqlite3.Cursor, read: Reading | None) -> Fetched:
+    def _rows(self, cursor: sqlite3.Cursor, read: Reading | None) -> ResultSet:
         rows: list[Row] = []
-        room, most, shortest = CELLS_HELD, self._run.limit, self._shortest
+        total, most, shortest, more = 0, self._run.limit, self._shortest, False
         try:
             for row in cursor:
-                if len(rows) == most or room < 0:
-                    return Fetched(rows=tuple(rows), more=True)
+                if len(rows) == most or total > CELLS_HELD:
+                    more = True
+                    break
                 if read is not None:
                     row = read(row)
                 length = held(row)
-                if length > shortest:
+                if length > shortest or read is not None:
                     # Few rows hold so much that a cell of theirs may have to be cut, or take long to read.
                     self._check()
                     row = tuple(map(_cut, row, self._outputs))
-                    length = held(row)
-                room -= length
+                    length = held(row) + held(cell.start for cell in row if isinstance(cell, Cut))
+                total += length
                 rows.append(row)
         finally:
             cursor.close()
-        return Fetched(rows=tuple(rows), more=False)
+        return ResultSet(outputs=self._outputs, rows=tuple(rows), more=more, length=total)
 
     def _giant_row(self, row: Row) -> Row:
         """Return the cells of *row*, which is of a `giant_plan`."""

@@ -6,12 +6,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from dbtools.backends.port import Fetched, Run
+from dbtools.backends.port import Run
 from dbtools.backends.sqlite.guard import secure
 from dbtools.backends.sqlite.location import Location, open_file
 from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
 from dbtools.cells import held
 from dbtools.errors import SchemaChanged
+from dbtools.results import ResultSet
 
 LARGEST_VALUE = 65_536  #: bytes of one cell
 OPERATIONS = 10_000  #: of SQLite's machine, of which a statement here takes less than three times as many
@@ -43,9 +44,9 @@ class Lookups:
         self._slow: set[str] = set()  #: statements that took long once
         self._looks = 0  #: of the statement that runs, so many OPERATIONS apart
 
-    def fetch(self, run: Run) -> Fetched | None:
+    def fetch(self, run: Run) -> ResultSet | None:
         """Return what *run*, which reads a row by its key, finds; None where it has to be run with time."""
-        sql = run.plan.sql
+        plan, sql = run.plan, run.plan.sql
         if not (run.stamp and self.are_current) or self._left.get(sql, 0.0) > time.monotonic():
             return None
         began = time.thread_time()
@@ -66,14 +67,15 @@ class Lookups:
             if sql in self._slow:
                 self._leave(sql)
             self._slow.add(sql)
-        if any(held(row) > run.plan.shortest for row in rows):
+        length, more = sum(map(held, rows)), len(rows) > run.limit
+        if length > plan.shortest:
             return None
-        return Fetched(rows=tuple(rows[: run.limit]), more=len(rows) > run.limit)
+        return ResultSet(outputs=plan.outputs, rows=tuple(rows[: run.limit]), more=more, length=length)
 
     def _rows(self, run: Run) -> list[tuple[object, ...]]:
         connection, self._looks = self._connection, 0
         assert connection is not None
-        sql, parameters = f"{run.label.comment}{run.plan.sql}", run.parameters
+        sql, parameters = run.label.comment + run.plan.sql, run.parameters
         # What is read is of one moment, and so is the version of its schema.
         connection.execute("begin")
         try:

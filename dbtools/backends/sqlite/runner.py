@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from dbtools import errors
 from dbtools.backends.plans import Plan
 from dbtools.backends.pool import EnginePool
-from dbtools.backends.port import Fetched, Probe, Run
+from dbtools.backends.port import Probe, Run
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
@@ -20,6 +20,7 @@ from dbtools.backends.sqlite.location import RECOVERY, Location, wants_recovery
 from dbtools.backends.sqlite.lookups import Lookups
 from dbtools.backends.sqlite.stamps import ConnectionLost
 from dbtools.backends.sqlite.syntax import lexis
+from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class SqliteRunner:
             return compile_query(shape, GRAMMAR, lexis, LIST_FORMS)
         return compile_select(shape, GRAMMAR)
 
-    async def run(self, run: Run) -> Fetched:
+    async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*: at once where it reads a row by its key, else in one hop."""
         found = self._lookups.fetch(run) if run.plan.is_lookup else None
         if found is not None:

@@ -53,12 +53,15 @@ def read_file(location: Location, read: Callable[[sqlite3.Connection, str], T]) 
 
 def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
     """Return the stamp of the schema that *connection* sees, of the file *identity*."""
-    return f"{identity}.{_version(connection, SCHEMA_VERSION)} {_digest(connection)}"
+    (version,) = connection.execute(SCHEMA_VERSION).fetchone()
+    return f"{identity}.{version} {_digest(connection)}"
 
 
-def _version(connection: sqlite3.Connection, pragma: str) -> int:
-    (version,) = connection.execute(pragma).fetchone()
-    return int(version)
+def _versions(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the version of the schema that *connection* sees, and that of the file."""
+    (schema,) = connection.execute(SCHEMA_VERSION).fetchone()
+    (content,) = connection.execute(DATA_VERSION).fetchone()
+    return schema, content
 
 
 def _digest(connection: sqlite3.Connection) -> str:
@@ -76,8 +79,9 @@ class Opened:
     def __init__(self, location: Location) -> None:
         self._location = location
         self._identity = identity_of(location)
-        self._seen = "", 0  #: the versions of the schema and of the file that were seen last
+        self._seen = -1, 0  #: the versions of the schema and of the file that were seen last
         self._digest = ""  #: of that schema
+        self._stamp = ""  #: of that schema
 
     def stamp(self, connection: sqlite3.Connection) -> str:
         """Return the stamp of the schema that *connection* sees, or raise ConnectionLost."""
@@ -88,11 +92,12 @@ class Opened:
         """See what *connection*, in a transaction, has before it; or raise ConnectionLost."""
         self._check()
         # Who fills the file with another database writes to it, and may leave the count as it was.
-        versions = self._versions(connection)
+        versions = _versions(connection)
         if versions == self._seen:
             return
         before, digest = self._seen, self._digest
         self._seen, self._digest = versions, _digest(connection)
+        self._stamp = f"{self._identity}.{versions[0]} {self._digest}"
         if self._digest == digest:
             return
         read_quotes_as_names(connection)
@@ -105,11 +110,9 @@ class Opened:
         if not stamp:
             return
         self.look(connection)
-        version, _, digest = stamp.partition(" ")
-        if self._seen[0] != version:
-            raise SchemaChanged
-        if self._digest != digest:
-            raise ConnectionLost
+        if stamp != self._stamp:
+            has_counted = stamp.partition(" ")[0] != self._stamp.partition(" ")[0]
+            raise SchemaChanged if has_counted else ConnectionLost
 
     def confirm_as_seen(self, connection: sqlite3.Connection, stamp: str) -> None:
         """Raise SchemaChanged where the schema is not as of *stamp*, or nobody has seen so since a write.
@@ -117,12 +120,8 @@ class Opened:
         As quick for any schema; raise ConnectionLost where the file is another one.
         """
         self._check()
-        if self._versions(connection) != self._seen or f"{self._seen[0]} {self._digest}" != stamp:
+        if stamp != self._stamp or _versions(connection) != self._seen:
             raise SchemaChanged
-
-    def _versions(self, connection: sqlite3.Connection) -> tuple[str, int]:
-        schema = f"{self._identity}.{_version(connection, SCHEMA_VERSION)}"
-        return schema, _version(connection, DATA_VERSION)
 
     def _check(self) -> None:
         # No file at all may be one that is being replaced: what is open can still be read.
@@ -164,7 +163,8 @@ class Watched:
             self._close()
             self._connection, self._file = connect(self._location), file
         try:
-            return file, _version(self._connection, DATA_VERSION), found.st_mtime_ns, found.st_size
+            version = self._connection.execute(DATA_VERSION).fetchone()
+            return file, version, found.st_mtime_ns, found.st_size
         except sqlite3.Error as exc:
             self._close()
             raise unavailable(self._location, exc) from exc
