@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 import sqlalchemy as sa
-from sqlalchemy import event
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import greenlet_spawn
 
@@ -30,7 +29,6 @@ class EnginePool:
         *,
         size: int,
         is_usable: Callable[[Any], bool],
-        prepare: Any = None,
     ) -> None:
         self._is_usable = is_usable
         # As create_async_engine makes it, whose package imports the whole ORM (SQLAlchemy 2.1).
@@ -46,9 +44,6 @@ class EnginePool:
             pool_reset_on_return=None,
             isolation_level="AUTOCOMMIT",
         )
-        if prepare is not None:
-            # Not in *connect*, whose errors SQLAlchemy replaces by its own, and leaves the connection open.
-            event.listen(self._engine, "connect", lambda adapted, _: adapted.run_async(prepare))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:

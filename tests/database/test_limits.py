@@ -365,6 +365,25 @@ def test_rows_are_limited_by_default_and_at_most(dialect: str, serve: Serve) -> 
         assert (most["row_count"], most["truncated"]) == (120, True)
 
 
+@pytest.mark.parametrize(("held", "rows"), [(10_500, 11), (100_000, 20)])
+def test_rows_that_may_be_long_are_weighed_as_they_come(
+    held: int, rows: int, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql_runner, "CELLS_HELD", held)
+    monkeypatch.setattr(postgresql_runner, "BYTES_AT_ONCE", 1)
+    ddl = "create table t (id integer primary key, v text);"
+    with serve(
+        "postgresql", f"{ddl} insert into t select i, repeat('x', 1000) from generate_series(1, 20) as i"
+    ) as shop:
+        longest = {"function": "max", "column": "v", "name": "longest"}
+        arguments = {"table": "t", "group_by": ["id"], "measures": [longest]}
+        groups = shop.call("aggregate_rows", arguments).structured
+        page = shop.page("t")
+
+    assert (len(rows_of(groups)), groups["truncated"]) == (rows, rows < 20)
+    assert (len(rows_of(page)), page["truncated"]) == (rows, rows < 20)
+
+
 def test_answers_are_limited_in_bytes_and_go_on(dialect: str, serve: Serve) -> None:
     limits = LimitsSection(max_tokens=1_000, max_cell=500)
     ddl = "create table t (id int not null primary key, v text);"
