@@ -219,8 +219,8 @@ def lens_of(catalog: Catalog, role: Role) -> Lens:
     ]
     for view, *_ in views:
         del seen[view.location]
-    tables = (replace(table, foreign_keys=tuple(_followed(table, seen))) for table in seen.values())
-    return Lens(catalog=replace(bare, tables=tuple(tables)), views=tuple(views), columns=tuple(columns))
+    tables = tuple(_linked(table, seen) for table in seen.values())
+    return Lens(catalog=replace(bare, tables=tables), views=tuple(views), columns=tuple(columns))
 
 
 def _betrayed(
@@ -279,6 +279,8 @@ def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
     columns = tuple(column for column in _shown(table, grant) if column.name not in revealing)
     plain = {column.name for column in columns if column.type.mask is None}
     whole = len(plain) == len(table.columns) and grant.filter is None
+    if whole and grant.aggregate:
+        return table
     if not whole:
         # How a column is computed may name one that is hidden.
         columns = tuple(replace(each, default=None) if each.generated else each for each in columns)
@@ -321,6 +323,12 @@ def _masked(column: Column, mask: Mask | None) -> Column:
         family=Family.TEXT, name="masked", equatable=False, ordered=False, large=True, mask=mask
     )
     return Column(name=column.name, type=type, comment=column.comment)
+
+
+def _linked(table: Table, seen: Mapping[Location, Table]) -> Table:
+    """Return *table* with the foreign keys that are seen; *table* itself, which roles share, if all are."""
+    followed = tuple(_followed(table, seen))
+    return table if followed == table.foreign_keys else replace(table, foreign_keys=followed)
 
 
 def _followed(table: Table, seen: Mapping[Location, Table]) -> Iterator[ForeignKey]:

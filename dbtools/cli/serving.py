@@ -80,10 +80,18 @@ def serve(
 
             run(serve_stdio, settings, caller, operator)
             return
-        from dbtools.server.listening import Address, listen
+        from dbtools.server.http import Address, Plan, listen
 
+        plan = Plan(
+            settings=settings,
+            anybody=caller,
+            operator=operator,
+            address=Address.of(http),
+            stateless=stateless or workers > 1,
+            workers=workers,
+        )
         with interruptible():
-            listen(settings, caller, operator, Address.of(http), workers=workers, stateless=stateless)
+            listen(plan)
 
 
 def _refuse_options_of_callers() -> None:

@@ -172,7 +172,7 @@ def new(as_json: bool) -> None:
 
     The token cannot be printed again: the configuration holds only its hash.
     """
-    from dbtools.server.tokens import hash_of, new_token
+    from dbtools.server.identity import hash_of, new_token
 
     made = new_token()
     hashed = hash_of(made)

@@ -2,33 +2,30 @@
 
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import anyio
 
 from dbtools import errors
-from dbtools.policy import Finding
+from dbtools.policy import Caller, Finding
 from dbtools.server.exporting import exporting
 from dbtools.server.limiter import Limiter
 from dbtools.server.logs import private_descriptors
-from dbtools.server.running import Operator, open_kept_log, open_log, running
+from dbtools.server.running import Operator, kept_logs, open_log, running
 from dbtools.server.stdio import serve
+from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings
-
-if TYPE_CHECKING:
-    from dbtools.policy import Caller
-    from dbtools.service.toolbox import Toolbox
 
 CLOSING = 10.0  #: seconds in which a server without a client reads its catalog
 
-__all__ = ["Operator", "open_kept_log", "open_log", "review_server", "serve_stdio"]
+__all__ = ["kept_logs", "review_server", "serve_stdio"]
 
 
-async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) -> None:
+async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:
     """Serve *settings*' database to *caller* at the other end of stdin and stdout, until they leave.
 
-    The catalog is read during the handshake. If it cannot be read, the server ends with the reason. Problems
-    are reported to *operator*.
+    The catalog is read during the handshake. If it cannot be read, the server ends with the reason.
     """
     signals: list[int] = []
     limiter = Limiter(settings.limits.storage)
@@ -46,40 +43,29 @@ async def serve_stdio(settings: Settings, caller: "Caller", operator: Operator) 
 
 
 async def review_server(settings: Settings) -> tuple[Finding, ...]:
-    """Return what keeps the server from counting calls, from writing them down, or from knowing who calls."""
+    """Return what keeps the server from counting calls, from logging them, or from verifying tokens."""
     found: list[Finding] = []
-    limiter = Limiter(settings.limits.storage)
-    try:
+
+    @contextmanager
+    def finding(code: str, *key: str) -> Iterator[None]:
+        try:
+            yield
+        except errors.ConfigurationError as exc:
+            found.append(Finding(code=code, message=str(exc), source=settings.source(*key)))
+
+    with finding("bad_storage", "limits", "storage"), closing(Limiter(settings.limits.storage)) as limiter:
         await limiter.check()
-    except errors.ConfigurationError as exc:
-        source = settings.source("limits", "storage")
-        found.append(Finding(code="bad_storage", message=str(exc), source=source))
-    finally:
-        limiter.close()
-    try:
+    with finding("bad_log", "log", "file"):
         open_log(settings)
-    except errors.ConfigurationError as exc:
-        found.append(Finding(code="bad_log", message=str(exc), source=settings.source("log", "file")))
-    return (*found, *await _review_keys(settings))
+    if settings.auth.jwt is not None:
+        from dbtools.server.keys import check_keys
+
+        with finding("bad_keys", "auth", "jwt", "jwks"):
+            await check_keys(settings.auth.jwt)
+    return tuple(found)
 
 
-async def _review_keys(settings: Settings) -> tuple[Finding, ...]:
-    """Return what keeps the server from telling whether signed tokens are genuine."""
-    section = settings.auth.jwt
-    if section is None:
-        return ()
-    from dbtools.server.keys import UnreadableKeysError, read_keys
-
-    try:
-        await read_keys(section.jwks, section.algorithms)
-    except UnreadableKeysError as exc:
-        message = f"[auth] jwt.jwks: {exc}."
-        source = settings.source("auth", "jwt", "jwks")
-        return (Finding(code="bad_keys", message=message, source=source),)
-    return ()
-
-
-async def _announce(toolbox: "Toolbox", role: str, operator: Operator, announced: anyio.Event) -> None:
+async def _announce(toolbox: Toolbox, role: str, operator: Operator, announced: anyio.Event) -> None:
     operator.announce(await toolbox.view(role))
     announced.set()
 

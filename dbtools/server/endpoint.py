@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from dbtools.policy import Caller
 from dbtools.server.asked import Refused, check_accept, error, json_answer, read_message
 from dbtools.server.exchange import Exchange
-from dbtools.server.identity import Identity, Refusal, Stay
+from dbtools.server.identity import Identity, Refusal
 from dbtools.server.kernel import Header, Peer, Session, modern
 from dbtools.server.limiter import Limiter, Slots
 from dbtools.server.messages import (
@@ -104,16 +104,15 @@ class Endpoint:
             answer = PlainTextResponse("This server keeps no sessions.\n", 405, {"Allow": "POST"})
             raise Refused(answer)
         authorization = fields(scope, b"authorization")
-        found = await self._identity.admit(authorization)
-        if isinstance(found, Refusal):
-            scope[REASON] = found.reason
-            raise Refused(self._refusal(found))
-        caller = found.caller
+        caller = await self._identity.admit(authorization)
+        if isinstance(caller, Refusal):
+            scope[REASON] = caller.reason
+            raise Refused(self._refusal(caller))
         is_modern = _is_modern(scope)
         slots = self._slots(scope, is_modern=is_modern)
         if self._is_ending or not slots.acquire_share(caller.identity):
             raise Refused(error(503, ENDING if self._is_ending else FULL))
-        turn = Turn(scope, receive, send, caller, Stay(self._identity, authorization, found))
+        turn = Turn(scope, receive, send, caller, partial(self._identity.admit, authorization))
         self._turns.add(turn)
         try:
             await (self._serve_alone(turn) if is_modern else self._serve_session(turn))

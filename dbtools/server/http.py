@@ -1,45 +1,81 @@
-"""The HTTP application of one worker: MCP at one path, health, and what it needs while it runs."""
+"""The HTTP server: its socket, its processes, and the application of each. A plan in; it runs."""
 
 import asyncio
 import gc
 import os
+import re
 import signal
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from ipaddress import ip_address
 
 import anyio
-import orjson
+import uvicorn
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.supervisors import Multiprocess
 
 from dbtools import errors
 from dbtools.policy import Caller
-from dbtools.server.connections import BoundedProtocol, most_connections
+from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.exporting import exporting
-from dbtools.server.hosts import Hosts, is_loopback
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.limiter import Limiter
 from dbtools.server.logs import begin_log
-from dbtools.server.requests import Refusals, Requests
+from dbtools.server.requests import Hosts, Requests
 from dbtools.server.running import Operator, Running, running
-from dbtools.service.serving import Served
+from dbtools.service.serving import Served, snapshot_of
 from dbtools.settings import Settings
 from dbtools.settings.sections import ServerSection
 
-LOOK = 1.0  #: seconds between two looks for the parent
+FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
 PATH = "/mcp"
 HEALTH = ("/healthz", "/readyz")
-CALLS_PER_MINUTE = 600  #: of one caller, where the configuration says nothing
+IDLE = 30  #: seconds that a connection without a request stays open
+TAKEN_IN = 20_000  #: milliseconds in which a client takes a part of an answer that waits for it
+GRACE = 2.5  #: seconds for running requests when the server ends
+GRACE_OF_CONNECTIONS = 3  #: seconds for the rest of their answers, from the same moment
+LOOK = 1.0  #: seconds between two looks for the parent
 COLLECTIONS = (10_000, 20, 20)  #: objects, and collections of younger ones, between two
-GRACE = 2.5  #: seconds for what is being answered when the server ends
-READY_IN = 2.0  #: seconds in which the database has to lend a connection
-FRESH = 1.0  #: seconds in which the same is answered: nobody has to show who they are to ask
+READY_IN = 2.0  #: seconds in which the pool has to provide a connection
+FRESH = 1.0  #: seconds in which the same answer is given: clients need no token to ask
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> "Address":
+        """Return the address that HOST:PORT means, or raise ConfigurationError."""
+        found = FORM.fullmatch(text)
+        if found is None or int(found["port"]) > 65535:
+            raise errors.ConfigurationError(f"--http wants HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")
+        return cls(host=found["v6"] or found["name"], port=int(found["port"]))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it; a name may stand for any address."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def url(self) -> str:
+        """The URL of the endpoint."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}{PATH}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +83,112 @@ class Plan:
     """What every worker is given."""
 
     settings: Settings
-    anybody: Caller  #: who calls where nobody is asked
+    anybody: Caller  #: who calls if [auth] is empty
     operator: Operator
-    host: str  #: that is listened at
+    address: Address
     stateless: bool
     workers: int
     parent: int = field(default_factory=os.getpid)  #: the process that starts the workers
+
+
+def listen(plan: Plan) -> None:
+    """Serve *plan* until a signal comes; raise ConfigurationError, or what else keeps it from serving."""
+    _check(plan.settings, plan.address)
+    snapshot = anyio.run(snapshot_of, plan.settings)
+    if not plan.settings.auth:
+        snapshot = replace(snapshot, views={plan.anybody.role: snapshot.view(plan.anybody.role)})
+    with bound(plan.address) as listener:
+        host, port = listener.getsockname()[:2]
+        plan.operator.listening(Address(host=host, port=port).url, snapshot, _notes(plan))
+        config = config_of(partial(HttpApp, plan), plan.workers)
+        if plan.workers > 1:
+            Workers(config, [listener], plan.operator).run()
+        else:
+            uvicorn.Server(config).run([listener])
+
+
+class Workers(Multiprocess):
+    """uvicorn's processes. The *operator* learns when one replaces another."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], operator: Operator) -> None:
+        super().__init__(config, sockets)
+        self._operator = operator
+
+    def handle_int(self) -> None:
+        """End the processes, and raise the interrupt again, as a server with one process does."""
+        self.terminate_all()
+        self.join_all()
+        raise KeyboardInterrupt
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace processes that have ended."""
+        before = [each.pid for each in self.processes]
+        super().keep_subprocess_alive()
+        for old, new in zip(before, self.processes, strict=True):
+            if old != new.pid:
+                self._operator.tell(f"Worker {old} has ended; worker {new.pid} takes its place.")
+
+
+def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
+    """Return how uvicorn serves the application that *make* returns, in each of as many *workers*."""
+    return uvicorn.Config(
+        make,
+        factory=True,
+        workers=workers,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=IDLE,
+        timeout_graceful_shutdown=GRACE_OF_CONNECTIONS,
+    )
+
+
+def bound(address: Address) -> socket.socket:
+    """Return a socket that listens at *address*, or raise ConfigurationError."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        family, *_, place = found[0]
+        listener = socket.create_server(place[:2], family=family, backlog=2048)
+    except OSError as exc:
+        raise errors.ConfigurationError(
+            f"Nobody can listen at {address.host}:{address.port}: {exc.strerror or 'no such address'}."
+        ) from exc
+    listener.set_inheritable(True)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKEN_IN)
+    return listener
+
+
+def _check(settings: Settings, address: Address) -> None:
+    """Raise ConfigurationError if other machines reach a server that authenticates nobody."""
+    if address.is_local:
+        return
+    if not settings.auth:
+        raise errors.ConfigurationError(
+            f"{address.host} is reached by others, and nobody is asked who they are.",
+            hint="Configure [auth], such as a token that `dbtools token new` makes, or listen at 127.0.0.1.",
+        )
+    if not settings.server.allowed_hosts:
+        raise errors.ConfigurationError(
+            f"{address.host} is reached by others, and nobody knows under which name.",
+            hint='Configure [server] allowed_hosts = ["db.example.com"]; requests for others are refused.',
+        )
+
+
+def _notes(plan: Plan) -> tuple[str, ...]:
+    """Return what an operator should know of several workers."""
+    if plan.workers == 1:
+        return ()
+    told = f"{plan.workers} workers: clients before 2026-07-28 have no sessions and are not told of changes."
+    if plan.settings.limits.storage != "memory":
+        return (told,)
+    share = f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
+    return told, share
 
 
 class HttpApp:
@@ -62,19 +198,16 @@ class HttpApp:
         begin_log(plan.settings.log)
         BoundedProtocol.most = most_connections(plan.settings.server.max_connections)
         self._plan = plan
-        self._app: ASGIApp = PlainTextResponse("Not ready.\n", 503)
+        self._app: Requests  # uvicorn takes no request before the start is complete
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or begin and end with the server (ASGI 3, lifespan)."""
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
+        """Answer a request, or start and end with the server (ASGI 3, lifespan)."""
+        if scope["type"] == "http":
             await self._app(scope, receive, send)
-
-    async def _live(self, receive: Receive, send: Send) -> None:
+            return
         await receive()
         try:
-            async with exporting(), self._started():
+            async with exporting(), self._started(scope):
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
         except errors.DbtoolsError as exc:
@@ -84,12 +217,15 @@ class HttpApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     @asynccontextmanager
-    async def _started(self) -> AsyncIterator[None]:
+    async def _started(self, scope: Scope) -> AsyncIterator[None]:
         plan = self._plan
-        limiter = limiter_of(plan)
+        limiter = Limiter(plan.settings.limits.storage, plan.settings.server, share=plan.workers)
         async with running(plan.settings, plan.operator, limiter, stateless=plan.stateless) as run:
             await run.served.toolbox.snapshot()
-            _spare_garbage()
+            # What exists now stays: the garbage collector need not look at it, and less often at the rest.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*COLLECTIONS)
             if plan.workers > 1:
                 run.group.start_soon(_end_with, plan.parent)
             endpoint = self.open(run, limiter)
@@ -98,140 +234,80 @@ class HttpApp:
                 endpoint.end()
                 asyncio.get_running_loop().call_later(GRACE, endpoint.stop)
 
-            with _ending(end):
-                yield
+            scope["state"][END] = end
+            yield
+        self._app.report()
 
     def open(self, run: Running, limiter: Limiter) -> Endpoint:
-        """Begin to answer requests with what runs; return what answers those of MCP."""
-        plan, refusals = self._plan, Refusals()
+        """Begin to answer requests; return what answers those of MCP."""
+        plan, section = self._plan, self._plan.settings.server
         identity = Identity(run.served, plan.anybody)
-        identity.prepare()
-        most = plan.settings.server.max_body
-        endpoint = Endpoint(run.server, identity, limiter, most=most, stateless=plan.stateless)
-        run.group.start_soon(refusals.run)
+        endpoint = Endpoint(run.server, identity, limiter, most=section.max_body, stateless=plan.stateless)
         run.group.start_soon(endpoint.sessions.expire)
-        local = is_loopback(plan.host)
-        self._app = application(
-            endpoint, identity, Health(run.served), refusals, plan.settings.server, local=local
-        )
+        self._app = application(endpoint, identity, run.served, section, local=plan.address.is_local)
         return endpoint
 
 
-def limiter_of(plan: Plan) -> Limiter:
-    """Return what counts for a worker of *plan*."""
-    section = plan.settings.server
-    return Limiter(
-        plan.settings.limits.storage,
-        calls_per_minute=CALLS_PER_MINUTE,
-        share=plan.workers,
-        requests=section.max_requests,
-        streams=section.max_streams,
-        sessions=section.max_sessions,
-    )
-
-
 def application(
-    endpoint: Endpoint,
-    identity: Identity,
-    health: "Health",
-    refusals: Refusals,
-    section: ServerSection,
-    *,
-    local: bool,
-) -> ASGIApp:
-    """Return what is at which path, behind what every request passes.
+    endpoint: Endpoint, identity: Identity, served: Served, section: ServerSection, *, local: bool
+) -> Requests:
+    """Return what answers at which path, behind the middleware of every request.
 
     A whole Starlette has middleware for errors, which takes as long as all of ours; uvicorn handles them.
     """
     nothing = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
 
-    async def alive(request: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
     async def metadata(request: Request) -> Response:
         found = identity.metadata_at(request.url.path.rstrip("/"))
-        return nothing if found is None else _json(found)
+        return nothing if found is None else JSONResponse(found)
 
     routes = [
         Route(PATH, endpoint),
         Route(f"{PATH}/", endpoint),
-        Route(HEALTH[0], alive),
-        Route(HEALTH[1], health.ready),
+        Route(HEALTH[0], PlainTextResponse("ok\n"), methods=["GET"]),
+        Route(HEALTH[1], Readiness(served).answer),
         Route(f"{WELL_KNOWN}{{rest:path}}", metadata),
     ]
     router = Router(routes, redirect_slashes=False, default=nothing)
-    hosts = Hosts(router, section.allowed_hosts, section.allowed_origins, local=local, exempt=HEALTH)
-    return Requests(hosts, refusals)
+    return Requests(Hosts(router, section, local=local, exempt=HEALTH))
 
 
-class Health:
-    """Looks at the database, and at the age of the snapshot."""
+class Readiness:
+    """Whether the database answers, and the age of the snapshot."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._looking = anyio.Lock()
         self._looked_at = -FRESH
         self._is_ready = False
-        self._seen = time.monotonic()
+        self._note()
         served.toolbox.subscribe(self._note)
 
     def _note(self, *_: object) -> None:
-        self._seen = time.monotonic()
+        self._refreshed_at = time.monotonic()
 
-    async def ready(self, request: Request) -> Response:
-        """Answer 200 where a connection is free, else 503, with the seconds since the tools were made.
+    async def answer(self, request: Request) -> Response:
+        """Answer 200 if the pool has a connection, else 503, with the seconds since the tools were made.
 
-        A configuration that cannot be used is reported, and refuses nobody: older settings are in force.
+        A configuration that cannot be used is reported, and no reason for 503: the previous one is in force.
         """
-        async with self._looking:
-            if time.monotonic() - self._looked_at > FRESH:
-                self._is_ready = await self._look()
-                self._looked_at = time.monotonic()
-        age = round(time.monotonic() - self._seen, 1)
-        configuration = "refused" if self._served.current.is_refused else "in force"
-        content = {"ready": self._is_ready, "snapshot_age": age, "configuration": configuration}
-        return _json(content, 200 if self._is_ready else 503)
+        if time.monotonic() - self._looked_at > FRESH:
+            # Whoever asks meanwhile gets the previous answer.
+            self._looked_at = time.monotonic()
+            await self._look()
+        content = {
+            "ready": self._is_ready,
+            "snapshot_age": round(time.monotonic() - self._refreshed_at, 1),
+            "configuration": "refused" if self._served.current.is_refused else "in force",
+        }
+        return JSONResponse(content, 200 if self._is_ready else 503)
 
-    async def _look(self) -> bool:
+    async def _look(self) -> None:
         try:
             with anyio.fail_after(READY_IN):
                 await (await self._served.backend.runner()).ready()
-                return True
+            self._is_ready = True
         except (TimeoutError, errors.DbtoolsError):
-            return False
-
-
-def _json(content: object, status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status, media_type="application/json")
-
-
-def _spare_garbage() -> None:
-    """Have the garbage collector look no more through what is there to stay, and less often at all."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECTIONS)
-
-
-@contextmanager
-def _ending(end: Callable[[], None]) -> Iterator[None]:
-    """Have *end* called when a signal comes, which the server at the socket handles after it."""
-    loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def handle(number: int, frame: Any) -> None:
-        loop.call_soon_threadsafe(end)
-        handler = before[signal.Signals(number)]
-        if callable(handler):
-            handler(number, frame)
-
-    for number in before:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        end()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            self._is_ready = False
 
 
 async def _end_with(parent: int) -> None:

@@ -18,34 +18,27 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from dbtools import __version__
-from dbtools.server.tokens import LEEWAY, BadTokenError, NoKeysError
+from dbtools import __version__, errors
 from dbtools.settings import JwtSection
 
 AGE = 300.0  #: seconds after which keys are read again
 PAUSE = 10.0  #: seconds between two attempts to read them
 TIMEOUT = 5.0  #: seconds to wait for an issuer
 WAIT = 1.0  #: seconds that a request with an unknown key waits for the keys to be read
+LEEWAY = 30  #: seconds by which clocks may differ
 LONGEST = 16_384  #: characters of a token
-HEADERS = {"User-Agent": f"dbtools/{__version__}"}  #: some issuers refuse that of urllib
-#: What is wrong with a token, in words for the operator that quote nothing of it.
+HEADERS = {"User-Agent": f"dbtools/{__version__}"}  #: some issuers reject that of urllib
+#: What is wrong with a token, in words for the operator that follow "the token" and quote nothing of it.
 FLAWS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.ExpiredSignatureError, "has expired"),
     (jwt.ImmatureSignatureError, "is not valid yet"),
     (jwt.InvalidAudienceError, "is for another audience"),
     (jwt.InvalidIssuerError, "is of another issuer"),
     (jwt.MissingRequiredClaimError, "lacks exp, iss or aud"),
-    (jwt.InvalidSignatureError, "has another's signature"),
+    (Exception, "is none of ours"),
 )
-MALFORMED = "is none of ours"
 logger = logging.getLogger("dbtools")
-
-
-class UnreadableKeysError(Exception):
-    """The keys cannot be read."""
-
-
-Outcome = tuple[jwt.PyJWK, ...] | UnreadableKeysError
+Outcome = tuple[jwt.PyJWK, ...] | str  #: keys, or why they cannot be read
 
 
 class Keys:
@@ -54,49 +47,48 @@ class Keys:
     def __init__(self, place: str, algorithms: Sequence[str]) -> None:
         self._place = place
         self._algorithms = algorithms
-        self.known: tuple[jwt.PyJWK, ...] = ()  #: another tuple whenever they have been read
-        self._read_at = -AGE
-        self._tried_at = -PAUSE
+        self.known: tuple[jwt.PyJWK, ...] = ()
+        self._read_at, self._tried_at = -AGE, -PAUSE
         self._reading: asyncio.Future[Outcome] | None = None
-        self._failing = False
+        self._is_failing = False
 
-    async def claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any]:
-        """Return the claims of *token*, or raise BadTokenError or NoKeysError."""
-        if len(token) > LONGEST:
-            raise BadTokenError("is too long")
+    async def claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any] | str | None:
+        """Return the claims of *token*, or what is wrong with it; None if no keys are known to verify it."""
         try:
-            header = jwt.get_unverified_header(token)
-        except (jwt.PyJWTError, ValueError, RecursionError) as exc:
-            raise BadTokenError(MALFORMED) from exc
+            return await self._claims_of(token, section)
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as exc:
+            return next(words for kind, words in FLAWS if isinstance(exc, kind))
+
+    async def _claims_of(self, token: str, section: JwtSection) -> Mapping[str, Any] | str | None:
+        if len(token) > LONGEST:
+            return "is too long"
+        header = jwt.get_unverified_header(token)
         algorithm = header.get("alg")
         if algorithm not in section.algorithms:
-            raise BadTokenError("has another algorithm")
-        flaw = BadTokenError("has a key that is not known")
-        for key in await self._candidates(header.get("kid"), algorithm):
-            try:
-                return _verified(token, section, key)
-            except BadTokenError as exc:
-                flaw = exc
-        raise flaw
+            return "has another algorithm"
+        flaw = "has a key that is not known"
+        for key in await self._named(header.get("kid")):
+            if key.algorithm_name == algorithm:
+                with suppress(jwt.InvalidSignatureError):
+                    return _verified(token, section, key)
+                flaw = "has another's signature"
+        return flaw if self.known else None
 
-    async def _candidates(self, name: str | None, algorithm: str) -> list[jwt.PyJWK]:
-        """Return the keys *name* for *algorithm*, or raise NoKeysError."""
-        found = self._named(name)
+    async def _named(self, name: str | None) -> Sequence[jwt.PyJWK]:
+        """Return the keys *name*, after a while if they are new."""
+        found = self._find(name)
         if not found or time.monotonic() - self._read_at > AGE:
             self.refresh()
         if not found and self._reading is not None:
             await asyncio.wait([self._reading], timeout=WAIT)
-            found = self._named(name)
-        if not self.known:
-            raise NoKeysError
-        return [key for key in found if key.algorithm_name == algorithm]
+            found = self._find(name)
+        return found
 
-    def _named(self, name: str | None) -> Sequence[jwt.PyJWK]:
+    def _find(self, name: str | None) -> Sequence[jwt.PyJWK]:
         """Return the keys *name*; for a token that names none, those without a name, or the only one."""
         found = [key for key in self.known if key.key_id == name]
-        if name is None and not found and len({key.key_id for key in self.known}) == 1:
-            return self.known
-        return found
+        is_only = name is None and len({key.key_id for key in self.known}) == 1
+        return self.known if is_only and not found else found
 
     def refresh(self) -> None:
         """Start reading the keys, unless that is in progress or was tried a moment ago."""
@@ -107,28 +99,25 @@ class Keys:
             self._reading.add_done_callback(self._take)
 
     def _take(self, reading: asyncio.Future[Outcome]) -> None:
-        self._reading = None
+        self._reading, was_failing = None, self._is_failing
         outcome = reading.result()
-        if isinstance(outcome, UnreadableKeysError):
-            if not self._failing:
-                rest = "the known keys stay valid" if self.known else "no signed token can be verified"
-                logger.error("[auth] jwt: %s; %s", outcome, rest)
-            self._failing = True
-            return
-        self.known, self._read_at = outcome, time.monotonic()
-        if self._failing:
-            logger.info("[auth] jwt: the keys can be read again")
-        self._failing = False
+        self._is_failing = isinstance(outcome, str)
+        if not isinstance(outcome, str):
+            self.known, self._read_at = outcome, time.monotonic()
+            if was_failing:
+                logger.info("[auth] jwt: the keys can be read again")
+        elif not was_failing:
+            rest = "the known keys stay valid" if self.known else "no signed token can be verified"
+            logger.error("[auth] jwt: %s; %s", outcome, rest)
 
 
-async def read_keys(place: str, algorithms: Sequence[str]) -> tuple[jwt.PyJWK, ...]:
-    """Return the keys for *algorithms* at *place*, a file or a URL, or raise UnreadableKeysError."""
-    reading = _start_reading(place, algorithms)
+async def check_keys(section: JwtSection) -> None:
+    """Raise ConfigurationError if the keys of *section* cannot be read."""
+    reading = _start_reading(section.jwks, section.algorithms)
     await asyncio.wait([reading], timeout=TIMEOUT)
-    outcome = reading.result() if reading.done() else _failure(place, TimeoutError())
-    if isinstance(outcome, UnreadableKeysError):
-        raise outcome
-    return outcome
+    outcome = reading.result() if reading.done() else _failure(section.jwks, TimeoutError())
+    if isinstance(outcome, str):
+        raise errors.ConfigurationError(f"[auth] jwt.jwks: {outcome}.")
 
 
 def _start_reading(place: str, algorithms: Sequence[str]) -> asyncio.Future[Outcome]:
@@ -156,7 +145,7 @@ def _read(place: str, algorithms: Sequence[str]) -> Outcome:
         found = tuple(_usable(written["keys"], algorithms))
     except Exception as exc:
         return _failure(place, exc)
-    return found or UnreadableKeysError(f"{_shown(place)} has no key for {', '.join(algorithms)}")
+    return found or f"{_shown(place)} has no key for {', '.join(algorithms)}"
 
 
 def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
@@ -167,16 +156,15 @@ def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.Py
             continue
         for algorithm in algorithms:
             if each.get("use") in (None, "sig") and each.get("alg") in (None, algorithm):
-                # What is no key, or one of another kind, is passed over; the others count.
+                # What is not a key, or one of another kind, is ignored; the others count.
                 with suppress(jwt.PyJWTError, ValueError, TypeError, AttributeError):
                     key = jwt.PyJWK(each, algorithm)
                     key.Algorithm.prepare_key(key.key)
                     yield key
 
 
-def _failure(place: str, exc: Exception) -> UnreadableKeysError:
-    cause = exc.__cause__ if isinstance(exc, jwt.PyJWKClientConnectionError) else exc
-    return UnreadableKeysError(f"cannot read keys from {_shown(place)}: {_reason(cause)}")
+def _failure(place: str, exc: Exception) -> str:
+    return f"cannot read keys from {_shown(place)}: {_reason(exc)}"
 
 
 def _shown(place: str) -> str:
@@ -187,6 +175,8 @@ def _shown(place: str) -> str:
 def _reason(exc: BaseException | None) -> str:
     """Return why reading failed, in words that quote neither a URL nor an answer."""
     match exc:
+        case jwt.PyJWKClientConnectionError():
+            return _reason(exc.__cause__)
         case HTTPError():
             return f"the response has the status {exc.code}"
         case URLError(reason=OSError() as cause):
@@ -204,17 +194,12 @@ def _reason(exc: BaseException | None) -> str:
 
 
 def _verified(token: str, section: JwtSection, key: jwt.PyJWK) -> Mapping[str, Any]:
-    """Return the claims of *token*, or raise BadTokenError where *key* has not signed it for us."""
-    try:
-        claims: Mapping[str, Any] = jwt.decode(
-            token,
-            key,
-            algorithms=[key.algorithm_name],
-            issuer=section.issuer,
-            audience=section.audience,
-            leeway=LEEWAY,
-            options={"require": ["exp", "iss", "aud"]},
-        )
-    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as exc:
-        raise BadTokenError(next((why for kind, why in FLAWS if isinstance(exc, kind)), MALFORMED)) from exc
-    return claims
+    return jwt.decode(
+        token,
+        key,
+        algorithms=[key.algorithm_name],
+        issuer=section.issuer,
+        audience=section.audience,
+        leeway=LEEWAY,
+        options={"require": ["exp", "iss", "aud"]},
+    )

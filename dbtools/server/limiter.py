@@ -1,4 +1,4 @@
-"""How much is served at the same time and within a minute, in total and to one caller."""
+"""How much is served at once and within a minute, in total and to one caller."""
 
 import logging
 import time
@@ -6,26 +6,23 @@ from collections import deque
 from collections.abc import Hashable
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import anyio
 
 from dbtools import errors
 from dbtools.policy import Caller, Limits
+from dbtools.settings.sections import ServerSection
 
-if TYPE_CHECKING:
-    from limits.aio.storage import RedisStorage
-    from limits.aio.strategies import RateLimiter
-
-SHARE = 4  #: a known caller takes at most a quarter of all slots
+SHARE = 4  #: a caller with an identity gets at most a quarter of all slots
 MINUTE = 60.0  #: seconds
+CALLS_PER_MINUTE = 600  #: of one caller over HTTP, if the configuration does not say
 Key = tuple[str, str]  #: role and identity
-MEMORY = ("", "memory", "memory://")
-MOST = 1_000_000  #: calls a minute, where it is only tried whether they can be counted
-CONNECTIONS = 8  #: to a storage
-NAMESPACE = "dbtools"  #: of the counters in a storage that others use as well
-STORAGE_TIMEOUT = 2.0  #: seconds that a storage has to answer
+CONNECTIONS = 8  #: to Redis
+NAMESPACE = "dbtools"  #: of our keys in a Redis that others use as well
+STORAGE_TIMEOUT = 2.0  #: seconds that Redis has to answer
+UNCOUNTED = "[limits] storage: calls cannot be counted there"
 logger = logging.getLogger("dbtools")
 
 
@@ -60,28 +57,20 @@ class Slots:
 
 
 class Limiter:
-    """Counts the requests, streams and sessions of each caller, and calls by role and identity.
+    """Counts requests, streams and sessions as *section* bounds them, and calls by role and identity.
 
-    Calls a minute are counted in a moving window at *storage*, which several servers may share; a server
-    that counts in its own memory counts for one of *share*.
+    Calls a minute are counted in Redis for several servers, or in memory for one of *share* workers.
     """
 
     def __init__(
-        self,
-        storage: str = "",
-        *,
-        calls_per_minute: int | None = None,
-        share: int = 1,
-        requests: int | None = None,
-        streams: int | None = None,
-        sessions: int | None = None,
+        self, storage: str = "memory", section: ServerSection | None = None, *, share: int = 1
     ) -> None:
-        self.requests = Slots(requests)
-        self.streams = Slots(streams)
-        self.sessions = Slots(sessions)
+        self.requests = Slots(section.max_requests if section else None)
+        self.streams = Slots(section.max_streams if section else None)
+        self.sessions = Slots(section.max_sessions if section else None)
         self._calls = Slots()
-        self._per_minute = calls_per_minute  #: where the limits of a role say nothing
-        in_memory = storage in MEMORY
+        self._per_minute = CALLS_PER_MINUTE if section else None  #: unless the limits of a role say more
+        in_memory = storage == "memory"
         self._share = share if in_memory else 1
         self._windows: Windows | SharedWindows = Windows() if in_memory else SharedWindows(storage)
 
@@ -97,57 +86,52 @@ class Limiter:
         most = limits.calls_per_minute or self._per_minute
         if most is None:
             return
+        most = max(1, most // self._share)
         try:
-            await self._count(key, max(1, most // self._share))
+            seconds = await self._windows.hit(key, most)
         except BaseException:
             self._calls.release(key)
             raise
-
-    def leave(self, caller: Caller) -> None:
-        """Release the slot of a call."""
-        self._calls.release((caller.role, caller.identity or ""))
-
-    async def _count(self, key: Key, most: int) -> None:
-        """Count one more call of *key*, or raise TooManyCalls where there were *most* within a minute."""
-        windows = self._windows
-        seconds = windows.hit(key, most) if isinstance(windows, Windows) else await windows.hit(key, most)
         if seconds is not None:
+            self._calls.release(key)
             raise errors.TooManyCalls(
                 f"The rate limit is reached: {most} calls a minute.",
                 hint=f"Retry in {max(1, ceil(seconds))} seconds.",
             )
 
+    def leave(self, caller: Caller) -> None:
+        """Release the slot of a call."""
+        self._calls.release((caller.role, caller.identity or ""))
+
     async def check(self) -> None:
-        """Raise ConfigurationError where calls cannot be counted at the storage."""
+        """Raise ConfigurationError if calls cannot be counted."""
         try:
-            await self._count(("", ""), MOST)
+            await self._windows.hit(("", ""), 1_000_000)
         except errors.Busy as exc:
-            cause = exc.__cause__ or exc
-            raise errors.ConfigurationError(
-                f"[limits] storage: calls cannot be counted there: {_reason(cause)}."
-            ) from exc
+            raise errors.ConfigurationError(f"{UNCOUNTED}: {_reason(exc.__cause__ or exc)}.") from exc
 
     def close(self) -> None:
-        """Close the connections to the storage."""
+        """Close the connections to Redis."""
         if isinstance(self._windows, SharedWindows):
             self._windows.close()
 
 
 class Windows:
-    """Moving windows of a minute in memory, one a key: the moments of the calls in them.
+    """Moving windows of a minute in memory: the moments of calls by key.
 
-    The library `limits` has such windows as well, with a hop to a thread for each call, and time that grows
-    with the number of calls.
+    Those of `limits` take a hop to a thread for each call, and time that grows with the number of calls.
     """
 
     def __init__(self) -> None:
-        self._moments: dict[Hashable, deque[float]] = {}
+        self._moments: dict[Key, deque[float]] = {}
         self._swept = monotonic()
 
-    def hit(self, key: Hashable, most: int) -> float | None:
-        """Count one more call of *key*; or return the seconds to wait, where there were *most*."""
+    async def hit(self, key: Key, most: int) -> float | None:
+        """Count one more call of *key*; or return the seconds to wait, if there were *most*."""
         now = monotonic()
-        self._sweep(now)
+        if now - self._swept >= MINUTE:
+            self._swept = now
+            self._moments = {each: kept for each, kept in self._moments.items() if kept[-1] > now - MINUTE}
         moments = self._moments.setdefault(key, deque())
         while moments and moments[0] <= now - MINUTE:
             moments.popleft()
@@ -156,88 +140,55 @@ class Windows:
         moments.append(now)
         return None
 
-    def _sweep(self, now: float) -> None:
-        """Forget, once a minute, who has not called in the last one."""
-        if now - self._swept < MINUTE:
-            return
-        self._swept = now
-        gone = [key for key, moments in self._moments.items() if moments[-1] <= now - MINUTE]
-        for key in gone:
-            del self._moments[key]
-
 
 class SharedWindows:
-    """The windows of several servers, in Redis."""
+    """The same in Redis, for several servers; ConfigurationError is raised if *storage* cannot be one."""
 
     def __init__(self, storage: str) -> None:
-        self._storage = storage
-        self._limiter: RateLimiter | None = None
-        self._connections: Any = None
-        self._opening = anyio.Lock()
+        try:
+            from coredis import BlockingConnectionPool
+            from limits.aio.storage import RedisStorage
+            from limits.aio.strategies import MovingWindowRateLimiter
+
+            self._pool = BlockingConnectionPool.from_url(storage, max_connections=CONNECTIONS)
+        except (ImportError, ValueError) as exc:
+            # Not the address itself: it may hold a password.
+            missing = "Install the extra `redis` of dbtools-mcp."
+            hint = missing if isinstance(exc, ImportError) else "It must be redis://HOST:PORT."
+            raise errors.ConfigurationError(f"{UNCOUNTED}.", hint=hint) from exc
+        # The pool has the address; limits itself reads none without a port.
+        options: dict[str, Any] = {"connection_pool": self._pool}
+        self._limiter = MovingWindowRateLimiter(
+            RedisStorage("async+redis://pool:0", wrap_exceptions=True, **options)
+        )
         self._is_failing = False
 
     async def hit(self, key: Key, most: int) -> float | None:
-        """Count as `Windows.hit` does, or raise Busy; ConfigurationError where nothing can be counted."""
-        async with self._opening:
-            if self._limiter is None:
-                await anyio.to_thread.run_sync(self._import)
+        """Count as `Windows.hit` does, or raise Busy."""
         from limits import RateLimitItemPerMinute
         from limits.errors import StorageError
 
-        limiter = self._limiter
-        assert limiter is not None
         rate = RateLimitItemPerMinute(most, namespace=NAMESPACE)
+        names = [quote(part, safe="") for part in key]
         try:
             with anyio.fail_after(STORAGE_TIMEOUT):
-                hit = await limiter.hit(rate, *(quote(part, safe="") for part in key))
-                self._is_failing = False
-                if hit:
-                    return None
-                window = await limiter.get_window_stats(rate, *(quote(part, safe="") for part in key))
+                hit = await self._limiter.hit(rate, *names)
+                window = None if hit else await self._limiter.get_window_stats(rate, *names)
         except (StorageError, OSError, TimeoutError) as exc:
             if not self._is_failing:
                 logger.error("calls cannot be counted: %s; those with a rate limit are refused", _reason(exc))
             self._is_failing = True
-            # Never without its limit: who may call how often is not known now.
+            # A call that cannot be counted is never admitted.
             raise errors.Busy("Calls cannot be counted at the moment.", hint="Retry in 5 seconds.") from exc
-        return window.reset_time - time.time()
-
-    def _import(self) -> None:
-        storage = self._redis()
-        from limits.aio.strategies import MovingWindowRateLimiter
-
-        self._limiter = MovingWindowRateLimiter(storage)
-
-    def _redis(self) -> "RedisStorage":
-        try:
-            from coredis import BlockingConnectionPool
-            from limits.aio.storage import RedisStorage
-            from limits.errors import ConfigurationError
-        except ImportError as exc:
-            raise errors.ConfigurationError(
-                "[limits] storage: calls cannot be counted there.",
-                hint="Install the extra `redis` of dbtools-mcp.",
-            ) from exc
-        try:
-            pool = BlockingConnectionPool.from_url(self._storage, max_connections=CONNECTIONS)
-            # The pool knows where; limits itself reads no address without a port.
-            options: dict[str, Any] = {"connection_pool": pool}
-            storage = RedisStorage("async+redis://pool:0", wrap_exceptions=True, **options)
-        except (ConfigurationError, ValueError) as exc:
-            # Not the address itself: it may hold a password.
-            raise errors.ConfigurationError(
-                "[limits] storage: calls cannot be counted there.", hint="It must be redis://HOST:PORT."
-            ) from exc
-        self._connections = pool
-        return storage
+        self._is_failing = False
+        return window and window.reset_time - time.time()
 
     def close(self) -> None:
         """Close the connections."""
-        if self._connections is not None:
-            self._connections.disconnect()
+        self._pool.disconnect()
 
 
 def _reason(error: BaseException) -> str:
-    """Return what kind of error it was, in no words of the storage: they may hold its address."""
+    """Return the kind of *error* without its text, which may hold the address of Redis."""
     cause = error.args[0] if error.args and isinstance(error.args[0], BaseException) else error
     return type(cause).__name__

@@ -1,7 +1,4 @@
-"""What a server says of itself, on stderr: text for people or JSON for collectors; and who owns stdout.
-
-Calls have a log of their own. Levels: what an operator has to mend is an error or a warning.
-"""
+"""The server log on stderr: text for people or JSON for collectors; and who owns stdout."""
 
 import logging
 import os
@@ -15,7 +12,7 @@ from dbtools.cells import json_of
 from dbtools.settings import LogSection
 from dbtools.telemetry import request_id
 
-#: Below these levels, others tell of each request that is refused: whoever makes them could fill the log.
+#: Below these levels, libraries log each rejected request: a client could fill the log.
 LEVELS = {
     "dbtools": logging.INFO,
     "asyncio": logging.ERROR,
@@ -25,10 +22,7 @@ LEVELS = {
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as an object: `time` (RFC 3339, UTC), `level`, `message`, and what else there is.
-
-    That is `request`, the id of the request that was being answered, and `exception`, a traceback.
-    """
+    """Formats a record as an object: `time` (RFC 3339, UTC), `level`, `message`, `request`, `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line without its end."""
@@ -37,17 +31,17 @@ class JsonFormatter(logging.Formatter):
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
-            "request": request_id(),
+            "request": request_id(),  # of the request that is being answered
             "exception": self.formatException(record.exc_info) if record.exc_info else "",
         }
         return json_of({name: value for name, value in content.items() if value})
 
 
 class StderrHandler(logging.Handler):
-    """Writes lines to what is stderr at the moment."""
+    """Writes lines to the current stderr, if anybody reads it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write *record*; who does not read what is told need not be told."""
+        """Write *record*."""
         try:
             sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()
@@ -56,7 +50,7 @@ class StderrHandler(logging.Handler):
 
 
 def begin_log(section: LogSection) -> None:
-    """Have this process write what dbtools tells of itself as *section* wants it, from now on."""
+    """Have this process log in the format of *section* from now on."""
     is_json = section.format == "json"
     handler = StderrHandler()
     handler.setFormatter(JsonFormatter() if is_json else logging.Formatter("dbtools: %(message)s"))

@@ -5,26 +5,23 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
 from dbtools import errors
+from dbtools.backends.port import Backend
+from dbtools.policy import Finding
 from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
 from dbtools.server.calls import Calls
 from dbtools.server.limiter import Limiter
 from dbtools.server.notices import MOST_STREAMS, Notices
 from dbtools.server.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
+from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import Settings
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
-
-    from dbtools.backends.port import Backend
-    from dbtools.policy import Finding
-    from dbtools.service.snapshot import Snapshot, View
-    from dbtools.tools.definition import Change
+from dbtools.tools.definition import Change
 
 HINTS = (
     "Each table T has its own list_T and get_T, or list_rows and get_row take it as an argument. Totals, "
@@ -43,20 +40,20 @@ logger = logging.getLogger("dbtools")
 class Operator(Protocol):
     """Whoever runs the server."""
 
-    def announce(self, view: "View") -> None:
-        """Tell what is served."""
+    def announce(self, view: View) -> None:
+        """Report what is served over stdio."""
 
-    def listening(self, url: str, snapshot: "Snapshot", notes: tuple[str, ...]) -> None:
-        """Tell what is served at *url*, and what to know of that."""
+    def listening(self, url: str, snapshot: Snapshot, notes: tuple[str, ...]) -> None:
+        """Report what is served at *url*, with *notes* on how."""
 
-    def tell(self, problem: "str | Finding") -> None:
-        """Tell something that went wrong."""
+    def tell(self, problem: str | Finding) -> None:
+        """Report a problem."""
 
     def mended(self, message: str) -> None:
-        """Tell that something is wrong no more."""
+        """Report that a problem is over."""
 
-    def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
-        """Tell what is new in *snapshot*: the *changes* of the tools, by role."""
+    def changed(self, snapshot: Snapshot, changes: Mapping[str, Change]) -> None:
+        """Report the *changes* of the tools by role."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +62,7 @@ class Running:
 
     served: Served
     server: Server
-    group: "TaskGroup"
+    group: TaskGroup
 
 
 @asynccontextmanager
@@ -77,19 +74,17 @@ async def running(
     only: str | None = None,
     stateless: bool = False,
 ) -> AsyncIterator[Running]:
-    """Open what serves *settings*' database to all roles, or to the role *only*, and close it in the end.
+    """Open what serves *settings*' database to all roles, or to the role *only*; close it and *limiter*.
 
-    Calls are counted by *limiter*. The *operator* is told what to know. A *stateless* server keeps no
-    sessions, and so tells nobody of changes who would need one.
+    A *stateless* server keeps no sessions, and notifies no client that would need one of changes.
     """
     served = open_served(settings, only)
     log = open_log(settings)
-    named = settings.database.request_id is not None
     notices = Notices(streams=limiter.streams.most or MOST_STREAMS)
     server = Server(
         served.toolbox,
-        Calls(served.toolbox, limiter, log, named=named),
-        instructions=_instructions(settings),
+        Calls(served.toolbox, limiter, log, named=settings.database.request_id is not None),
+        instructions=f"{settings.database.description} {HINTS}".lstrip(),
         notices=notices,
         fresh=served.backend.facts.interval,
         stateless=stateless,
@@ -113,18 +108,14 @@ async def running(
 
 
 def open_log(settings: Settings) -> CallLogs:
-    """Return the call log that *settings* describe, or raise ConfigurationError."""
+    """Return the audit log that *settings* describe, or raise ConfigurationError."""
     section = settings.log
     stderr = [] if section.file else [CallLog(StderrSink(), arguments=section.arguments)]
-    return CallLogs([*stderr, *_kept_logs(settings)])
+    return CallLogs([*stderr, *kept_logs(settings)])
 
 
-def open_kept_log(settings: Settings) -> CallLogs:
-    """Return what of the call log is kept, in a file or a registry, or raise ConfigurationError."""
-    return CallLogs([*_kept_logs(settings)])
-
-
-def _kept_logs(settings: Settings) -> Iterator[CallLog]:
+def kept_logs(settings: Settings) -> Iterator[CallLog]:
+    """Yield what keeps the audit log, a file and a registry, or raise ConfigurationError."""
     section = settings.log
     if section.file:
         file = FileSink(Path(section.file), max_bytes=section.max_bytes, keep=section.keep)
@@ -135,11 +126,11 @@ def _kept_logs(settings: Settings) -> Iterator[CallLog]:
 
 
 async def _watch(served: Served, operator: Operator) -> None:
-    """Have what is *served* refreshed when it changes; a bug in that ends nothing else."""
+    """Have the tools refreshed when something changes; a bug in that ends nothing else."""
     try:
         await served.toolbox.snapshot()
     except errors.DbtoolsError:
-        return  # whoever serves meets the same, and tells
+        return  # whoever serves meets the same, and reports it
     while True:
         try:
             watch = Watch(served.toolbox, served.observed, tell=operator.tell, mended=operator.mended)
@@ -149,12 +140,7 @@ async def _watch(served: Served, operator: Operator) -> None:
         await anyio.sleep(PAUSE)
 
 
-def _instructions(settings: Settings) -> str:
-    """Return what a model is told of the whole: what the database is about, and what holds for all tools."""
-    return f"{settings.database.description} {HINTS}".lstrip()
-
-
-async def _warm(backend: "Backend", server: Server) -> None:
+async def _warm(backend: Backend, server: Server) -> None:
     """Import what runs statements while the model reads the tools: the first call need not wait for it."""
     await server.listed.wait()
     await backend.runner()

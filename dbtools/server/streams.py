@@ -81,9 +81,9 @@ class Turn:
         receive: Receive,
         send: Send,
         caller: Caller,
-        stays: Callable[[], Awaitable[bool]],
+        admit: Callable[[], Awaitable[object]],
     ) -> None:
-        """Answer *caller*, who *stays* as long as the token counts."""
+        """Answer *caller*, whom *admit* returns as long as the token counts."""
         task = asyncio.current_task()
         assert task is not None
         self.scope = scope
@@ -94,7 +94,7 @@ class Turn:
         self.reason = ""  #: why it was stopped, if it was
         self.is_begun = False  #: whether a part of the answer has been sent
         self._task = task
-        self._stays = stays
+        self._admit = admit
         self._stream: EventStream | None = None
         self._streaming: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -144,7 +144,7 @@ class Turn:
                 async with asyncio.timeout(STILL if is_long else None):
                     is_here = (await self.receive())["type"] != "http.disconnect"
             except TimeoutError:
-                is_here = await self._stays()
+                is_here = await self._admit() == self.caller
         leave()
 
     def stop(self, reason: str) -> None:

@@ -108,7 +108,7 @@ async def resolve(
             resolved.append(await _role(settings, role, catalog, asked, library.queries, earlier))
     return Resolved(
         catalog=catalog,
-        roles=tuple(resolved),
+        roles=tuple(_shared(resolved)),
         library=library,
         findings=(
             *description_findings(catalog, settings),
@@ -117,6 +117,16 @@ async def resolve(
         ),
         settings=settings,
     )
+
+
+def _shared(roles: Sequence[ResolvedRole]) -> Iterator[ResolvedRole]:
+    """Yield *roles* with one catalog for all that see the same: tools are made once from each catalog."""
+    catalogs: list[Catalog] = []
+    for role in roles:
+        known = next((each for each in catalogs if each == role.catalog), None)
+        if known is None:
+            catalogs.append(role.catalog)
+        yield role if known is None else replace(role, catalog=known)
 
 
 async def _role(

@@ -1,15 +1,16 @@
 """One moment of what is served. What settings mean to a database in, what each role sees out."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.cells import json_of
 from dbtools.policy import Finding, Role
-from dbtools.results import Manner, Surface
-from dbtools.service.resolve import Resolved, ResolvedRole
+from dbtools.results import Listing, Surface
+from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
 from dbtools.tools import Chosen, choose, define, listed, pinned_tables
 from dbtools.tools.definition import (
@@ -19,7 +20,6 @@ from dbtools.tools.definition import (
     Toolset,
     change_of,
     tokens_in,
-    tool_content,
 )
 from dbtools.tools.resources import Resource, define_resources, updated_resources
 
@@ -43,7 +43,7 @@ class View:
     @cached_property
     def tool_contents(self) -> tuple[bytes, ...]:
         """The JSON of each definition, as `tools/list` shows it."""
-        return tuple(json_of(tool_content(each)).encode() for each in self.definitions)
+        return tuple(each.json for each in self.definitions)
 
     @cached_property
     def resource_contents(self) -> tuple[bytes, ...]:
@@ -66,17 +66,6 @@ class View:
     def warnings(self) -> tuple[str, ...]:
         """The problems as lines of text."""
         return tuple(map(str, self.problems))
-
-    @cached_property
-    def vocabulary(self) -> frozenset[str]:
-        """The names of the tables, columns, relations, queries and their arguments that the role sees."""
-        names: set[str] = set()
-        for query in self.setting.queries:
-            names.update((query.name, *(parameter.name for parameter in query.parameters)))
-        for table in self.catalog.tables:
-            names.update((table.schema, table.name, *table.column_by_name))
-            names.update(self.setting.paths.relations(table))
-        return frozenset(names)
 
     @property
     def surface(self) -> Surface:
@@ -116,7 +105,17 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     manner = resolved.settings.manner()
     same = before is not None and before.settings.manner().listing == manner.listing
     surfaces = {name: view.chosen for name, view in before.views.items()} if before and same else {}
-    views = (_view(resolved, each, manner, surfaces.get(each.served.name)) for each in resolved.roles)
+    offers: dict[Hashable, _Offer] = {}
+    views: list[View] = []
+    for each in resolved.roles:
+        role, chosen = each.served, surfaces.get(each.served.name)
+        queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
+        # Roles that see the same have the same catalog.
+        key = (id(each.catalog), role.limits, tuple(query.name for query in queries), chosen)
+        if key not in offers:
+            setting = Setting(catalog=each.catalog, limits=role.limits, style=manner.style, queries=queries)
+            offers[key] = _offer(setting, manner.listing, chosen)
+        views.append(_view(resolved, role, offers[key]))
     return Snapshot(
         catalog=resolved.catalog,
         views={view.role.name: view for view in views},
@@ -129,8 +128,17 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
 def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
     """Return how the lists of *after* differ from those *before*, by role: of those where any does."""
     names = dict.fromkeys((*before.views, *after.views))
-    changes = {name: _change(before.views.get(name), after.views.get(name)) for name in names}
-    return {name: change for name, change in changes.items() if change}
+    changes = {name: (before.views.get(name), after.views.get(name)) for name in names}
+    found: dict[Hashable, Change] = {}
+    for pair in changes.values():
+        if _offers(pair) not in found:
+            found[_offers(pair)] = _change(*pair)
+    return {name: change for name, pair in changes.items() if (change := found[_offers(pair)])}
+
+
+def _offers(views: Iterable[View | None]) -> Hashable:
+    """Return by what the lists of *views* are known."""
+    return tuple(view and (id(view.definitions), id(view.setting)) for view in views)
 
 
 def _change(before: View | None, after: View | None) -> Change:
@@ -141,21 +149,33 @@ def _change(before: View | None, after: View | None) -> Change:
     return replace(change, resources=resources, updated=updated)
 
 
-def _view(resolved: Resolved, seen: ResolvedRole, manner: Manner, chosen: Chosen | None) -> View:
-    role = seen.served
-    queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
-    setting = Setting(catalog=seen.catalog, limits=role.limits, style=manner.style, queries=queries)
+class _Offer(NamedTuple):
+    """What roles that see the same can call, and what is listed of that."""
+
+    setting: Setting
+    chosen: Chosen
+    tools: Toolset
+    definitions: tuple[ToolDefinition, ...]
+    resources: tuple[Resource, ...]
+
+
+def _offer(setting: Setting, listing: Listing, chosen: Chosen | None) -> _Offer:
     tools = define(setting)
-    chosen = chosen or choose(manner.listing, tools)
-    shown = listed(chosen, tools, pinned_tables(manner.listing, setting.catalog))
+    chosen = chosen or choose(listing, tools)
+    shown = listed(chosen, tools, pinned_tables(listing, setting.catalog))
+    definitions = tuple(tool.definition for tool in shown)
+    return _Offer(setting, chosen, tools, definitions, tuple(define_resources(setting)))
+
+
+def _view(resolved: Resolved, role: Role, offer: _Offer) -> View:
     return View(
         role=role,
-        setting=setting,
-        chosen=chosen,
+        setting=offer.setting,
+        chosen=offer.chosen,
         problems=resolved.problems,
         stamp=resolved.catalog.stamp,
         hash_key=resolved.settings.policy.hash_key.encode(),
-        tools=tools,
-        definitions=tuple(tool.definition for tool in shown),
-        resources=tuple(define_resources(setting)),
+        tools=offer.tools,
+        definitions=offer.definitions,
+        resources=offer.resources,
     )

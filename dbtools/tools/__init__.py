@@ -10,7 +10,7 @@ from dbtools.policy import words_of
 from dbtools.results import Listing, Surface
 from dbtools.tools import get_row, list_rows, permitted_queries
 from dbtools.tools.aggregate_rows import AggregateRows
-from dbtools.tools.definition import Setting, Tool, Toolset, tokens_of, tool_content
+from dbtools.tools.definition import Setting, Tool, Toolset, tokens_in
 from dbtools.tools.describe_tables import DescribeTables
 from dbtools.tools.get_row import GetRowOfAny
 from dbtools.tools.list_rows import ListRowsOfAny
@@ -62,7 +62,7 @@ def choose(listing: Listing, tools: Toolset) -> Chosen:
 
 def _surface_of(tokens: int, tools: Iterator[Tool]) -> Surface:
     for tool in tools:
-        tokens -= tokens_of(tool_content(tool.definition))
+        tokens -= tokens_in(len(tool.definition.json))
         if tokens < 0:
             return Surface.GENERIC
     return Surface.TYPED

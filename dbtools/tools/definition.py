@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple, Protocol, Self
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Location, Table
-from dbtools.cells import size
+from dbtools.cells import json_of, size
 from dbtools.errors import listing, nearest
 from dbtools.links import cell_uri
 from dbtools.paging import digest
@@ -39,6 +39,11 @@ class ToolDefinition:
     description: str
     input_schema: Mapping[str, object]
     output_schema: Mapping[str, object]
+
+    @cached_property
+    def json(self) -> bytes:
+        """The definition as `tools/list` shows it."""
+        return json_of(tool_content(self)).encode()
 
 
 def tool_content(definition: ToolDefinition) -> dict[str, object]:
@@ -181,6 +186,16 @@ class Setting:
     def paths(self) -> Paths:
         """The paths between the tables."""
         return Paths(self.catalog)
+
+    @cached_property
+    def vocabulary(self) -> frozenset[str]:
+        """The names of the tables, columns, relations, queries and their arguments."""
+        names: set[str] = set()
+        for query in self.queries:
+            names.update((query.name, *(parameter.name for parameter in query.parameters)))
+        for table in self.catalog.tables:
+            names.update((table.schema, table.name, *table.column_by_name, *self.paths.relations(table)))
+        return frozenset(names)
 
     @cached_property
     def budgets(self) -> Mapping[Reserve, Budget]:

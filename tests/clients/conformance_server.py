@@ -15,9 +15,8 @@ import uvicorn
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Finding
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.http import HttpApp, Plan
+from dbtools.server.http import Address, HttpApp, Plan, config_of
 from dbtools.server.limiter import Limiter
-from dbtools.server.listening import config_of
 from dbtools.server.running import Running
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import DatabaseSection, LogSection, Settings
@@ -69,7 +68,7 @@ def serve(path: Path, descriptor: int) -> None:
         ),
         anybody=Caller(),
         operator=Operator(),
-        host="127.0.0.1",
+        address=Address(host="127.0.0.1", port=0),
         stateless=False,
         workers=1,
     )

@@ -12,7 +12,7 @@ import anyio
 import asyncpg
 
 from dbtools.backends import open_backend
-from dbtools.server.tokens import hash_of, new_token
+from dbtools.server.identity import hash_of, new_token
 from tests.protocol.changing import Changing
 from tests.protocol.client import PATIENCE
 from tests.protocol.http_server import http_server

@@ -121,3 +121,23 @@ async def test_style_of_tools_that_changes_is_in_force(url: str, tmp_path: Path)
     before, changed, after = listed
     assert before == after == ["describe_tables", "aggregate_rows", "list_thing", "get_thing"]
     assert changed == ["list_tables", "describe_tables", "list_rows", "get_row", "aggregate_rows"]
+
+
+async def test_roles_that_see_the_same_share_it(url: str, tmp_path: Path) -> None:
+    """With fifty roles, a schema of a thousand tables takes the memory of a few."""
+    roles = (
+        '[roles.reader]\ntables."*" = true\n[roles.auditor]\ntables."*" = true\n'
+        '[roles.clerk]\ntables.thing = { columns = ["id"] }\n'
+    )
+    served = Configured(tmp_path / "dbtools.toml", url, roles).served
+    try:
+        snapshot = await served.toolbox.snapshot()
+    finally:
+        await served.backend.close()
+
+    reader, auditor, clerk = (snapshot.view(name) for name in ("reader", "auditor", "clerk"))
+    assert reader.setting is auditor.setting
+    assert reader.tools is auditor.tools
+    assert reader.catalog.tables[0] is snapshot.catalog.tables[0]
+    assert clerk.setting is not reader.setting
+    assert [each.name for each in clerk.catalog.tables[0].columns] == ["id"]

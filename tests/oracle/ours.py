@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dbtools.policy import Caller
 from dbtools.server.calls import Calls
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.identity import Admitted, Identity
+from dbtools.server.identity import Identity
 from dbtools.server.limiter import Limiter
 from dbtools.server.notices import Notices
 from dbtools.server.protocol import Server
@@ -26,13 +26,9 @@ MAX_BODY = 2**20  #: bytes
 class Anybody:
     """Asks nobody who they are."""
 
-    async def admit(self, authorization: Sequence[str]) -> Admitted:
+    async def admit(self, authorization: Sequence[str]) -> Caller:
         """Admit whoever asks."""
-        return Admitted(caller=Caller())
-
-    async def still(self, authorization: Sequence[str], admitted: Admitted) -> Admitted:
-        """Let them stay."""
-        return admitted
+        return Caller()
 
 
 def _server(toolbox: Toolbox, instructions: str, *, stateless: bool = False) -> Server:

@@ -12,11 +12,10 @@ from dbtools.policy import Caller
 from dbtools.server.calls import Calls
 from dbtools.server.connections import BoundedProtocol
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.http import Health, application
+from dbtools.server.http import application
 from dbtools.server.identity import Identity
 from dbtools.server.limiter import Limiter
 from dbtools.server.protocol import Handler, Server
-from dbtools.server.requests import Refusals
 from dbtools.service.serving import open_served
 from dbtools.settings.sections import ServerSection
 from tests.protocol.conftest import settings_for
@@ -32,7 +31,7 @@ async def http_application(
     server.handlers |= handlers
     identity = Identity(served, Caller())
     endpoint = Endpoint(server, identity, limiter, most=section.max_body, stateless=stateless)
-    app = application(endpoint, identity, Health(served), Refusals(), section, local=True)
+    app = application(endpoint, identity, served, section, local=True)
     config = uvicorn.Config(app, http=BoundedProtocol, lifespan="off", log_config=None, log_level="critical")
     at_socket = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as bound:

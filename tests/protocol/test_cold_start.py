@@ -10,7 +10,7 @@ from threading import Timer
 
 import pytest
 
-from dbtools.server.tokens import hash_of, new_token
+from dbtools.server.identity import hash_of, new_token
 from tests.protocol.client import PATIENCE, ROOT
 
 PostgresqlDatabase = Callable[[str], AbstractContextManager[str]]
@@ -35,14 +35,14 @@ from pathlib import Path
 import anyio
 from dbtools.cli import main
 from dbtools.policy import Caller
-from dbtools.server.identity import Admitted, Identity
+from dbtools.server.identity import Identity
 from dbtools.service.serving import open_served
 from dbtools.settings import load
 
 async def admit(path, token):
     served = open_served(load(Path(path)))
     await served.toolbox.snapshot()
-    assert isinstance(await Identity(served, Caller()).admit([f"Bearer {token}"]), Admitted)
+    assert isinstance(await Identity(served, Caller()).admit([f"Bearer {token}"]), Caller)
     await served.backend.close()
 
 main(["token", "new"], standalone_mode=False)

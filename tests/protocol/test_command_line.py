@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from dbtools import __version__
 from dbtools.cli import main
-from dbtools.server.tokens import hash_of
+from dbtools.server.identity import hash_of
 from tests.protocol.client import PATIENCE, ROOT
 
 NOWHERE = "postgresql://somebody:sekret@127.0.0.1:1/shop"

@@ -21,6 +21,7 @@ from dbtools.server.sessions import IDLE, Sessions
 from dbtools.server.streams import EventStream
 from dbtools.server.versions import MODERN, SUBSCRIPTION_KEY
 from dbtools.service.serving import open_toolbox
+from dbtools.settings.sections import ServerSection
 from tests.protocol.client import MODERN as LATEST, PATIENCE, Message, build_server, connect
 from tests.protocol.conftest import settings_for
 from tests.protocol.http_application import http_application
@@ -185,9 +186,9 @@ async def test_streams_over_http_are_as_many_as_the_limiter_allows(path: Path) -
         caller=Caller(),
         send=acknowledged.append,
     )
-    operator = create_autospec(Operator)
+    operator, section = create_autospec(Operator), ServerSection(max_streams=MOST_STREAMS + 1)
     async with (
-        running(settings_for(path), operator, Limiter(streams=MOST_STREAMS + 1)) as run,
+        running(settings_for(path), operator, Limiter(section=section)) as run,
         anyio.create_task_group() as group,
     ):
         for _ in range(MOST_STREAMS + 1):

@@ -14,7 +14,7 @@ import httpx2
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from dbtools.server.tokens import hash_of, new_token
+from dbtools.server.identity import hash_of, new_token
 from tests.protocol.client import PATIENCE
 from tests.protocol.http_server import (
     HttpServer,

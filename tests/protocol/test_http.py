@@ -15,11 +15,12 @@ import pytest
 from mcp import Client
 
 from dbtools.policy import Caller
-from dbtools.server import hosts
 from dbtools.server.asked import is_too_much
 from dbtools.server.endpoint import BODY_IN
-from dbtools.server.http import HttpApp, Plan
+from dbtools.server.http import Address, HttpApp, Plan
+from dbtools.server.requests import Hosts
 from dbtools.settings import DatabaseSection, Settings
+from dbtools.settings.sections import ServerSection
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.changing import CHANGED, Changing, open_changing
 from tests.protocol.client import MODERN, PATIENCE, ROOT
@@ -152,7 +153,7 @@ async def test_two_hosts_or_origins_are_none() -> None:
     async def send(message: Any) -> None:
         statuses.append(message.get("status"))
 
-    guard = hosts.Hosts(app, (), (), local=True)
+    guard = Hosts(app, ServerSection(), local=True)
     for headers in (
         [(b"host", b"localhost"), (b"host", b"localhost")],
         [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://localhost")],
@@ -576,7 +577,7 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
         settings=Settings(database=DatabaseSection(url=f"sqlite:///{tmp_path / 'gone.db'}")),
         anybody=Caller(),
         operator=Operator(),  # type: ignore[arg-type]
-        host="127.0.0.1",
+        address=Address(host="127.0.0.1", port=0),
         stateless=False,
         workers=2,
     )

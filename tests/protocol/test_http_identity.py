@@ -11,8 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from dbtools.policy import Caller
-from dbtools.server.identity import Identity, Refusal
-from dbtools.server.tokens import hash_of, new_token
+from dbtools.server.identity import Identity, Refusal, hash_of, new_token
 from dbtools.service.serving import open_served
 from dbtools.settings import load
 from tests.protocol.client import MODERN, PATIENCE

@@ -15,8 +15,7 @@ import pytest
 
 from dbtools.errors import DbtoolsError, Denied
 from dbtools.policy import Caller
-from dbtools.server.identity import Admitted, Identity, Refusal, Stay
-from dbtools.server.tokens import hash_of, new_token
+from dbtools.server.identity import Identity, Refusal, hash_of, new_token
 from dbtools.service.serving import Served, open_served
 from dbtools.settings import load
 from tests.protocol.http_server import HttpServer, http_server, modern
@@ -131,7 +130,7 @@ async def test_caller_has_to_be_in_the_newest_settings_and_in_those_of_the_snaps
 
     async def roles() -> list[str | int]:
         found = [await identity.admit((f"Bearer {token}",)) for token in (ANN, BOB, CID)]
-        return [each.status if isinstance(each, Refusal) else each.caller.role for each in found]
+        return [each.status if isinstance(each, Refusal) else each.role for each in found]
 
     await served.toolbox.snapshot()
     first = await roles()
@@ -169,7 +168,7 @@ async def test_configuration_without_a_role_is_not_in_force(configured: Configur
     found = await identity.admit((f"Bearer {ANN}",))
     await served.backend.close()
 
-    assert isinstance(found, Admitted)
+    assert isinstance(found, Caller)
 
 
 def _jwt(jwks: str) -> str:
@@ -178,65 +177,64 @@ def _jwt(jwks: str) -> str:
     )
 
 
-async def test_who_has_been_admitted_may_stay_while_nothing_is_taken_away(configured: Configured) -> None:
+async def test_caller_stays_the_same_while_nothing_is_taken_away(configured: Configured) -> None:
     configured.write(_roles(ann="clerk", bob="clerk", cid="clerk"))
     served = open_served(load(configured.path))
     await served.toolbox.snapshot()
     identity = Identity(served, Caller())
     shown = [(f"Bearer {token}",) for token in (ANN, BOB, CID)]
     admitted = [await identity.admit(each) for each in shown]
-    assert all(isinstance(each, Admitted) for each in admitted)
-    pairs = [
-        (header, each) for header, each in zip(shown, admitted, strict=True) if isinstance(each, Admitted)
-    ]
-    quick = [await identity.still(*each) is each[1] for each in pairs]
-    stays = [Stay(identity, *each) for each in pairs]
     configured.write(_roles(ann="clerk", bob="boss"))
     await served.toolbox.refresh()
-    found = [await each() for each in stays]
-    configured.write(_roles(ann="clerk", bob="clerk", cid="clerk"))
-    await served.toolbox.refresh()
-    again = [await each() for each in stays]
+    later = [await identity.admit(each) for each in shown]
     await served.backend.close()
 
-    assert quick == [True] * 3  # nothing is held against anything
-    assert found == again == [True, False, False]
+    assert [isinstance(each, Caller) for each in admitted] == [True] * 3
+    assert [one == other for one, other in zip(admitted, later, strict=True)] == [True, False, False]
 
 
-async def _signed_stay(configured: Configured, issuer: Issuer) -> tuple[Served, Identity, Stay]:
-    """Return what serves callers whose tokens *issuer* signs, and the stay of one of them."""
+async def _signed_for(configured: Configured, issuer: Issuer) -> tuple[Served, Identity]:
+    """Return what serves callers whose tokens *issuer* signs, and what knows them."""
     configured.write(f"{_roles()}{_jwt(issuer.url)}")
     served = open_served(load(configured.path))
     await served.toolbox.snapshot()
-    identity = Identity(served, Caller())
-    shown = (f"Bearer {signed(db_role='clerk')}",)
-    admitted = await identity.admit(shown)
-    assert isinstance(admitted, Admitted)
-    return served, identity, Stay(identity, shown, admitted)
+    return served, Identity(served, Caller())
 
 
-async def test_who_shows_a_signed_token_may_stay_until_it_ends(
-    configured: Configured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_signed_token_counts_until_it_ends(configured: Configured) -> None:
     with open_issuer() as issuer:
-        served, _, stay = await _signed_stay(configured, issuer)
-        first = await stay(), await stay()
-        now = time.time
-        monkeypatch.setattr(time, "time", lambda: now() + 625)
-        leeway = await stay()
-        monkeypatch.setattr(time, "time", lambda: now() + 635)
-        ended = await stay()
+        served, identity = await _signed_for(configured, issuer)
+        ends = [int(time.time()) + seconds for seconds in (600, -25, -35)]
+        tokens = [signed(db_role="clerk", exp=each) for each in ends]
+        found = [isinstance(await identity.admit((f"Bearer {each}",)), Caller) for each in tokens]
         await served.backend.close()
 
-    assert (first, leeway, ended) == ((True, True), True, False)
+    assert found == [True, True, False]  # clocks may differ by half a minute
 
 
-async def test_who_shows_a_token_of_a_key_that_is_withdrawn_may_not_stay(
+async def test_stream_ends_with_its_signed_token(configured: Configured, tmp_path: Path) -> None:
+    with open_issuer() as issuer:
+        configured.write(f"{_roles()}{_jwt(issuer.url)}")
+        async with http_server(configured.path, tmp_path) as server, server.client() as client:
+            while (status := await _asked(server, signed(db_role="clerk"))) == 503:
+                pass
+            token = signed(db_role="clerk", exp=int(time.time()) - 25)  # it counts for five seconds more
+            asked = {**LISTEN, "headers": {**LISTEN["headers"], "Authorization": f"Bearer {token}"}}
+            with anyio.fail_after(PATIENCE), suppress(httpx2.RemoteProtocolError):
+                async with client.stream("POST", **asked) as stream:
+                    events = [line async for line in stream.aiter_lines()]
+
+    assert (status, stream.status_code) == (["north", "south"], 200)
+    assert events
+
+
+async def test_signed_token_of_a_key_that_is_withdrawn_counts_no_more(
     configured: Configured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_issuer() as issuer:
-        served, identity, stay = await _signed_stay(configured, issuer)
-        first = await stay()
+        served, identity = await _signed_for(configured, issuer)
+        shown = (f"Bearer {signed(db_role='clerk')}",)
+        first = await identity.admit(shown)
         issuer.content = answer(key_set(OTHER))
         now = time.monotonic
         monkeypatch.setattr(time, "monotonic", lambda: now() + 11)
@@ -245,10 +243,12 @@ async def test_who_shows_a_token_of_a_key_that_is_withdrawn_may_not_stay(
             await identity.admit((f"Bearer {signed(OTHER, kid='9')}",))
             while isinstance(await identity.admit((f"Bearer {signed(OTHER, db_role='clerk')}",)), Refusal):
                 pass
-        withdrawn = await stay()
+        withdrawn = await identity.admit(shown)
         await served.backend.close()
 
-    assert (first, withdrawn) == (True, False)
+    assert isinstance(first, Caller)
+    assert isinstance(withdrawn, Refusal)
+    assert withdrawn.status == 401
 
 
 async def test_worker_that_begins_anew_knows_nobody_who_was_taken_away(

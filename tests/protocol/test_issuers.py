@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dbtools.policy import Caller
-from dbtools.server.identity import Admitted, Identity
+from dbtools.server.identity import Identity
 from dbtools.service.serving import open_served
 from dbtools.settings import load
 from tests.protocol.client import ROOT
@@ -37,7 +37,7 @@ async def _admitted(folder: Path, jwt: str, *tokens: str) -> list[object]:
         found = [await identity.admit([f"Bearer {each}"]) for each in tokens]
     finally:
         await served.backend.close()
-    return [each.caller if isinstance(each, Admitted) else each.status for each in found]
+    return [each if isinstance(each, Caller) else each.status for each in found]
 
 
 async def test_token_is_for_any_of_the_audiences(tmp_path: Path) -> None:

@@ -30,11 +30,11 @@ SECONDS = re.compile(r"Retry in (\d+) seconds")
 @pytest.fixture(params=["memory", "redis"])
 def storage(request: pytest.FixtureRequest) -> str:
     """Give each kind of storage."""
-    return "" if request.param == "memory" else str(request.getfixturevalue("redis"))
+    return "memory" if request.param == "memory" else str(request.getfixturevalue("redis"))
 
 
 @asynccontextmanager
-async def _quotas(storage: str = "") -> AsyncIterator[Limiter]:
+async def _quotas(storage: str = "memory") -> AsyncIterator[Limiter]:
     quotas = Limiter(storage)
     try:
         yield quotas
@@ -94,14 +94,14 @@ async def test_place_is_free_again_when_the_minute_is_over(monkeypatch: pytest.M
         await _admit(quotas, ANN, two)
 
 
-def test_who_calls_no_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_calls_no_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     counted, now = counting.Windows(), time.monotonic()
     for each in range(100):
-        assert counted.hit(each, 1) is None
+        assert await counted.hit(("", str(each)), 1) is None
     monkeypatch.setattr(counting, "monotonic", partial(float, now + 61))
 
-    assert counted.hit("new", 1) is None
-    assert list(counted._moments) == ["new"]
+    assert await counted.hit(("", "new"), 1) is None
+    assert list(counted._moments) == [("", "new")]
 
 
 async def test_servers_on_one_redis_count_together(redis: str) -> None:

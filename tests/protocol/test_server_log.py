@@ -9,12 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from dbtools.server.logs import JsonFormatter, StderrHandler
-from dbtools.server.requests import MOST_REASONS, REASON, Refusals, Requests
+from dbtools.server.requests import MOST_KINDS, REASON, Requests
 from dbtools.telemetry import REQUEST
 from tests.protocol.http_server import call, http_server
 
@@ -75,9 +74,41 @@ def test_nobody_who_reads_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
             gone.close()
 
 
-@pytest.mark.parametrize("minute", [0.0, 60.0])
-async def test_first_refusals_of_a_kind_are_told_at_once_and_the_others_together(
-    minute: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def _answered(requests: Requests, times: int) -> None:
+    async def nothing(*_: object) -> Any:
+        return None
+
+    for at in range(times):
+        await requests({"type": "http", "headers": [], "at": at}, nothing, nothing)
+
+
+@pytest.mark.parametrize(
+    ("minute", "expected"),
+    [
+        (
+            60.0,
+            [
+                "1 with 401 (no token).",
+                "1 with 401 (no token), 1 with 421.",
+                "1 with 401 (expired), 1 with 401 (no token).",
+            ],
+        ),
+        (
+            0.0,
+            [
+                "1 with 401 (no token).",
+                "1 with 401 (no token).",
+                "1 with 421.",
+                "1 with 401 (no token).",
+                "1 with 401 (expired).",
+                "1 with 421.",
+            ],
+        ),
+    ],
+    ids=["within a minute", "after a minute"],
+)
+async def test_first_rejection_of_a_kind_is_logged_with_those_that_were_counted(
+    minute: float, expected: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("dbtools.server.requests.MINUTE", minute)
     caplog.set_level("WARNING")
@@ -88,40 +119,45 @@ async def test_first_refusals_of_a_kind_are_told_at_once_and_the_others_together
         status, scope[REASON] = answers[scope["at"]]
         await send({"type": "http.response.start", "status": status, "headers": []})
 
-    async def nothing(*_: object) -> Any:
-        return None
-
-    def told() -> list[str]:
+    def logged() -> list[str]:
         return [record.getMessage().partition(": ")[2] for record in caplog.records]
 
-    refusals = Refusals()
-    requests = Requests(answer, refusals)
-    async with anyio.create_task_group() as group:
-        for at in range(len(answers)):
-            await requests({"type": "http", "headers": [], "at": at}, nothing, nothing)
-        first = told()
-        group.start_soon(refusals.run)
-        with anyio.fail_after(5):
-            await anyio.wait_all_tasks_blocked()
-            while not minute and len(told()) == len(first):
-                await anyio.lowlevel.checkpoint()
-        group.cancel_scope.cancel()
+    requests = Requests(answer)
+    await _answered(requests, len(answers))
+    before = logged()
+    requests.report()
+    requests.report()
+    rest = logged()[len(before) :]
 
-    assert first == ["1 with 401 (no token).", "1 with 421.", "1 with 401 (expired)."]
-    assert told()[3:] == ["2 with 401 (no token), 1 with 421."]
+    assert before == expected
+    assert rest == (["1 with 421."] if minute else [])
 
 
-async def test_kinds_of_refusals_are_no_more_than_so_many(caplog: pytest.LogCaptureFixture) -> None:
+async def test_kinds_of_rejections_are_no_more_than_so_many(caplog: pytest.LogCaptureFixture) -> None:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         scope[REASON] = f"reason {scope['at']}"
         await send({"type": "http.response.start", "status": 403, "headers": []})
 
-    async def nothing(*_: object) -> Any:
-        return None
+    requests = Requests(answer)
+    await _answered(requests, 10 * MOST_KINDS)
+    before = [each.getMessage() for each in caplog.records]
+    requests.report()
 
-    refusals = Refusals()
-    requests = Requests(answer, refusals)
-    for at in range(10 * MOST_REASONS):
-        await requests({"type": "http", "headers": [], "at": at}, nothing, nothing)
+    assert len(before) == MOST_KINDS + 1
+    assert caplog.messages[-1] == f"Requests have been refused: {9 * MOST_KINDS - 1} with 403."
 
-    assert len(caplog.records) == MOST_REASONS + 1
+
+async def test_rejections_that_were_counted_are_logged_at_the_end(
+    sqlite_database: Callable[[str], Path], tmp_path: Path
+) -> None:
+    async with http_server(sqlite_database(DDL), tmp_path) as server:
+        async with server.client(Host="evil.example.com") as client:
+            statuses = [(await client.get("/mcp")).status_code for _ in range(3)]
+        await server.end()
+        log = server.log.read_text()
+
+    assert statuses == [421] * 3
+    assert [line for line in log.splitlines() if "refused" in line] == [
+        "dbtools: Requests have been refused: 1 with 421.",
+        "dbtools: Requests have been refused: 2 with 421.",
+    ]

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise, takewhile
 
 from dbtools.backends.sqlite.syntax import fold, in_groups, names_in, readable
@@ -75,6 +76,7 @@ class _Statement:
         return "\n" in self.sql[begin.end : end.offset]
 
 
+@lru_cache(maxsize=10_000)  # a refresh parses what has changed, and no other table
 def read_definition(sql: str) -> Definition:
     """Return what the CREATE statement *sql* of a table or a view tells of it."""
     folded = sql.lower()
