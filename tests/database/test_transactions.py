@@ -38,6 +38,9 @@ create function arm() returns text language sql volatile as $$
     )
 $$;
 create view arming as select arm() as v;
+create table guarded (id integer primary key); insert into guarded values (1);
+alter table guarded enable row level security;
+create policy own on guarded using (arm() is not null);
 create function write() returns text language sql volatile as $$
     insert into t values (2, 'two') returning v
 $$;
@@ -131,6 +134,24 @@ def test_session_is_as_before_where_a_view_has_changed_it(url: str, portal: Bloc
         assert (refused.value.code, shop.rows("t")) == ("refused", [[1, "one"]])
         assert after == before
         assert shop.rows("surroundings") == [EXPECTED]
+
+
+def test_session_is_as_before_where_row_security_has_changed_it(
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+    postgresql_login: Callable[[str, str], AbstractContextManager[str]],
+    portal: BlockingPortal,
+) -> None:
+    grants = "grant select on guarded, surroundings to {}"
+    with (
+        postgresql_database(DDL) as url,
+        postgresql_login(url, grants) as login,
+        open_shop("postgresql", login, portal) as shop,
+    ):
+        before = _settings_after(shop, "surroundings")
+        after = _settings_after(shop, "guarded")
+
+        assert after == before
+        assert (shop.rows("guarded"), shop.rows("surroundings")) == ([[1]], [EXPECTED])
 
 
 def test_statements_that_a_view_has_prepared_in_the_place_of_others_write_nothing(
