@@ -84,10 +84,11 @@ async def test_statements_not_used_for_long_are_given_up(
     monkeypatch.setattr(pipeline, "KEPT", 2)
     for number in (1, 2, 1, 3):
         sql = f"select {number}"
-        assert connection.prepared(sql) or await connection.prepare_to_keep(sql)
+        if connection.kept(sql) is None:
+            await connection.keep(sql, ())
     await connection.prepare("select 'asyncpg closes what is given up now'")
 
-    assert [connection.prepared(f"select {number}") is not None for number in (1, 2, 3)] == [
+    assert [connection.kept(f"select {number}") is not None for number in (1, 2, 3)] == [
         True,
         False,
         True,

@@ -15,6 +15,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 import anyio
@@ -91,6 +92,26 @@ where pg_catalog.current_setting(
     "set": "select where pg_catalog.set_config($1, $2, true) is null",
     **CONFIRMATIONS,
 }
+
+#: What the server says where anything may have happened to what a statement names since it was confirmed.
+UNSURE = "dbtools_unsure"
+#: A statement that fails before it reads anything unless the session is known and nothing has happened. The
+#: server analyses a prepared statement again after each change of what it names (PREPARE, Notes), and with it
+#: the constant that stands for the beginning of the transaction in which that is.
+GUARDED = f"""select * from ({{}}
+) as q
+where pg_catalog.current_setting(
+    case
+        when pg_catalog.concat_ws(
+            ' ',
+            pg_catalog.current_setting('lock_timeout'),
+            pg_catalog.current_setting('search_path'),
+            'now'::pg_catalog.timestamptz
+        ) = ${{}}::pg_catalog.text
+        then 'lock_timeout'
+        else '{UNSURE}'
+    end
+) is not null"""
 
 #: The internal one is what a call meets on a connection that the server is ending at that moment.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -340,6 +361,12 @@ def dated(connection: Any, sql: str, stamp: str) -> str:
     if not is_pooled(connection):
         return sql
     return f"{sql}\n/* {hashlib.sha256(stamp.encode()).hexdigest()[:16]} */"
+
+
+@lru_cache(maxsize=1_000)
+def guarded(sql: str, place: int) -> str:
+    """Return *sql* as GUARDED by the parameter with the number *place*."""
+    return GUARDED.format(sql, place)
 
 
 def setting_all(session: Mapping[str, str], *, local: bool) -> str:

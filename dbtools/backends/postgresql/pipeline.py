@@ -20,7 +20,8 @@ else:
 
 SYNC = b"S\0\0\0\4"
 KEPT = 256  #: prepared statements of a connection
-CARRIER = "select where false"
+#: It says when the transaction began.
+CARRIER = "select pg_catalog.transaction_timestamp()::pg_catalog.text"
 
 
 def keeping(name: str, sql: str) -> bytes:
@@ -120,21 +121,25 @@ class Connection(DriverConnection):
         self.transport = transport
         self.marks = ""  #: by which its session is known
         self._carrier: Any = None
-        self._statements: dict[str, Any] = {}  #: by their SQL, those used last at the end
+        self._statements: dict[str, Kept] = {}  #: by their SQL, those used last at the end
 
-    def prepared(self, sql: str) -> Any:
+    def kept(self, sql: str) -> "Kept | None":
         """Return the prepared statement of *sql*, None where there is none yet."""
-        statement = self._statements.pop(sql, None)
-        if statement is not None:
-            self._statements[sql] = statement
-        return statement
+        kept = self._statements.pop(sql, None)
+        if kept is not None:
+            self._statements[sql] = kept
+        return kept
 
-    async def prepare_to_keep(self, sql: str) -> Any:
-        """Return the prepared statement of *sql*, which is kept in the place of one not used for long."""
-        statement = self._statements[sql] = await self.prepare(sql)
+    async def keep(self, sql: str, guard: tuple[str, ...]) -> "Kept":
+        """Prepare *sql*, and keep it with its *guard* in the place of one not used for long."""
+        kept = self._statements[sql] = Kept(await self.prepare(sql), guard)
         if len(self._statements) > KEPT:
-            del self._statements[next(iter(self._statements))]
-        return statement
+            self.forget(next(iter(self._statements)))
+        return kept
+
+    def forget(self, sql: str) -> None:
+        """Keep the statement of *sql* no longer."""
+        del self._statements[sql]
 
     async def run(self, statement: Any, values: Any, before: bytes, behind: bytes) -> list[asyncpg.Record]:
         """Return the rows of *statement*; the messages *before* and *behind* it go in the same round trip."""
@@ -145,8 +150,18 @@ class Connection(DriverConnection):
         finally:
             self.transport.around = None
 
-    async def send(self, messages: bytes) -> None:
-        """Run *messages* in one round trip."""
+    async def send(self, messages: bytes) -> str:
+        """Run *messages* in one round trip, and return when the transaction began."""
         if self._carrier is None:
             self._carrier = await self.prepare(CARRIER)
-        await self.run(self._carrier, (), messages, b"")
+        ((moment,),) = await self.run(self._carrier, (), messages, b"")
+        return str(moment)
+
+
+class Kept:
+    """A prepared statement."""
+
+    def __init__(self, statement: Any, guard: tuple[str, ...]) -> None:
+        self.statement = statement
+        self.guard = guard  #: the value that it is guarded by, after its own
+        self.versions: tuple[str, ...] | None = None  #: of its tables, since it was confirmed

@@ -20,9 +20,11 @@ from dbtools.backends.postgresql.connections import (
     BEGIN,
     DRIVER_ERRORS,
     UNREADABLE,
+    UNSURE,
     applying,
     connect,
     dated,
+    guarded,
     is_another,
     is_lost,
     is_pooled,
@@ -35,9 +37,9 @@ from dbtools.backends.postgresql.connections import (
 )
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
-from dbtools.backends.postgresql.pipeline import Connection, calling, running
+from dbtools.backends.postgresql.pipeline import Connection, Kept, calling, running
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.versions import CHANGED, confirmation, fingerprint
+from dbtools.backends.postgresql.versions import CHANGED, confirmation, fingerprint, stays_confirmed
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.cells import Cut, held
 from dbtools.errors import (
@@ -140,8 +142,11 @@ class PostgresqlRunner:
 
     async def _fetch(self, run: Run) -> ResultSet:
         """Run a statement."""
-        sql = f"{run.label.comment}{run.plan.sql}"
         async with self._pool.connection() as connection:
+            sql = run.plan.sql
+            if _is_guarded(connection, run):
+                sql = guarded(sql, len(run.plan.parameters) + 1)
+            sql = f"{run.label.comment}{sql}"
             try:
                 records, more = await _read(connection, dated(connection, sql, run.stamp), run)
             except BaseException as exc:
@@ -157,7 +162,7 @@ class PostgresqlRunner:
         async with self._pool.connection() as connection:
             version = await connection.fetchval("show server_version")
             try:
-                await _begin(connection, _limits(connection, PROBE_TIMEOUT, Label()))
+                await _begin(connection, PROBE_TIMEOUT, Label())
                 await connection.execute(f"create table {WRITTEN} ()")
             except asyncpg.ReadOnlySQLTransactionError:
                 return Probe(version=f"PostgreSQL {version}", refuses_writes=True)
@@ -215,45 +220,72 @@ def is_stale(error: Exception) -> bool:
 
 async def _read(connection: Connection, sql: str, run: Run) -> tuple[list[asyncpg.Record], bool]:
     """Return the records of *sql* in a transaction of its own, and whether *run* leaves some out."""
-    before, end = _limits(connection, run.timeout, run.label), confirmation(tuple(run.versions)) + END
-    statement = connection.prepared(sql)
-    if statement is None or run.session or is_pooled(connection):
-        await _begin(connection, before)
-        await _set(connection, run.session)
-        statement, before = statement or await connection.prepare_to_keep(sql), b""
-    else:
-        before = BEGINNING + before
+    kept = connection.kept(sql)
+    if kept is not None and kept.guard:
+        try:
+            return await _run(connection, kept, run, _before(connection, run))
+        except asyncpg.UndefinedObjectError as exc:
+            if not says(exc, UNSURE):
+                raise
+        connection.forget(sql)
+        await roll_back(connection)
+        kept = None
+    moment = await _begin(connection, run.timeout, run.label)
+    await _set(connection, run.session)
+    guard = (f"{connection.marks} {moment}",) if _is_guarded(connection, run) else ()
+    return await _run(connection, kept or await connection.keep(sql, guard), run, b"")
+
+
+def _is_guarded(connection: Connection, run: Run) -> bool:
+    """Return whether the server analyses the statement of *run* again after changes, and not otherwise.
+
+    A pooler prepares it anew on each connection of the server's, and policies mean it anew for each role.
+    """
+    return not run.session and not is_pooled(connection)
+
+
+async def _run(
+    connection: Connection, kept: Kept, run: Run, before: bytes
+) -> tuple[list[asyncpg.Record], bool]:
+    """Run *kept* after the messages *before*, and end the transaction; the tables are confirmed."""
+    versions = tuple(run.versions)
+    end = END if kept.versions == versions else confirmation(versions) + END
+    values = (*run.parameters, *kept.guard)
     batch = max(1, BYTES_AT_ONCE // max(1, run.plan.most_bytes))
     if batch > run.limit:
-        records = await connection.run(statement, run.parameters, before, end)
-        return records, len(records) > run.limit
-    if before:
-        await connection.send(before)
-    records, more = await _fetch_batches(statement, run, batch)
-    await connection.send(end)
+        records = await connection.run(kept.statement, values, before, end)
+        more = len(records) > run.limit
+    else:
+        if before:
+            await connection.send(before)
+        records, more = await _fetch_batches(kept.statement, values, run, batch)
+        await connection.send(end)
+    if kept.guard and stays_confirmed(versions):
+        kept.versions = versions
     return records, more
 
 
-def _limits(connection: Connection, timeout: float, label: Label) -> bytes:
+def _before(connection: Connection, run: Run) -> bytes:
+    return BEGINNING + _limits(run.timeout, run.label)
+
+
+def _limits(timeout: float, label: Label) -> bytes:
     """Return what has the transaction last *timeout* seconds, under the name of *label*."""
-    limits = _limit(connection.marks, timeout)
+    limits = _limit(timeout)
     return limits + calling("set", "application_name", label.application) if label.application else limits
 
 
 @lru_cache
-def _limit(marks: str, timeout: float) -> bytes:
-    return running(f"set local statement_timeout = {max(1, round(timeout * 1000))}") + calling(
-        "session", marks
-    )
+def _limit(timeout: float) -> bytes:
+    return running(f"set local statement_timeout = {max(1, round(timeout * 1000))}")
 
 
-async def _begin(connection: Connection, limits: bytes) -> None:
-    """Begin a transaction within *limits*."""
-    if is_pooled(connection):
+async def _begin(connection: Connection, timeout: float, label: Label) -> str:
+    """Begin a transaction that lasts *timeout* seconds, and return when that was."""
+    begin = b"" if is_pooled(connection) else BEGINNING
+    if not begin:
         await connection.execute(BEGIN)
-        await connection.send(limits)
-    else:
-        await connection.send(BEGINNING + limits)
+    return await connection.send(begin + _limits(timeout, label) + calling("session", connection.marks))
 
 
 async def _set(connection: Connection, session: Mapping[str, str]) -> None:
@@ -268,12 +300,14 @@ async def _set(connection: Connection, session: Mapping[str, str]) -> None:
         raise Refused("The database does not take the settings of this role.") from exc
 
 
-async def _fetch_batches(statement: Any, run: Run, batch: int) -> tuple[list[asyncpg.Record], bool]:
+async def _fetch_batches(
+    statement: Any, values: tuple[object, ...], run: Run, batch: int
+) -> tuple[list[asyncpg.Record], bool]:
     """Fetch at most one record more than *run* asks for, and say whether there are more than it does.
 
     No more than *batch* come at once, and no more altogether than what is held at the most.
     """
-    cursor = await statement.cursor(*run.parameters)
+    cursor = await statement.cursor(*values)
     records: list[asyncpg.Record] = []
     room, fits = CELLS_HELD, run.plan.is_bounded and run.limit * run.plan.most_bytes < CELLS_HELD
     while len(records) <= run.limit:

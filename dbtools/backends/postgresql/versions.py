@@ -206,3 +206,11 @@ def confirmation(versions: tuple[str, ...]) -> bytes:
     """Return the messages that fail unless each table is still as of *versions*."""
     single = dict.fromkeys(each for version in versions for each in version.split(SEPARATOR))
     return b"".join(calling(*each.split()) for each in single)
+
+
+def stays_confirmed(versions: Iterable[str]) -> bool:
+    """Return whether nothing can happen to tables of *versions* of which the server does not tell statements.
+
+    It does not of what is attached beneath a partition.
+    """
+    return not any(each.startswith("parent") for version in versions for each in version.split(SEPARATOR))
