@@ -95,9 +95,9 @@ where pg_catalog.current_setting(
 
 #: What the server says where anything may have happened to what a statement names since it was confirmed.
 UNSURE = "dbtools_unsure"
-#: A statement that fails before it reads anything unless the session is known and nothing has happened. The
-#: server analyses a prepared statement again after each change of what it names (PREPARE, Notes), and with it
-#: the constant that stands for the beginning of the transaction in which that is.
+#: A statement that fails before it reads anything, unless the session is known and nothing has happened. The
+#: server analyses a prepared statement again after each change of what it names (PREPARE, Notes). 'now' is a
+#: constant: when the transaction began in which the statement was last analysed.
 GUARDED = f"""select * from ({{}}
 ) as q
 where pg_catalog.current_setting(

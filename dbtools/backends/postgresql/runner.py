@@ -1,7 +1,9 @@
 """Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time.
 
-Where the server has the statement already, all of the transaction is one round trip: what begins it, the
-statement, what compares the versions of its tables before the locks are released, and what rolls it back.
+The first time, a transaction takes several round trips, and the versions of the tables that it has read
+are compared before their locks are released. From then on it is one round trip: what begins it, the
+statement, and what rolls it back. The statement itself fails if anything that it names has changed since
+(GUARDED). Then it is prepared and compared anew.
 """
 
 import asyncio
@@ -223,7 +225,7 @@ async def _read(connection: Connection, sql: str, run: Run) -> tuple[list[asyncp
     kept = connection.kept(sql)
     if kept is not None and kept.guard:
         try:
-            return await _run(connection, kept, run, _before(connection, run))
+            return await _run(connection, kept, run, BEGINNING + _limits(run.timeout, run.label))
         except asyncpg.UndefinedObjectError as exc:
             if not says(exc, UNSURE):
                 raise
@@ -247,7 +249,7 @@ def _is_guarded(connection: Connection, run: Run) -> bool:
 async def _run(
     connection: Connection, kept: Kept, run: Run, before: bytes
 ) -> tuple[list[asyncpg.Record], bool]:
-    """Run *kept* after the messages *before*, and end the transaction; the tables are confirmed."""
+    """Run *kept* after the messages *before*, compare the versions if need be, and end the transaction."""
     versions = tuple(run.versions)
     end = END if kept.versions == versions else confirmation(versions) + END
     values = (*run.parameters, *kept.guard)
@@ -263,10 +265,6 @@ async def _run(
     if kept.guard and stays_confirmed(versions):
         kept.versions = versions
     return records, more
-
-
-def _before(connection: Connection, run: Run) -> bytes:
-    return BEGINNING + _limits(run.timeout, run.label)
 
 
 def _limits(timeout: float, label: Label) -> bytes:
