@@ -5,12 +5,12 @@ row, the error would tell whether the caller's conditions hold for it. What is n
 read behind an optimisation barrier, which costs the indexes of the caller's conditions.
 
 Where values alone have types, one of another type than the author meant equals nothing, is less or greater
-than everything, and makes true whatever is denied. So a claim needs a type, unless another value can only
-find fewer rows: where it is one side of an equality that is a whole condition of WHERE or of an inner join,
-as in `tenant = :claims.tenant`, also in a subquery of EXISTS or IN that is such a condition itself.
+than everything, and makes true whatever is denied. So a claim needs a type, unless it can only find fewer
+rows: where a condition of WHERE or of an inner join is `… = :claims.tenant`, also in a subquery of EXISTS or
+IN that is such a condition itself.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -35,10 +35,8 @@ CLAUSES = CONDITIONS | words(
     "select from group having window order limit offset union intersect except values join using with"
 )
 ENDS = CLAUSES | words("and or")  #: of a condition
+BEGINNINGS = CONDITIONS | {"and", "or", "(", ""}  #: what stands before one
 TURNING = words("not except left right full outer between")  #: what makes of fewer rows more
-#: What compares, so that a whole condition is more than one equality.
-COMPARING = words("is in like glob match regexp isnull notnull exists not")
-ARROWS = ("->", "->>")  #: that lead into JSON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +70,9 @@ class _Place:
                 return self._word(at + 1) == "(" or self._name_raises(at, token.value.lower())
             case Kind.WORD:
                 return self._word_raises(at, word)
-            case Kind.OPENING if word == "[":
-                return self._word(at - 1) == "array"
             case Kind.OPENING:
                 scalar = self._word(at + 1) in QUERIES and self._word(at - 1) not in SUBQUERIES
-                return scalar and not self.lexis.lenient
+                return word == "[" or (scalar and not self.lexis.lenient)
             case Kind.SIGN if word == "::":
                 return self._at(at - 1).kind not in (Kind.TEXT, Kind.PARAMETER, Kind.NUMBER)
             case Kind.SIGN:
@@ -92,7 +88,8 @@ class _Place:
         if word in COUNTED:
             return after.kind is not Kind.NUMBER
         if after.text == "(" and word not in KEYWORDS:
-            return word in self.names.raising or not self._is_total_function(at, word)
+            is_total = word in self.lexis.total_functions and self._word(at - 1) != "."
+            return word in self.names.raising or not is_total
         if word in KEYWORDS or word in NOW or self._word(at - 1) == "::":
             return word in self.names.raising
         return self._name_raises(at, word)
@@ -111,13 +108,6 @@ class _Place:
         is_named = beside.kind in (Kind.WORD, Kind.NAME) and beside.value.lower() in names.tables
         is_alias = before == "as" or is_named
         return name not in names.columns and not is_alias
-
-    def _is_total_function(self, at: int, word: str) -> bool:
-        if word == "current_setting":
-            # Without its second argument it fails where the setting is unknown.
-            rest = [self._word(at + 3), self._word(at + 4)]
-            return self._at(at + 2).kind is Kind.TEXT and rest == [",", "true"]
-        return word in self.lexis.total_functions and self._word(at - 1) != "."
 
     def _operator_raises(self, at: int, sign: str) -> bool:
         before, after = self._word(at - 1), self._word(at + 1)
@@ -150,75 +140,36 @@ def uncertain_claims(fragment: Fragment, lexis: Lexis) -> Iterator[str]:
 
 
 def _only_narrows(group: Group, at: int) -> bool:
-    """Return whether another value at the place *at* of *group* can only find fewer rows."""
-    if group.outer and _is_list(group):
-        # One of several that are looked for.
-        group, at = group.outer, group.place
-        before, after = _around(group, at)
-        is_whole = not after and _looks_up(before)
-    else:
-        is_whole = _is_equality(group, at)
-    while is_whole and _is_condition(group, at):
+    """Return whether *at* this place of *group* a claim stands as in `x = :claim`, and finds fewer rows.
+
+    That is the end of a condition of WHERE or ON, or of one that is all there is; the condition may stand in
+    brackets, or in the subquery of an EXISTS or IN, that is itself such a condition.
+    """
+    narrows = group.before(at) in ("=", "==")
+    while narrows and _ends_condition(group, at):
         if group.outer is None:
             return True
-        inner, group, at = group, group.outer, group.place
-        is_whole = _is_bracketed(inner, group, at)
+        narrows = _is_condition(group, group.outer)
+        group, at = group.outer, group.place
     return False
 
 
-def _is_list(group: Group) -> bool:
-    """Return whether *group* is a list of values, each of one token."""
+def _ends_condition(group: Group, at: int) -> bool:
+    """Return whether a condition of WHERE or ON ends *at* this place, and nothing there turns it round."""
     words = group.words
-    is_flat = all(isinstance(part, Token) for part in group.parts)
-    return is_flat and words[1::2] == [","] * (len(words) // 2) and "," not in words[::2]
-
-
-def _compares(words: Iterable[str]) -> bool:
-    return any(word in COMPARING or (word not in ARROWS and set(word) & set("=<>!")) for word in words)
-
-
-def _around(group: Group, at: int) -> tuple[list[str], list[str]]:
-    """Return the words before and after the place *at* of *group* in its condition, the nearest first."""
-    words = group.words
-    before = takewhile(lambda word: word not in ENDS, reversed(words[:at]))
-    after = takewhile(lambda word: word not in ENDS, words[at + 1 :])
-    return list(before), list(after)
-
-
-def _is_equality(group: Group, at: int) -> bool:
-    """Return whether the condition is `x = :claim` or `:claim = x`, or with == or IS."""
-    before, after = _around(group, at)
-    sign, *operand = before or after or [""]
-    is_one_sided = not (before and after)
-    return is_one_sided and sign in ("=", "==", "is") and bool(operand) and not _compares(operand)
-
-
-def _looks_up(before: list[str]) -> bool:
-    """Return whether the words *before* brackets, the nearest first, are `x in`: nothing more is compared."""
-    return len(before) > 1 and before[0] == "in" and not _compares(before[1:])
-
-
-def _is_condition(group: Group, at: int) -> bool:
-    """Return whether what is at the place *at* of *group* is among the conditions of WHERE or ON.
-
-    Or of a condition that stands alone, as that of a row filter; and nothing there makes of fewer rows more.
-    """
-    words = group.words
-    if group.word == "case" or TURNING.intersection(words):
+    if group.word == "case" or TURNING.intersection(words) or not ENDS.issuperset(words[at + 1 : at + 2]):
         return False
-    clause = next((words[number] for number in range(at - 1, -1, -1) if words[number] in CLAUSES), None)
-    return clause in CONDITIONS if clause is not None else not CLAUSES.intersection(words)
+    clause = next((word for word in reversed(words[:at]) if word in CLAUSES), None)
+    return clause in CONDITIONS if clause else CLAUSES.isdisjoint(words)
 
 
-def _is_bracketed(inner: Group, group: Group, at: int) -> bool:
-    """Return whether *inner*, at the place *at* of *group*, is a whole condition: `(…)`, EXISTS or IN."""
-    before, after = _around(group, at)
-    if after or inner.word == "case":
-        return False
+def _is_condition(inner: Group, group: Group) -> bool:
+    """Return whether a condition of *group* ends with *inner*: with `(…)`, `exists (…)` or `x in (…)`."""
+    before = group.before(inner.place)
     if inner.words[:1] != ["select"]:
-        return not before and "," not in inner.words
-    if before != ["exists"] and not _looks_up(before):
-        return False
+        return before in BEGINNINGS
+    shown = takewhile(lambda part: part.word != "from", inner.parts)
     # A function, such as count(*), makes a row of no rows.
-    shown = inner.parts[: inner.words.index("from")] if "from" in inner.words else inner.parts
-    return not any(isinstance(part, Group) for part in shown)
+    is_plain = not any(isinstance(part, Group) for part in shown)
+    is_exists = before == "exists" and group.before(inner.place - 1) in BEGINNINGS
+    return is_plain and (before == "in" or is_exists)

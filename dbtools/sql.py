@@ -314,11 +314,7 @@ def _checked(found: re.Match[str], sql: str, lexis: Lexis) -> Token:
             problem = f"{text} names no claim, as :{CLAIMS}.region does"
         case Kind.PARAMETER if all(name.isidentifier() for name in text[1:].split(".")):
             return Token(Kind.PARAMETER, text, start, end)
-        case Kind.PARAMETER:
-            problem = f"{text} is no parameter: letters, digits and _ make a name"
-        case "native" if text.startswith(":"):
-            problem = f"{text} is no parameter: a blank or a sign comes before the colon, a letter after it"
-        case "native":
+        case Kind.PARAMETER | "native":
             problem = f"{text} is no parameter here, only :name is"
         case _:
             problem = f"{text} is not closed"

@@ -1,15 +1,13 @@
-"""What OpenTelemetry is told of calls and statements, through its API: shapes and sizes, and never a value.
+"""Spans and metrics of calls and statements for OpenTelemetry: shapes and sizes, and never a value.
 
-Without an SDK of OpenTelemetry's in the process, nothing is told, and that costs next to nothing. A request
-has an id all the same, by which the log, the database and whoever made it can speak of the same.
+Without an SDK of OpenTelemetry in the process, nothing is recorded, and that costs next to nothing. Every
+request has an ID, by which its client, the log and the database can refer to it.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from random import getrandbits
-from threading import Thread
-from time import monotonic
 from typing import Literal
 
 from opentelemetry import metrics, propagate, trace
@@ -55,19 +53,6 @@ def is_measured() -> bool:
     """Return whether somebody in this process listens to what is told of calls."""
     # The provider that the API has without an SDK is not public.
     return is_told() or not type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics")
-
-
-def flush(patience: float) -> None:
-    """Have what was recorded in this process sent, and wait so many seconds for that at the most."""
-    providers = trace.get_tracer_provider(), metrics.get_meter_provider()
-    sends = [send for each in providers if (send := getattr(each, "force_flush", None)) is not None]
-    # An exporter that gets no answer tries again for longer than anybody wants to wait.
-    threads = [Thread(target=send, name="telemetry", daemon=True) for send in sends]
-    for thread in threads:
-        thread.start()
-    ends = monotonic() + patience
-    for thread in threads:
-        thread.join(max(0.0, ends - monotonic()))
 
 
 class RequestSpan:

@@ -1,176 +1,184 @@
-"""The README cannot lie: its commands run, its configuration is valid, its tables are current."""
+"""The documents cannot lie: commands run, configurations load, tables are current, links lead somewhere."""
 
-import doctest
+import ast
 import json
-import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-import textwrap
-import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from dbtools.settings import load
+from dbtools.settings import Settings, load
 from dbtools.settings.files import VARIABLE
+from tests.pages import ROOT, SHOP, Block, Command, Reader, Shell, blocks_of, resembles, shop_names
+from tests.postgresql_server import PostgresqlServer
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^\$ ", re.MULTILINE)
-CONTINUED = re.compile(r"(?<!\\)\n")  #: the end of a command: a line that no backslash continues
-LANGUAGES = {"console", "json", "sql", "text", "toml"}
-ELSEWHERE = re.compile(r"\bpip install\b|\bserve\b|\bpytest\b")  #: commands that other tests run
-
-pytestmark = pytest.mark.skipif(not README.exists(), reason="README.md is not written yet")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """A fenced block of the README."""
-
-    line: int
-    language: str
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """A command of a console block, and what it prints; a line of `...` stands for any lines."""
-
-    text: str
-    output: str
-
-
-def blocks_of(text: str) -> Iterator[Block]:
-    for fence in FENCE.finditer(text):
-        line = text.count("\n", 0, fence.start()) + 1
-        yield Block(line=line, language=fence[2], text=textwrap.dedent(fence[3]))
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for path in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")))
+}
+#: Pages that need more than a shell, and the test that follows each of them.
+FOLLOWED_ELSEWHERE = {"docs/how-to/serve-a-team.md": "tests/protocol/test_serving_page.py"}
+CONSOLES = sorted(page for page, text in PAGES.items() if "```console" in text)
+GENERATED = sorted(page for page, text in PAGES.items() if "[[[cog" in text)
+LANGUAGES = {"caddyfile", "console", "json", "python", "sh", "sql", "text", "toml", "yaml"}
+#: What a block of `sh` may run: what changes a machine, or what another test follows.
+UNTESTED = re.compile(
+    r"(cd|docker|echo|git|install|kubectl|npm|pip|psql|ruff|alembic|source|systemctl)\b|\.ci/run$"
+    r"|python3? -m (cogapp|pytest|tests.pages|venv)\b|dbtools (serve|connect|completion) "
+    r"|dbtools check dbtools.toml --against postgresql:"
+)
+LINK = re.compile(r"\]\(([^)#:]+)?(?:#([^)]+))?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+MOST_LINES = {"README.md": 150}
+#: Idioms that a reader stumbles over; and text that may contain them: code, and what code generates.
+STUMBLES = re.compile(
+    r"\b(told (of|anew)|tells? of|whoever|who others reach|mended|anew|what is no (?!longer)"
+    r"|of (its|their|our) own|nobody|somebody|wants|none of (ours|its)|no longer so|lends?|of use)\b",
+    re.IGNORECASE,
+)
+CODE = re.compile(r"```.*?```|`[^`]*`|\[\[\[end\]\]\]|\]\]\] -->.*?<!-- \[\[\[end", re.DOTALL)
+ENTRY_LINES = 3  #: of one entry of CHANGELOG.md
 
 
-def commands_of(block: Block) -> Iterator[Command]:
-    for part in COMMAND.split(block.text)[1:]:
-        text, output = CONTINUED.split(part, maxsplit=1)
-        yield Command(text=text, output=output)
+def _blocks(language: str) -> list[object]:
+    return [
+        pytest.param(block, id=f"{page}:{block.line}")
+        for page, text in PAGES.items()
+        for block in blocks_of(text)
+        if block.language == language
+    ]
 
 
-BLOCKS = tuple(blocks_of(README.read_text())) if README.exists() else ()
+@pytest.mark.parametrize("page", sorted(set(CONSOLES) - FOLLOWED_ELSEWHERE.keys()))
+def test_commands_print_what_the_page_says(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if "$ curl " in PAGES[page] and shutil.which("curl") is None:
+        pytest.skip("there is no curl")
+    reader = Reader(Shell(tmp_path), request.getfixturevalue("shop") if SHOP in PAGES[page] else None)
+    try:
+        for block in blocks_of(PAGES[page]):
+            reader.follow(block, _compare)
+    finally:
+        reader.leave()
+
+    assert reader.commands > 0
 
 
-def _blocks_in(language: str) -> list[object]:
-    chosen = (block for block in BLOCKS if block.language == language)
-    return [pytest.param(block, id=f"line {block.line}") for block in chosen]
+@pytest.fixture(scope="module")
+def shop(postgresql_server: PostgresqlServer) -> Iterator[Mapping[str, str]]:
+    """Give the names of the sample in a PostgreSQL database, by those on the pages."""
+    with shop_names(postgresql_server) as names:
+        yield names
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shell:
-    """Where the commands of one block are run."""
-
-    programs: Path
-    folder: Path
-
-    def run(self, command: str) -> str:
-        """Return what *command* prints, on either stream."""
-        environment = os.environ | {
-            "PATH": f"{self.programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path)),
-            "COLUMNS": "100",
-            "NO_COLOR": "1",
-        }
-        answer = subprocess.run(
-            command,
-            shell=True,
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        return answer.stdout
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    """Give a shell in a folder that holds a copy of the sample and nothing else."""
-    programs, folder = tmp_path / "bin", tmp_path / "folder"
-    programs.mkdir()
-    folder.mkdir()
-    program = programs / "dbtools"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m dbtools "$@"\n')
-    program.chmod(0o755)
-    if (ROOT / "sample.db").exists():
-        shutil.copy(ROOT / "sample.db", folder)
-    return Shell(programs=programs, folder=folder)
+def _compare(command: Command, printed: str) -> None:
+    assert resembles(printed, command.output), f"$ {command.text}\n{printed}"
 
 
 def test_every_block_is_in_a_language_that_is_checked() -> None:
-    unknown = [block for block in BLOCKS if block.language not in LANGUAGES]
+    unknown = {block.language for text in PAGES.values() for block in blocks_of(text)} - LANGUAGES
 
-    assert unknown == []
-
-
-@pytest.mark.parametrize("block", _blocks_in("console"))
-def test_commands_print_what_the_readme_says(block: Block, shell: Shell) -> None:
-    for command in commands_of(block):
-        if not ELSEWHERE.search(command.text):
-            printed = shell.run(command.text)
-            assert resembles(printed, command.output), f"$ {command.text}\n{printed}"
+    assert unknown == set()
 
 
-def resembles(printed: str, expected: str) -> bool:
-    checker = doctest.OutputChecker()
-    return checker.check_output(_trim(expected), _trim(printed), doctest.ELLIPSIS)
+@pytest.mark.parametrize("block", _blocks("sh"))
+def test_commands_that_do_not_run_here_are_those_that_cannot(block: Block) -> None:
+    lines = block.text.replace("\\\n", " ").splitlines()
+
+    assert [line for line in lines if line.strip() and not UNTESTED.match(line.strip())] == []
 
 
-def _trim(text: str) -> str:
-    """Drop what a reader does not see: blanks at the ends of lines and blank lines at the ends."""
-    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+@pytest.mark.parametrize("block", _blocks("json"))
+def test_json_can_be_read(block: Block) -> None:
+    assert json.loads(block.text)
 
 
-@pytest.mark.parametrize("block", _blocks_in("json"))
-def test_json_of_the_readme_can_be_read(block: Block) -> None:
-    json.loads(block.text)
+@pytest.mark.parametrize("block", _blocks("python"))
+def test_python_compiles_and_imports_what_exists(block: Block) -> None:
+    tree = ast.parse(block.text)
+
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    assert all(
+        hasattr(import_module(str(node.module)), each.name) for node in imported for each in node.names
+    )
 
 
-@pytest.mark.parametrize("block", _blocks_in("toml"))
-def test_configuration_of_the_readme_is_valid(block: Block, shell: Shell) -> None:
-    configuration = tomllib.loads(block.text)
-
-    jsonschema.validate(configuration, json.loads(shell.run("dbtools schema")))
-
-
-def _configurations() -> Iterator[object]:
-    for page in (README, *sorted((ROOT / "docs").glob("*.md"))):
-        for block in blocks_of(page.read_text()):
-            if block.language == "toml":
-                yield pytest.param(block.text, id=f"{page.name} line {block.line}")
-
-
-@pytest.mark.parametrize("text", list(_configurations()))
-def test_configuration_of_the_documents_can_be_loaded(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("block", _blocks("toml"))
+def test_configuration_can_be_loaded(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: dict[str, object]
 ) -> None:
-    for name in VARIABLE.findall(text):
+    for name in VARIABLE.findall(block.text):
         monkeypatch.setenv(name, "secret")
     path = tmp_path / "dbtools.toml"
-    path.write_text(text if "[database]" in text else f'{text}\n[database]\nurl = "sample.db"\n')
+    path.write_text(
+        block.text if "[database]" in block.text else f'{block.text}\n[database]\nurl = "sample.db"\n'
+    )
 
-    assert load(path).database.url
+    settings = load(path)
+
+    assert settings.database.url
+    jsonschema.validate(settings.origin.content(), schema)
 
 
-@pytest.mark.parametrize("document", [README.name, "docs/deployment.md"])
-def test_generated_tables_are_current(document: str) -> None:
-    command = (sys.executable, "-m", "cogapp", "--check", "--diff", document)
+@pytest.fixture(scope="module")
+def schema() -> dict[str, object]:
+    """Give the JSON Schema of dbtools.toml."""
+    return Settings.model_json_schema()
+
+
+@pytest.mark.parametrize("page", GENERATED)
+def test_generated_tables_are_current(page: str) -> None:
+    command = (sys.executable, "-m", "cogapp", "--check", "--diff", page)
 
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_pages_and_headings_that_exist(page: str) -> None:
+    missing = [
+        f"{path}#{anchor}"
+        for path, anchor in LINK.findall(re.sub(r"```.*?```", "", PAGES[page], flags=re.DOTALL))
+        if not _exists((ROOT / page).parent / path if path else ROOT / page, anchor)
+    ]
+
+    assert missing == []
+
+
+def _exists(path: Path, anchor: str) -> bool:
+    if not path.exists() or not anchor:
+        return path.exists()
+    headings = HEADING.findall(re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL))
+    return anchor in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def test_deployment_shows_every_file_that_it_deploys() -> None:
+    page, folder = PAGES["docs/deployment.md"], ROOT / "docs/deploy"
+    shown = [block.text for block in blocks_of(page) if block.name == "dbtools.toml"]
+
+    assert [path.name for path in folder.iterdir() if f"](deploy/{path.name})" not in page] == []
+    assert [(folder / "dbtools.toml").read_text().partition("\n")[2]] == shown
+
+
+def test_pages_are_as_short_as_promised() -> None:
+    assert {page: most for page, most in MOST_LINES.items() if PAGES[page].count("\n") > most} == {}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_are_written_in_plain_words(page: str) -> None:
+    found = [stumble[0] for stumble in STUMBLES.finditer(" ".join(CODE.sub("", PAGES[page]).split()))]
+
+    assert found == []
+
+
+def test_entries_of_the_changelog_are_short() -> None:
+    entries = re.split(r"^- ", PAGES["CHANGELOG.md"], flags=re.MULTILINE)[1:]
+    lines = [entry.split("\n\n")[0].splitlines() for entry in entries]
+
+    assert [entry[0] for entry in lines if len(entry) > ENTRY_LINES] == []

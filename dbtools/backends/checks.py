@@ -4,7 +4,7 @@ Total and cautious: what is not wholly understood is not reported, so that nothi
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -31,8 +31,6 @@ TEMPORAL = frozenset({"date", *(f"{name} {each}" for name in ("time", "timestamp
 PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?![A-Za-z0-9_.$])")
 INTEGER = re.compile(r"-?\d+", re.ASCII)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
-#: A string with escapes of which each stands for the character after it.
-ESCAPED = re.compile(r"[eE]'(?:[^'\\]|''|\\[\\'])*+'")
 #: A choice is shown as the database writes the value: 1.50 and 1e2 may be written otherwise.
 CHOSEN_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0|-?(?:0|[1-9]\d{0,9})\.\d{0,3}[1-9]", re.ASCII)
 
@@ -131,28 +129,20 @@ def _alternatives(alternatives: Iterable[_Parts]) -> tuple[Check, ...]:
     """Read `x is null or …` and `x = 'a' or x = 'b'`."""
     named = [(_null_column(_bare(each)), each) for each in alternatives]
     nullable = {name for name, _ in named if name is not None}
-    rest = [each for name, each in named if name is None]
-    if len(nullable) > 1 or not rest:
+    found = [_conditions(each) for name, each in named if name is None]
+    if len(nullable) > 1 or not found:
         return ()
-    checks = _conditions(rest[0]) if len(rest) == 1 else _union(rest)
+    checks = found[0] if len(found) == 1 else _union(found)
     return tuple(check for check in checks if not nullable or check.column in nullable)
 
 
-def _union(alternatives: Iterable[_Parts]) -> tuple[Check, ...]:
-    checks = [_choice(each) for each in alternatives]
-    columns = {check.column if check else None for check in checks}
-    column = columns.pop()
-    if column is None or columns:
+def _union(found: Sequence[tuple[Check, ...]]) -> tuple[Check, ...]:
+    """Return the one check of the choices of all that was *found*, if each is of choices of one column."""
+    columns = {check.column for checks in found for check in checks}
+    if len(columns) != 1 or not all(len(checks) == 1 and checks[0].choices for checks in found):
         return ()
-    choices = dict.fromkeys(choice for check in checks if check for choice in check.choices)
-    return (Check(column=column, choices=tuple(choices)),)
-
-
-def _choice(parts: _Parts) -> Check | None:
-    parts = _bare(parts)
-    nested = len(split(parts, "or")) > 1
-    check = next(iter(_conditions(parts)), None) if nested else _condition(parts)
-    return check if check and check.choices else None
+    choices = dict.fromkeys(choice for (check,) in found for choice in check.choices)
+    return (Check(column=columns.pop(), choices=tuple(choices)),)
 
 
 def _null_column(parts: _Parts) -> str | None:
@@ -166,65 +156,47 @@ def _condition(parts: _Parts) -> Check | None:
     if at is None:
         return None
     left, operator, right = parts[:at], parts[at].word, parts[at + 1 :]
-    match operator:
-        case "in":
-            return _chosen(left, _literals(_inside(right)))
-        case "between":
-            return _range(left, right)
-        case _:
-            return _comparison(left, operator, right)
-
-
-def _comparison(left: _Parts, operator: str, right: _Parts) -> Check | None:
-    if _column_or_text(left) is None:
+    if operator in FLIPPED and _column(left, TEXTS) is None:
         left, operator, right = right, FLIPPED[operator], left
+    if operator == "in":
+        return _chosen(left, split(_inside(right) or (), ","))
     if operator in ("=", "=="):
-        literal = _literal(right)
-        return _chosen(left, _array(right) if literal is None else [literal])
-    column, bound = _column(left), _literal(right)
-    if column is None or bound is None:
-        return None
-    exclusive = operator in ("<", ">")
-    if operator in (">", ">="):
-        return Check(column=column, minimum=bound.text, exclusive_minimum=exclusive)
-    return Check(column=column, maximum=bound.text, exclusive_maximum=exclusive)
+        return _chosen(left, _array(right) if right and right[0].word == "any" else [right])
+    return _bounded(left, operator, split(right, "and"))
 
 
-def _chosen(left: _Parts, literals: Iterable[_Literal | None]) -> Check | None:
-    column, found = _column_or_text(left), list(literals)
-    known = [each.text for each in found if each is not None and each.is_choice]
-    if column is None or not known or len(known) < len(found):
+def _chosen(left: _Parts, values: Iterable[_Parts]) -> Check | None:
+    # Where texts are equal, a cast to text changes nothing.
+    column, literals = _column(left, TEXTS), [_literal(each) for each in values]
+    known = [each.text for each in literals if each is not None and each.is_choice]
+    if column is None or not known or len(known) < len(literals):
         return None
     return Check(column=column, choices=tuple(dict.fromkeys(known)))
 
 
-def _range(left: _Parts, right: _Parts) -> Check | None:
-    ends = split(right, "and")
-    if len(ends) != 2:
+def _bounded(left: _Parts, operator: str, values: Sequence[_Parts]) -> Check | None:
+    column, literals = _column(left), [_literal(each) for each in values]
+    if column is None:
         return None
-    column, least, most = _column(left), _literal(ends[0]), _literal(ends[1])
-    if column is None or least is None or most is None:
-        return None
-    return Check(column=column, minimum=least.text, maximum=most.text)
+    match operator, [each and each.text for each in literals]:
+        case "between", [str(least), str(most)]:
+            return Check(column=column, minimum=least, maximum=most)
+        case ((">" | ">="), [str(least)]):
+            return Check(column=column, minimum=least, exclusive_minimum=operator == ">")
+        case (("<" | "<="), [str(most)]):
+            return Check(column=column, maximum=most, exclusive_maximum=operator == "<")
+        case _:
+            return None
 
 
-def _column(parts: _Parts) -> str | None:
-    token = _only(parts)
-    if token is None or token.kind not in (Kind.WORD, Kind.NAME) or token.word in NO_COLUMNS:
-        return None
-    return token.value
-
-
-def _only(parts: _Parts) -> Token | None:
-    """Return the one token that *parts* are, apart from parentheses."""
-    parts = _bare(parts)
-    return parts[0] if len(parts) == 1 and isinstance(parts[0], Token) else None
-
-
-def _column_or_text(parts: _Parts) -> str | None:
-    """Return the column that *parts* name; where texts are equal, a cast to text changes nothing."""
+def _column(parts: _Parts, casts: Collection[str] = ()) -> str | None:
+    """Return the column that *parts* name, be it cast to one of *casts*."""
     plain, cast = _uncast(_bare(parts))
-    return _column(plain) if cast is None or cast in TEXTS else None
+    match _bare(plain):
+        case [Token(Kind.WORD | Kind.NAME) as token] if token.word not in NO_COLUMNS:
+            return token.value if cast is None or cast in casts else None
+        case _:
+            return None
 
 
 def _uncast(parts: _Parts) -> tuple[_Parts, str | None]:
@@ -243,23 +215,16 @@ def _type_word(part: Part) -> str:
 
 def _literal(parts: _Parts) -> _Literal | None:
     plain, cast = _uncast(_bare(parts))
-    literal = _constant(plain)
-    return literal if literal is None or cast is None else _as_type(literal, cast)
-
-
-def _constant(parts: _Parts) -> _Literal | None:
-    parts = _bare(parts)
-    is_negative = len(parts) == 2 and parts[0].word == "-"
-    token = _only(parts[1:] if is_negative else parts)
-    match token:
-        case Token(Kind.NUMBER, text):
-            return _Literal(f"-{text}" if is_negative else text, True)
-        case Token(Kind.TEXT, text) if not is_negative and text[0] == "'":
-            return _Literal(token.value, False)
-        case Token(Kind.TEXT, text) if not is_negative and ESCAPED.fullmatch(text):
-            return _Literal(re.sub(r"\\(.)|''", lambda match: match[1] or "'", text[2:-1]), False)
+    match _bare(plain):
+        case [Token(Kind.NUMBER, text)]:
+            literal = _Literal(text, True)
+        case [Token(Kind.SIGN, "-"), Token(Kind.NUMBER, text)]:
+            literal = _Literal(f"-{text}", True)
+        case [Token(Kind.TEXT, text) as token] if text[0] == "'":
+            literal = _Literal(token.value, False)
         case _:
             return None
+    return literal if cast is None else _as_type(literal, cast)
 
 
 def _as_type(literal: _Literal, cast: str) -> _Literal | None:
@@ -272,21 +237,11 @@ def _as_type(literal: _Literal, cast: str) -> _Literal | None:
     return _Literal(literal.text, True)
 
 
-def _literals(parts: _Parts | None) -> list[_Literal | None]:
-    """Read literals between commas."""
-    return [] if parts is None else [_literal(each) for each in split(parts, ",")]
-
-
-def _array(parts: _Parts) -> list[_Literal | None]:
-    """Read `any (array[…])`, the array cast or not."""
-    inside = _inside(parts[1:])
-    if inside is None or parts[0].word != "any":
-        return []
-    array, cast = _uncast(_bare(inside))
-    if cast is not None and cast.removesuffix("[]") not in TEXTS:
-        return []
+def _array(parts: _Parts) -> list[list[Part]]:
+    """Return the items of `any (array[…])`, the array cast to texts or not."""
+    array, cast = _uncast(_bare(_inside(parts[1:]) or ()))
     match _bare(array):
-        case [Token(Kind.WORD), Group(word="[") as values] if _bare(array)[0].word == "array":
-            return _literals(values.parts)
+        case [Token(Kind.WORD) as word, Group(word="[") as items] if word.word == "array":
+            return split(items.parts, ",") if cast is None or cast.removesuffix("[]") in TEXTS else []
         case _:
             return []

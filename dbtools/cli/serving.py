@@ -68,7 +68,7 @@ def serve(
             check_role(settings, role)
         else:
             _refuse_options_of_callers()
-        from dbtools.server.logs import begin_log
+        from dbtools.server.running import begin_log
 
         begin_log(settings.log)
         # Who reads JSON wants to know of changes as much as who sits at a terminal.

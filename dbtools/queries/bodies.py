@@ -4,13 +4,13 @@ A clause is there while all of its parameters that may be absent are present. To
 runs the file by hand, it is a comment, so the marks may be taken for a blank.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise, takewhile
 
 from dbtools.sql import (
-    BLANKS,
     Fragment,
     Group,
     Kind,
@@ -21,27 +21,21 @@ from dbtools.sql import (
     grouped,
     pieces_of,
     scan,
+    split,
     tokenize,
     words,
 )
 
-OPENING, CLOSING = "/*?", "?*/"
 MOST_CLAUSES = 8
+CLAUSE = re.compile(r"/\*\?(?P<sql>(?:(?!/\*\?).)+)\?\*/", re.DOTALL)
+LIKE_CLAUSE = re.compile(r"/\*\s*\?|/\*.*\?\*/", re.DOTALL)
+MARKS = "/*? … ?*/"
 Pieces = tuple[str | Parameter, ...]
 
-#: The lists of terms that end in BY, and what each does with a term that is the same in all rows.
-IDLE = {
-    "order": "sorts no row",
-    "group": "groups no row by a column",
-    "partition": "puts all rows into one partition",
-}
-#: What a term of such a list may be followed by.
-ENDS = words(
-    ") ; , asc desc nulls using limit offset fetch for union intersect except having window order rows range "
-    "groups"
-)
-#: What a comma before may belong to instead.
-CLAUSES = words("select from where having limit offset values on window distinct")
+LISTED = words("order group partition")  #: what stands before BY and a list of terms
+#: What ends such a list.
+ENDS = words("limit offset fetch for union intersect except having window order rows range groups ;")
+DIRECTIONS = words("asc desc nulls first last")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +79,16 @@ class Body:
             offset -= len(text)
         return line
 
+    def places(self) -> Iterator[tuple[Stretch, Parameter, int]]:
+        """Yield each place of a parameter: the part that it is in, and the line."""
+        for part in self.parts:
+            line = part.line
+            for piece in part.pieces:
+                if isinstance(piece, Parameter):
+                    yield part, piece, line
+                else:
+                    line += piece.count("\n")
+
     def _kept(self, present: Collection[str]) -> Iterator[Stretch]:
         return (part for part in self.parts if set(part.needs).issubset(present))
 
@@ -102,16 +106,20 @@ def _merged(pieces: Iterable[str | Parameter]) -> Pieces:
 
 def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
     """Return the statement in *sql*, in which the parameters *always* are never absent, or raise SqlError."""
-    tokens = _statement(sql, lexis)
-    clauses = [token for token in tokens if is_clause(token)]
+    clauses = [
+        token for token in tokenize(sql, lexis) if token.text.startswith("/*") and _is_clause(token, sql)
+    ]
+    whole = scan(sql, lexis)  # clauses are comments here
+    if whole.empty:
+        raise SqlError("there is no SQL outside of comments", sql=sql, offset=0)
+    statement = sql.removesuffix(whole.ending).rstrip()
+    if clauses and clauses[-1].end > len(statement):
+        problem = "the clause stands after the end of the statement"
+        raise SqlError(problem, sql=sql, offset=clauses[-1].offset)
     if len(clauses) > MOST_CLAUSES:
-        problem = f"there are {len(clauses)} optional clauses, and {MOST_CLAUSES} may be"
+        problem = f"there are {len(clauses)} optional clauses, and {MOST_CLAUSES} are allowed"
         raise SqlError(problem, sql=sql, offset=clauses[MOST_CLAUSES].offset)
-    body = Body(parts=tuple(part for part in _parts(tokens, sql, lexis, always) if part.pieces))
-    grouped(tokens, sql)
-    if all(token.kind is Kind.COMMENT for token in tokens):
-        problem = "there is no SQL without the optional clauses" if clauses else "there is no SQL"
-        raise SqlError(problem, sql=sql, offset=tokens[0].offset if tokens else 0)
+    body = Body(parts=tuple(_parts(statement, clauses, lexis, always)))
     for present in body.variants():
         variant = body.written(present)
         with suppress(SqlError):
@@ -122,180 +130,76 @@ def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
     return body
 
 
-def is_clause(token: Token) -> bool:
-    """Return whether *token* is an optional clause."""
-    return token.kind is Kind.COMMENT and token.text.startswith(OPENING)
+def _is_clause(comment: Token, sql: str) -> bool:
+    """Return whether *comment* is an optional clause; raise SqlError where its marks are nearly right."""
+    if CLAUSE.fullmatch(comment.text):
+        return True
+    if LIKE_CLAUSE.match(comment.text):
+        problem = f"an optional clause is written {MARKS}, and no clause or comment stands in it"
+        raise SqlError(problem, sql=sql, offset=comment.offset)
+    return False
 
 
-def _statement(sql: str, lexis: Lexis) -> Sequence[Token]:
-    """Return the tokens of *sql* without the semicolon, and comments at its end."""
-    tokens = list(_marked(sql, lexis))
-    kinds = [token.kind for token in tokens]
-    end = kinds.index(Kind.SEMICOLON) if Kind.SEMICOLON in kinds else len(tokens)
-    for token in tokens[end:]:
-        if is_clause(token):
-            raise SqlError("the clause stands after the end of the statement", sql=sql, offset=token.offset)
-        if token.kind not in (Kind.SEMICOLON, Kind.COMMENT):
-            raise SqlError("there is a second statement", sql=sql, offset=token.offset)
-    while end and tokens[end - 1].kind is Kind.COMMENT and not is_clause(tokens[end - 1]):
-        end -= 1
-    return tokens[:end]
-
-
-def _marked(sql: str, lexis: Lexis) -> Iterator[Token]:
-    """Yield the tokens of *sql*, or raise SqlError, also where the marks of a clause are wrong."""
-    try:
-        for token in tokenize(sql, lexis):
-            if token.kind is Kind.COMMENT and (problem := _mark_problem(token, lexis)):
-                raise SqlError(problem, sql=sql, offset=token.offset)
-            yield token
-    except SqlError as exc:
-        if exc.problem == "/* is not closed" and sql.startswith(OPENING, exc.offset):
-            problem = f"{OPENING} is not closed: an optional clause ends with {CLOSING}"
-            raise SqlError(problem, sql=sql, offset=exc.offset) from exc
-        raise
-
-
-def _mark_problem(token: Token, lexis: Lexis) -> str:
-    """Return what is wrong with the marks of a comment; nothing if it is a whole clause, or none at all."""
-    comment = token.text
-    if comment.startswith("--"):
-        return ""
-    if comment.startswith(OPENING):
-        if not comment.endswith(CLOSING) or len(comment) < len(OPENING) + len(CLOSING):
-            return f"an optional clause ends with {CLOSING}, and this one with */"
-        sql, _ = inside(token)
-        tokens, error = readable(sql, lexis)
-        nested = any(map(is_clause, tokens)) or (error is not None and sql.startswith(OPENING, error))
-        return "a clause stands in another" if nested else ""
-    if comment.endswith(CLOSING) or comment[2:].lstrip().startswith("?"):
-        return f"an optional clause is written {OPENING} … {CLOSING}, without a blank in the marks"
-    return ""
-
-
-def readable(sql: str, lexis: Lexis) -> tuple[Sequence[Token], int | None]:
-    """Return the tokens of *sql* up to the first that cannot be read, and where that is."""
-    tokens: list[Token] = []
-    try:
-        for token in tokenize(sql, lexis):
-            tokens.append(token)
-    except SqlError as exc:
-        return tokens, exc.offset
-    return tokens, None
-
-
-def _parts(tokens: Sequence[Token], sql: str, lexis: Lexis, always: Collection[str]) -> Iterator[Stretch]:
+def _parts(sql: str, clauses: Iterable[Token], lexis: Lexis, always: Collection[str]) -> Iterator[Stretch]:
     start = 0
-    for clause in filter(is_clause, tokens):
-        # A blank for the mark, where it alone keeps two words apart.
-        apart = "" if clause.offset == start or sql[clause.offset - 1] in BLANKS else " "
-        yield _fixed(sql[: clause.offset] + apart, tokens, start)
+    for clause in clauses:
+        yield _fixed(sql, start, clause.offset, lexis)
         yield _clause(clause, sql, lexis, always)
         start = clause.end
-    yield _fixed(sql[: tokens[-1].end] if tokens else "", tokens, start)
+    yield _fixed(sql, start, len(sql), lexis)
 
 
-def _fixed(sql: str, tokens: Sequence[Token], start: int) -> Stretch:
-    """Return the end of *sql*, from *start* on."""
-    between = (token for token in tokens if start <= token.offset < len(sql))
-    return Stretch(pieces=tuple(pieces_of(sql, between, start)), line=sql.count("\n", 0, start))
+def _fixed(sql: str, start: int, end: int, lexis: Lexis) -> Stretch:
+    text = sql[start:end]
+    # Where a clause alone keeps two words apart.
+    text += " " if end < len(sql) and text[-1:].strip() else ""
+    return Stretch(pieces=tuple(pieces_of(text, tokenize(text, lexis))), line=sql.count("\n", 0, start))
 
 
-def _clause(token: Token, sql: str, lexis: Lexis, always: Collection[str]) -> Stretch:
-    text, start = inside(token)
+def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> Stretch:
+    start = clause.offset + len("/*?")
+    text = clause.text.removeprefix("/*?").removesuffix("?*/")
     try:
         fragment = scan(text, lexis)
     except SqlError as exc:
         raise SqlError(exc.problem, sql=sql, offset=start + exc.offset) from exc
-    if problem := _clause_problem(text, fragment, lexis, always):
-        raise SqlError(problem, sql=sql, offset=token.offset)
-    touches = text[-1] not in BLANKS and token.end < len(sql) and sql[token.end] not in BLANKS
-    return Stretch(
-        pieces=_merged([*fragment.pieces, *([" "] if touches else [])]),
-        needs=tuple(each.name for each in fragment.parameters if each.name not in always),
-        line=sql.count("\n", 0, start),
-    )
-
-
-def inside(clause: Token) -> tuple[str, int]:
-    """Return the SQL in *clause*, and where it begins."""
-    return clause.text[len(OPENING) : -len(CLOSING)], clause.offset + len(OPENING)
-
-
-def _clause_problem(text: str, fragment: Fragment, lexis: Lexis, always: Collection[str]) -> str:
-    """Return what is wrong with a clause of *text*, nothing if all is well."""
-    claims = [parameter for parameter in fragment.parameters if parameter.claim is not None]
+    needs = tuple(each.name for each in fragment.parameters if each.name not in always)
+    claims = [str(each) for each in fragment.parameters if each.claim is not None]
+    problem = ""
     if fragment.ending:
-        return "a semicolon stands in the clause"
-    if claims:
-        return f"{claims[0]} stands in a clause: a claim may not make one come and go"
-    if not fragment.parameters:
-        return "the clause has no parameter with which it would come and go"
-    if all(parameter.name in always for parameter in fragment.parameters):
-        names = " and ".join(map(str, fragment.parameters))
-        return f"the clause is never left out: {names} would want ? after the type, and no default"
-    *_, last = tokenize(text, lexis)
-    if last.text.startswith("--") and last.end == len(text):
-        return f"the clause ends in a comment that goes on after it: put {CLOSING} on the next line"
-    return ""
+        problem = "a semicolon stands in the clause"
+    elif claims:
+        problem = f"{claims[0]} stands in a clause: a claim may not make one come and go"
+    elif not needs:
+        problem = "the clause is never left out: it has no parameter that is declared with ? and no default"
+    if problem:
+        raise SqlError(problem, sql=sql, offset=clause.offset)
+    # A word or a comment at its end may not go on behind it.
+    end = "\n" if text[-1].strip() or "--" in text else ""
+    return Stretch(pieces=_merged([*fragment.pieces, end]), needs=needs, line=sql.count("\n", 0, start))
 
 
-def opened(tokens: Iterable[Token], lexis: Lexis) -> Iterator[Token]:
-    """Yield *tokens*, and instead of a clause those in it."""
-    for token in tokens:
-        if not is_clause(token):
-            yield token
-            continue
-        text, start = inside(token)
-        for kind, part, offset, end in tokenize(text, lexis):
-            yield Token(kind, part, start + offset, start + end)
-
-
-def idle_terms(tokens: Iterable[Token], sql: str) -> Iterator[tuple[int, str]]:
-    """Yield where in *sql* a parameter is a whole term that rows would be sorted or grouped by.
+def idle_terms(body: Body, lexis: Lexis) -> Iterator[tuple[int, str]]:
+    """Yield the lines with a parameter that is a term by which rows are sorted or grouped, and a remedy.
 
     A parameter is a value and never the name of a column, so that all rows have the same there.
     """
-    for group, place, token in grouped(tokens, sql).parameters():
-        if word := _idle(group, place):
+    present = frozenset(each.name for each in body.parameters)
+    sql = body.written(present).text
+    for group in grouped(tokenize(sql, lexis), sql).groups():
+        for word, token in _idle(group):
+            problem = f"{word} by {token.text} does nothing: it is a value, not the name of a column"
             case = f"{word} by case {token.text} when 'name' then name when … end"
-            problem = f"{word} by {token.text} {IDLE[word]}: it is a value, not the name of a column"
-            yield token.offset, f"{problem}. Write {case}"
+            yield body.line_of(present, token.offset), f"{problem}. Write {case}"
 
 
-def _idle(group: Group, place: int) -> str:
-    """Return the word before BY of the list of which the parameter at *place* is a whole term, or nothing."""
-    group, first, last = _whole(group, place)
-    words = group.words
-    if _word(words, last + 1) not in ENDS or _word(words, first - 1) not in ("by", ","):
-        return ""
-    for at in range(first - 1, 0, -1):
-        if words[at] in CLAUSES:
-            return ""
-        if words[at] == "by":
-            return words[at - 1] if words[at - 1] in IDLE else ""
-    return ""
-
-
-def _whole(group: Group, place: int) -> tuple[Group, int, int]:
-    """Return where the parameter begins and ends, with brackets, casts and collations around it."""
-    first = last = place
-    while True:
-        after = _word(group.words, last + 1)
-        outer, before = group.outer, group.outer.before(group.place) if group.outer else ""
-        if after in ("::", "collate"):
-            last += 2
-        elif after in ("(", "[") and (first < last or isinstance(group.parts[first], Group)):
-            last += 1  # of the type of a cast
-        elif outer is None or group.word != "(" or first > 0:
-            return group, first, last
-        elif after == ")" and before in ("by", ",", "("):
-            group, first, last = outer, group.place, group.place
-        elif after == "as" and before == "cast":
-            group, first, last = outer, group.place - 1, group.place
-        else:
-            return group, first, last
-
-
-def _word(words: Sequence[str], at: int) -> str:
-    return words[at] if 0 <= at < len(words) else ")"
+def _idle(group: Group) -> Iterator[tuple[str, Token]]:
+    """Yield the parameters of *group* that are terms, each after the word before BY."""
+    for at, (word, by) in enumerate(pairwise(group.words)):
+        if by == "by" and word in LISTED:
+            listed = takewhile(lambda part: part.word not in ENDS, group.parts[at + 2 :])
+            for term, *rest in filter(None, split(listed, ",")):
+                if isinstance(term, Group) or term.kind is not Kind.PARAMETER:
+                    continue
+                if DIRECTIONS.issuperset(part.word for part in rest):
+                    yield word, term

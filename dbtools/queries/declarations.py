@@ -2,8 +2,7 @@
 
 import json
 import re
-import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated
@@ -17,58 +16,24 @@ from dbtools.policy import Source
 from dbtools.sql import CLAIMS
 from dbtools.types import NUMERIC, PARAMETERS, TEMPORAL, ColumnType, Digits, Family, quoted
 
-FORM = "-- param NAME: TYPE  text"
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-DECLARED = re.compile(rf"({NAME.pattern}):[ \t]*")
-TYPE = re.compile(r"(?P<name>[A-Za-z]\w*)(?P<array>\[\])?(?P<optional>\?)?(?!\S)")
-QUOTED = r"'(?:[^']|'')*+'(?!')"
+FORM = "-- param NAME: TYPE[?] [in (a, 'b c')] [min 1] [max 9] [pattern 'regex'] [= default]  text"
+WANTED = f"Write {FORM}, with values that contain blanks in single quotes, and two blanks before the text"
+NAME = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
+QUOTED = r"'(?:[^']|'')*+'"
 CHOICE = rf"{QUOTED}|[^\s,'\"()][^\s,'()]*+"
-WRITTEN = (
-    rf" (?:(?P<pattern>pattern) (?P<regex>{QUOTED})"
-    rf"|in ?\((?P<in>\s*(?:{CHOICE})\s*(?:,\s*(?:{CHOICE})\s*)*+)\)"
-    rf"|(?P<bound>min|max) (?P<limit>{QUOTED}|[^\s']\S*+)"
-    rf"|= ?(?P<default>{QUOTED}|[^\s']\S*+))"
+OPTION = (
+    rf" (?:(?P<bound>min|max) (?P<limit>{QUOTED}|[^\s'\"]\S*+)|pattern (?P<pattern>{QUOTED})"
+    rf"|in ?\((?P<in>\s*+(?:{CHOICE})\s*+(?:,\s*+(?:{CHOICE})\s*+)*+)\))(?!\S)"
 )
-OPTION = re.compile(rf"{WRITTEN}(?!\S)")
-#: The mark of what may be left out, behind all that comes after the type.
-LATE_MARK = re.compile(rf"(?:{WRITTEN})?\s*\?(?!\S)")
-#: A value in double quotes, which are names in SQL, and in JSON belong to the value.
-DOUBLE_QUOTES = re.compile(rf' (?:= ?|(?:min|max|pattern) |in ?\(\s*(?:(?:{CHOICE})\s*,\s*)*+)"')
-#: What follows the options: an end, or blanks and a text.
-REST = re.compile(r"[ \t]*$|(?:[ \t]{2,}|\t)(?P<text>.*)", re.DOTALL)
-#: A text that begins like this is an option whose writer put two blanks before it.
-STRAY = re.compile(r"(?P<option>=|in ?\(|pattern '|(?:min|max) ['+-]?\d)")
-WANTED: Mapping[str, str] = {
-    "in": "in (a, 'b c')",
-    "min": "min 1",
-    "max": "max 9",
-    "pattern": "pattern '^[A-Z]+$'",
-    "=": "= value, or = 'a value' in quotes, as the last before the text",
-}
-LIST_WANTED = """a list's default is JSON, such as '[1, 2]' or '["a", "b"]'"""
-DEFAULT_WANTED = f"a default with blanks stands in quotes, such as 'a value'; {LIST_WANTED}"
-TYPES = f"Types: {listing(PARAMETERS)}, and with [] behind for lists"
+#: The text is no option that has a blank too many before it.
+DECLARATION = re.compile(
+    rf"(?P<name>{NAME}):[ \t]*+(?P<type>[A-Za-z]\w*+)(?P<array>\[\])?+(?P<optional>\?)?+"
+    rf"(?P<options>(?:{OPTION})*+)(?: = ?(?!null\b)(?P<default>{QUOTED}|[^\s']\S*+)(?!\S))?+"
+    r"(?:[ \t]*|(?:[ \t]{2,}+|\t)(?!=|(?:in|min|max|pattern) ?['(+\-\d])(?P<text>\S.*))",
+    re.DOTALL,
+)
+OPTIONS = re.compile(OPTION)
 ORDERED = (*NUMERIC, *TEMPORAL)
-#: What other systems call the types.
-ALIASES: Mapping[str, str] = {
-    **dict.fromkeys(("int", "bigint", "smallint", "int4", "int8"), "integer"),
-    **dict.fromkeys(("float", "double", "real", "float8"), "number"),
-    "numeric": "decimal",
-    **dict.fromkeys(("string", "str", "varchar", "char"), "text"),
-    "bool": "boolean",
-    **dict.fromkeys(("datetime", "timestamptz"), "timestamp"),
-    "jsonb": "json",
-}
-
-
-#: What JSON has for an item of an array; for all others a text.
-KINDS: Mapping[Family, type] = {
-    Family.INTEGER: Digits,
-    Family.NUMBER: Digits,
-    Family.DECIMAL: str,
-    Family.BOOLEAN: bool,
-    Family.JSON: object,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,127 +65,67 @@ class QueryParameter:
 
 def declaration(text: str, source: Source) -> QueryParameter:
     """Return the parameter that *text* declares, what comes after `-- param `, or raise ValueError."""
-    name = DECLARED.match(text)
-    if name is None:
-        raise ValueError(f"param {quoted(text)}: wants {FORM}")
+    written = DECLARATION.fullmatch(text)
+    options = list(OPTIONS.finditer(written["options"])) if written else []
+    keywords = [each["bound"] or each[0].split()[0] for each in options]
+    if written is None or len(set(keywords)) < len(keywords):
+        raise ValueError(f"param {quoted(text)} cannot be read. {WANTED}")
     try:
-        return _parameter(name[1], text[name.end() :], source)
+        parameter = _parameter(written, dict(zip(keywords, options, strict=True)), source)
+        _check(parameter)
     except ValueError as exc:
-        raise ValueError(f"param {name[1]}: {exc}") from exc
-
-
-def _parameter(name: str, text: str, source: Source) -> QueryParameter:
-    if name == CLAIMS:
-        raise ValueError(f"this name is kept for the caller's claims, as in :{CLAIMS}.region")
-    written = TYPE.match(text)
-    if written is None:
-        raise ValueError(f"{quoted(text)} begins with no type such as text, text? or text[]. {TYPES}")
-    type = _type(written["name"])
-    options, description = _options(text[written.end() :], type)
-    parameter = QueryParameter(
-        name=name,
-        type=type,
-        array=written["array"] is not None,
-        optional=written["optional"] is not None,
-        default=options.get("="),
-        choices=tuple(map(_unquoted, re.findall(CHOICE, options.get("in", "")))),
-        minimum=options.get("min"),
-        maximum=options.get("max"),
-        pattern=options.get("pattern"),
-        description=description,
-        source=source,
-    )
-    _check(parameter)
+        raise ValueError(f"param {written['name']}: {exc}") from exc
     return parameter
 
 
-def _type(name: str) -> ColumnType:
-    if name in PARAMETERS:
-        return PARAMETERS[name]
-    alias = ALIASES.get(name.lower())
-    meant = f"Did you mean {alias}? " if alias else nearest(name, PARAMETERS)
-    raise ValueError(f"{quoted(name)} is no type. {meant}{TYPES}")
-
-
-def _options(text: str, type: ColumnType) -> tuple[Mapping[str, str], str]:
-    """Return the options of a *type* at the beginning of *text*, by their keywords, and the text after."""
-    options: dict[str, str] = {}
-    while not (rest := REST.match(text)):
-        if DOUBLE_QUOTES.match(text) and type.family is not Family.JSON:
-            raise ValueError(f"{quoted(text.strip())}: values stand in single quotes, such as 'a value'")
-        option = OPTION.match(text)
-        if option is None:
-            raise ValueError(_unreadable(text, type, options))
-        keyword, value = _option(option, type)
-        if keyword in options:
-            raise ValueError(f"{keyword} is there twice")
-        if "=" in options:
-            raise ValueError(f"{keyword} comes after the default, which is the last before the text")
-        options[keyword] = value
-        text = text[option.end() :]
-    description = (rest["text"] or "").strip()
-    if stray := STRAY.match(description):
-        keyword = stray["option"].split(" ")[0].rstrip("(")
-        raise ValueError(f"{keyword} comes after two blanks, which begin the text: leave one blank before it")
-    return options, description
-
-
-def _option(found: re.Match[str], type: ColumnType) -> tuple[str, str]:
-    if found["pattern"]:
-        return "pattern", _unquoted(found["regex"])
-    if found["in"] is not None:
-        return "in", found["in"]
-    value = str(found["limit"] or found["default"])
-    if value.endswith("?") and type.family is not Family.TEXT:
-        raise ValueError(f"{quoted(value)}: {_marked(type)}")
-    if found["bound"]:
-        return found["bound"], _unquoted(value)
-    if value == "null":
-        raise ValueError("null is no default: for a parameter that may be left out write ? after the type")
-    return "=", _unquoted(value)
-
-
-def _marked(type: ColumnType) -> str:
-    return f"? stands right behind the type: {type.name}?"
-
-
-def _unreadable(text: str, type: ColumnType, before: Collection[str]) -> str:
-    """Return what is wrong with *text*, which is no option, behind the options *before* it."""
-    if LATE_MARK.match(text):
-        return f"{quoted(text.strip())}: {_marked(type)}"
-    text = text.strip()
-    if "=" in before:
-        return f"{quoted(text)} comes after the default: {DEFAULT_WANTED}"
-    for keyword, wanted in WANTED.items():
-        if re.match(rf"{keyword}(?!\w)", text):
-            return f"{quoted(text)} cannot be read: wants {wanted}"
-    return (
-        f"{quoted(text)} is no option: {', '.join(WANTED)} come after the type, "
-        "and the text after two blanks or more"
+def _parameter(written: re.Match[str], options: dict[str, re.Match[str]], source: Source) -> QueryParameter:
+    if written["name"] == CLAIMS:
+        raise ValueError(f"this name is reserved for the caller's claims, as in :{CLAIMS}.region")
+    type = PARAMETERS.get(written["type"])
+    if type is None:
+        known = f"{nearest(written['type'], PARAMETERS)}Types: {listing(PARAMETERS)}"
+        raise ValueError(f"{quoted(written['type'])} is not a type. {known}, and lists such as text[]")
+    default = written["default"]
+    if default and default.startswith('"') and type.family is not Family.JSON:
+        raise ValueError(f"{default} is in double quotes. {WANTED}")
+    minimum, maximum, pattern, choices = map(options.get, ("min", "max", "pattern", "in"))
+    return QueryParameter(
+        name=written["name"],
+        type=type,
+        array=written["array"] is not None,
+        optional=written["optional"] is not None,
+        default=_unquoted(default),
+        choices=tuple(str(_unquoted(each)) for each in re.findall(CHOICE, choices["in"] if choices else "")),
+        minimum=_unquoted(minimum and minimum["limit"]),
+        maximum=_unquoted(maximum and maximum["limit"]),
+        pattern=_unquoted(pattern and pattern["pattern"]),
+        description=(written["text"] or "").strip(),
+        source=source,
     )
 
 
-def _unquoted(text: str) -> str:
-    return text[1:-1].replace("''", "'") if text.startswith("'") else text
+def _unquoted(text: str | None) -> str | None:
+    return text[1:-1].replace("''", "'") if text and text.startswith("'") else text
 
 
 def _check(parameter: QueryParameter) -> None:
     """Raise ValueError where what *parameter* says is no value of its type, or contradicts itself."""
     type = parameter.type
+    bounded = parameter.minimum is not None or parameter.maximum is not None
+    for option, given, fitting in (
+        ("pattern", parameter.pattern is not None, type.family is Family.TEXT),
+        ("in", bool(parameter.choices), type.family is not Family.JSON),
+        ("min or max", bounded, type.family in ORDERED),
+    ):
+        if given and not fitting:
+            raise ValueError(f"a parameter of type {type.name} has no {option}")
     if parameter.pattern is not None:
-        if type.family is not Family.TEXT:
-            raise ValueError(f"pattern is for text, not for {type.name}")
         _check_pattern(parameter.pattern)
-    if parameter.choices and type.family is Family.JSON:
-        raise ValueError("in is not for json")
     for place, text in values_in(parameter):
-        if place not in ("min", "max"):
+        if place in ("min", "max"):
+            _check_bounds(place, text, parameter)
+        else:
             check_value(place, text, parameter)
-            continue
-        if type.family not in ORDERED:
-            ordered = listing(name for name, each in PARAMETERS.items() if each.family in ORDERED)
-            raise ValueError(f"{place} is for {ordered}, not for {type.name}")
-        _check_bounds(place, text, parameter)
     if len(set(map(type.compared, parameter.choices))) < len(parameter.choices):
         raise ValueError("in has a value twice")
 
@@ -240,18 +145,16 @@ def defaults_of(parameter: QueryParameter) -> Iterator[str]:
     if not parameter.array:
         yield parameter.default
         return
-    wants = f"{quoted(parameter.default)} is not a JSON array in which each item is {parameter.type.wants}"
-    numbers = None if parameter.type.family is Family.JSON else Digits
+    is_json = parameter.type.family is Family.JSON
+    numbers = None if is_json else Digits  # as they are written: a double would lose digits
     try:
         items = json.loads(parameter.default, parse_int=numbers, parse_float=numbers)
     except (ValueError, RecursionError):
         items = None
-    kind = KINDS.get(parameter.type.family)
-    if not isinstance(items, list) or not all(
-        isinstance(each, kind) if kind else each.__class__ is str for each in items
-    ):
-        raise ValueError(f"default: {wants}: {LIST_WANTED}")
-    yield from (str(each) if isinstance(each, str) else json.dumps(each) for each in items)
+    if not isinstance(items, list) or not (is_json or all(isinstance(each, str | bool) for each in items)):
+        wanted = """a JSON array such as '[1, 2]' or '["a", "b"]'"""
+        raise ValueError(f"default: {quoted(parameter.default)} is not {wanted}")
+    yield from (each if isinstance(each, str) else json.dumps(each) for each in items)
 
 
 def check_value(place: str, text: str, parameter: QueryParameter) -> None:
@@ -292,14 +195,7 @@ def _compared(place: str, text: str, type: ColumnType) -> object:
 # Patterns are matched by pydantic's engine, which takes time in proportion to the text, whatever the pattern:
 # the standard library's may take years, and holds up all other callers meanwhile.
 def _check_pattern(pattern: str) -> None:
-    """Raise ValueError where *pattern* is no regular expression, for the engine or for clients."""
-    try:
-        with warnings.catch_warnings():
-            # A pattern that means something else in another version means nothing.
-            warnings.simplefilter("error")
-            re.compile(pattern)
-    except (re.error, OverflowError, RecursionError, Warning) as exc:
-        raise ValueError(f"pattern: {quoted(pattern)} is no regular expression: {exc}") from exc
+    """Raise ValueError where *pattern* is not a regular expression of the engine."""
     try:
         _compiled(pattern)
     except SchemaError as exc:

@@ -1,30 +1,24 @@
-"""Query files: the text of one in, its queries and what is wrong with the others out.
-
-A line that begins with `-- name:` begins a query, unless a comment around it is open. A file without such a
-line is one query with the name of the file. What is broken in one query does not touch the next.
-"""
+"""Files of permitted queries, each with its header and its SQL. Text in, Queries and findings out."""
 
 import re
-from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import PurePath
 
 from dbtools.catalog import Column
 from dbtools.errors import nearest
 from dbtools.policy import Finding, Source
-from dbtools.queries.bodies import CLOSING, OPENING, Body, idle_terms, is_clause, opened, read_body, readable
+from dbtools.queries.bodies import MARKS, Body, idle_terms, read_body
 from dbtools.queries.declarations import QueryParameter
-from dbtools.queries.headers import NAME, NAME_WANTED, CommentLine, Header, Returns, late_key, read_header
-from dbtools.sql import CLAIMS, QUOTED, Kind, Lexis, Parameter, SqlError, Token, tokenize
-from dbtools.types import UNSENDABLE, ColumnType, quoted
+from dbtools.queries.headers import LIKE_HEADER, NAME, NAME_WANTED, Header, Returns, near_miss, read_header
+from dbtools.sql import CLAIMS, Kind, Lexis, Parameter, SqlError, tokenize
+from dbtools.types import ColumnType, quoted
 
-MOST_ATTEMPTS = 1000  #: to go on after an error, before what is left of a query is taken for SQL
-BEGINNING = re.compile(r"-- name:[ \t]*(?P<name>[^\r\n]*)")
-DOTTED = re.compile(r"\.([A-Za-z_]\w*)")
-BEGINS = "write -- name: NAME where the line begins: only that begins a query"
+BEGINNING = re.compile(r"^-- name:(?P<name>.*)", re.MULTILINE)
+#: What is no code; in the group a comment of several lines, which may hide queries, to the end of the file.
+COMMENT = re.compile(r"--[^\n]*+|'[^']*+'|(/\*(?!\?).*?(?:\*/|\Z))", re.DOTALL)
+UNCLOSED = "/* is not closed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,35 +78,20 @@ class _Part:
     """The part of a file that holds one query, or what stands before the first."""
 
     text: str
-    line: int  #: on which it begins
-    lexis: Lexis
-    unclosed: int | None = None  #: where in the text a comment begins that hides the rest of the file
-
-    @property
-    def name(self) -> str | None:
-        """The name as it is written, None where there is none."""
-        beginning = BEGINNING.match(self.text)
-        return beginning["name"].strip() if beginning else None
+    source: Source  #: of its first line
+    name: str  #: as it is written, or else the file's
+    named: bool  #: whether it is written
 
     def line_of(self, offset: int) -> int:
         """Return on which line of the file a place in the text is."""
-        return self.line + self.text.count("\n", 0, offset)
-
-    def before(self, offset: int) -> str:
-        """Return what stands before a place in the text on its line."""
-        return self.text[max(self.text.rfind("\n", 0, offset), self.text.rfind("\r", 0, offset)) + 1 : offset]
-
-    @cached_property
-    def tokens(self) -> tuple[Sequence[Token], int | None]:
-        """The tokens up to the first that cannot be read, and where that is."""
-        return readable(self.text, self.lexis)
+        return (self.source.line or 1) + self.text.count("\n", 0, offset)
 
     @property
-    def sql_offset(self) -> int | None:
-        """Where there is more than blanks and comments, None where there is nothing else."""
-        tokens, error = self.tokens
-        sql = (each.offset for each in tokens if each.kind is not Kind.COMMENT or is_clause(each))
-        return next(sql, error)
+    def sql_offset(self) -> int:
+        """Where the first line begins that is neither blank nor a comment of one line."""
+        lines = self.text.split("\n")
+        header = takewhile(lambda line: line.lstrip()[:2] in ("", "--"), lines)
+        return min(sum(len(line) + 1 for line in header), len(self.text))
 
 
 Mistakes = list[tuple[int, str]]  #: lines, and what is wrong there
@@ -120,216 +99,142 @@ Mistakes = list[tuple[int, str]]  #: lines, and what is wrong there
 
 def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...], tuple[Finding, ...]]:
     """Return the queries in *text*, that of *file*, which can be used, and what is wrong with the others."""
-    before, parts = _split(text, lexis)
-    nameless, early = _before_names(before) if before else ([], [])
-    findings = [_finding(file, "", *each) for each in nameless]
-    names = [PurePath(file).stem if part.name is None else part.name for part in parts]
-    queries: list[Query] = []
-    for number, (part, name) in enumerate(zip(parts, names, strict=True)):
-        query, mistakes = _query(part, name, file)
-        mistakes += early if number == 0 else []
-        if name and name in names[:number]:
-            other = parts[names.index(name)].line
-            mistakes.append((part.line, f"line {other} has this name as well, and neither is used"))
-        findings += (_finding(file, name, *each) for each in mistakes)
-        if query is not None and not mistakes and names.count(name) == 1:
-            queries.append(query)
-    return tuple(queries), tuple(sorted(findings, key=lambda each: each.source.line or 0))
+    before, parts = _split(text, file)
+    queries: dict[str, Query] = {}
+    mistakes = _before_names(before, lexis) if before else []
+    findings = [finding("", problem, replace(parts[0].source, line=line)) for line, problem in mistakes]
+    lines: dict[str, int] = {}
+    for part in parts:
+        query, mistakes = _query(part, lexis)
+        line = part.line_of(0)
+        if part.name and lines.setdefault(part.name, line) != line:
+            queries.pop(part.name, None)
+            mistakes.append((line, f"line {lines[part.name]} has this name as well, and neither is used"))
+        elif query is not None and not mistakes:
+            queries[part.name] = query
+        findings += (finding(part.name, problem, replace(part.source, line=at)) for at, problem in mistakes)
+    return tuple(queries.values()), tuple(sorted(findings, key=lambda each: each.source.line or 0))
 
 
-def sources_of(text: str, file: str, lexis: Lexis) -> Mapping[str, Source]:
+def sources_of(text: str, file: str) -> Mapping[str, Source]:
     """Return where in *text*, that of *file*, each query is, by name: those that cannot be used too."""
-    return {name: Source(file=file, line=part.line) for name, part in _named(text, file, lexis)}
+    return {part.name: part.source for part in _split(text, file)[1]}
 
 
-def texts_of(text: str, file: str, lexis: Lexis) -> Mapping[str, str]:
+def texts_of(text: str, file: str) -> Mapping[str, str]:
     """Return the text of each query in *text*, that of *file*, by name, each as a file of its own."""
-    texts: dict[str, str] = {}
-    for name, part in _named(text, file, lexis):
-        beginning = "" if part.name else f"-- name: {name}\n"
-        texts[name] = f"{beginning}{part.text.strip()}\n"
+    texts = {}
+    for part in _split(text, file)[1]:
+        beginning = "" if part.named else f"-- name: {part.name}\n"
+        texts[part.name] = f"{beginning}{part.text.strip()}\n"
     return texts
 
 
-def _named(text: str, file: str, lexis: Lexis) -> Iterator[tuple[str, _Part]]:
-    """Yield the parts of *text* that hold a query, each after its name."""
-    return ((part.name or PurePath(file).stem, part) for part in _split(text, lexis)[1])
-
-
-def _split(text: str, lexis: Lexis) -> tuple[_Part | None, Sequence[_Part]]:
-    """Return what stands in *text* before the first name, if anything does, and the parts after."""
-    first, *more = _parts(text.removeprefix("\ufeff"), lexis)
-    return (first, more) if more and first.name is None else (None, [first, *more])
-
-
-def _finding(file: str, name: str, line: int, problem: str) -> Finding:
+def finding(name: str, problem: str, source: Source, code: str = "bad_query") -> Finding:
+    """Return the finding at *source* that the query *name*, if that can be one, has a *problem*."""
     where = f"query {name}: " if NAME.fullmatch(name) else ""
     stop = "" if problem.endswith((".", "?")) else "."
-    source = Source(file=file, line=line)
-    return Finding(code="bad_query", message=f"{where}{problem}{stop}", source=source, subject=name)
+    return Finding(code=code, message=f"{where}{problem}{stop}", source=source, subject=name)
 
 
-def _parts(text: str, lexis: Lexis) -> Iterator[_Part]:
-    """Yield *text* in parts, each from a beginning of a query to the next."""
-    readable = UNSENDABLE.sub(" ", text)
-    line_begins = rf"(?<![^{lexis.line_ends}])"
-    starts = [found.start() for found in re.finditer(line_begins + BEGINNING.pattern, readable)]
-    start, end = -1, 0
-    while start < 0 or end < len(text):
-        start = end
-        end, unclosed = _end(readable, start, starts, lexis)
-        yield _Part(
+def _split(text: str, file: str) -> tuple[_Part | None, list[_Part]]:
+    """Return what stands in *text* before the first name, if anything does, and the parts after."""
+    text = text.removeprefix("\ufeff")
+    found = list(BEGINNING.finditer(_uncommented(text)))
+    starts = sorted({0, *(each.start() for each in found)})
+    names = {each.start(): each["name"].strip() for each in found}
+    first, *more = (
+        _Part(
             text=text[start:end],
-            line=text.count("\n", 0, start) + 1,
-            lexis=lexis,
-            unclosed=None if unclosed is None else unclosed - start,
+            source=Source(file=file, line=text.count("\n", 0, start) + 1),
+            name=names.get(start, PurePath(file).stem),
+            named=start in names,
         )
+        for start, end in zip(starts, [*starts[1:], len(text)], strict=True)
+    )
+    return (first, more) if more and not first.named else (None, [first, *more])
 
 
-def _end(text: str, start: int, starts: Sequence[int], lexis: Lexis) -> tuple[int, int | None]:
-    """Return where the part that begins at *start* ends, and where in it a comment hides the rest of *text*.
-
-    It ends at the next of *starts* that is not commented out. A quote that is open there has been forgotten.
-    """
-    at, end = start, len(text)
-    for _ in range(MOST_ATTEMPTS):
-        number = bisect_left(starts, max(at, start + 1))
-        end = starts[number] if number < len(starts) else len(text)
-        error = readable(text[at:end], lexis)[1] if end < len(text) else None
-        if error is None:
-            break
-        at += error
-        if not text.startswith("/*", at) or text.startswith(OPENING, at):
-            at += 1
-            continue
-        length = _length_of_comment(text[at:], lexis)
-        if length is None:
-            return len(text), at
-        at += length
-    return end, None
+def _uncommented(text: str) -> str:
+    """Return *text* with blanks for the comments of several lines."""
+    return COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]) if match[1] else match[0], text)
 
 
-def _length_of_comment(sql: str, lexis: Lexis) -> int | None:
-    """Return how long the comment at the beginning of *sql* is, None where it does not end."""
+def _before_names(part: _Part, lexis: Lexis) -> Mistakes:
+    """Return what is wrong with *part*, which is before the first name."""
     try:
-        return next(tokenize(sql, lexis)).end
-    except SqlError:
-        return None
+        code = (token for token in tokenize(part.text, lexis) if token.kind is not Kind.COMMENT)
+        problems = [(part.line_of(token.offset), "SQL stands before the first -- name") for token in code]
+    except SqlError as exc:
+        return [(part.line_of(exc.offset), _unreadable(part.text, exc))]
+    return [*problems[:1], *_misplaced(part, 0)]
 
 
-def _before_names(part: _Part) -> tuple[Mistakes, Mistakes]:
-    """Return what is wrong with *part*, which is before the first name, and with the query after it."""
-    start = part.sql_offset
-    late = list(_late_headers(part, 0, "stands before -- name: header lines come after it"))
-    if start is not None:
-        return [(part.line_of(start), "SQL stands before the first -- name"), *late], []
-    return [], late
+def _unreadable(sql: str, error: SqlError) -> str:
+    """Return what is wrong with *sql*, which has the *error*."""
+    if error.problem != UNCLOSED:
+        return error.problem
+    is_clause = sql.startswith("/*?", error.offset)
+    return (
+        f"{UNCLOSED}{f': a clause is written {MARKS}' if is_clause else ', and hides the rest of the file'}"
+    )
 
 
-def _query(part: _Part, name: str, file: str) -> tuple[Query | None, Mistakes]:
+def _misplaced(part: _Part, start: int) -> Mistakes:
+    """Return the lines of *part* from *start* on that look like header lines."""
+    lines = enumerate(_uncommented(part.text[start:]).split("\n"), part.line_of(start))
+    return [(line, problem) for line, text in lines if (problem := near_miss(text, LIKE_HEADER))]
+
+
+def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
     """Return the query in *part*, if anything can be made of it, and what is wrong with it."""
-    lines, start = _head(part)
-    header = read_header(lines, file)
-    mistakes = header.mistakes
-    if part.name is None and not NAME.fullmatch(name):
-        problem = f"wants a line -- name: NAME, since {quoted(name)}, the file's name, is not {NAME_WANTED}"
-        mistakes.append((part.line, problem))
-    if part.unclosed is not None:
-        mistakes.append((part.line_of(part.unclosed), "/* is not closed, and hides the rest of the file"))
-        return None, mistakes
-    late = "stands below the beginning of the SQL: header lines come above it"
-    mistakes += _late_headers(part, start, late)
-    sql = part.text[start:]
+    start = part.sql_offset
+    sql, line = part.text[start:], part.line_of(start)
+    header = read_header(enumerate(part.text[:start].split("\n"), part.line_of(0)), part.source.file)
+    mistakes = [*header.mistakes, *_misplaced(part, start)]
+    if not part.named and not NAME.fullmatch(part.name):
+        problem = f"write -- name: NAME, since {quoted(part.name)}, the file's name, is not {NAME_WANTED}"
+        mistakes.append((part.line_of(0), problem))
     always = {each.name for each in header.parameters if not each.may_be_absent}
     try:
-        body = read_body(sql, part.lexis, always)
+        body = read_body(sql, lexis, always)
     except SqlError as exc:
-        mistakes.append((part.line_of(start + exc.offset), exc.problem))
-        return None, mistakes
-    tokens = list(opened(part.tokens[0], part.lexis))
-    parameters = (token for token in reversed(tokens) if token.kind is Kind.PARAMETER)
-    places = {token.parameter: part.line_of(token.offset) for token in parameters}
-    mistakes += _undeclared(header, body, places)
-    mistakes += _unused(header, places, [token.text for token in tokens if token.kind in QUOTED])
-    mistakes += _absent_lists(header, part)
-    mistakes += ((part.line_of(at), problem) for at, problem in idle_terms(tokens, part.text))
-    source = Source(file=file, line=part.line)
+        return None, [*mistakes, (part.line_of(start + exc.offset), _unreadable(sql, exc))]
+    for found in (_undeclared(header, body), _absent_lists(header, body), idle_terms(body, lexis)):
+        mistakes += ((line + at, problem) for at, problem in found)
+    unused = [each for each in header.parameters if Parameter(each.name) not in body.parameters]
+    for each in unused:
+        problem = f"param {each.name}: the SQL has no :{each.name} outside of quotes"
+        mistakes.append((each.source.line or 1, problem))
     query = Query(
-        **{**header.said, "name": name},
+        **{**header.said, "name": part.name},
         parameters=tuple(header.parameters),
         body=body,
-        source=source,
-        sql_source=replace(source, line=part.line_of(start)),
+        source=part.source,
+        sql_source=replace(part.source, line=line),
     )
     return query, mistakes
 
 
-def _head(part: _Part) -> tuple[list[CommentLine], int]:
-    """Return the comments of one line before the SQL of *part*, and where the SQL begins.
-
-    Comments in between the last of them and the SQL belong to the SQL, since a database may heed them.
-    """
-    end = len(part.text) if part.sql_offset is None else part.sql_offset
-    comments = [token for token in part.tokens[0] if token.offset < end]
-    lines = [
-        CommentLine(text=text, line=part.line_of(offset), indented=part.before(offset) != "")
-        for _, text, offset, _ in comments
-        if text.startswith("--")
-    ]
-    kept = list(takewhile(lambda token: not token.text.startswith("--"), reversed(comments)))
-    return lines, kept[-1].offset if kept else end
-
-
-def _late_headers(part: _Part, start: int, problem: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of *part* from *start* on that must have been meant for header lines."""
-    for token in part.tokens[0]:
-        key = late_key(token.text) if token.offset >= start and token.text.startswith("--") else ""
-        if key and not part.before(token.offset).strip():
-            yield part.line_of(token.offset), BEGINS if key == "name" else f"{key} {problem}"
-
-
-def _undeclared(header: Header, body: Body, places: Mapping[Parameter, int]) -> Iterator[tuple[int, str]]:
+def _undeclared(header: Header, body: Body) -> Iterator[tuple[int, str]]:
     """Yield the parameters that only the SQL has."""
     names = [each.name for each in header.parameters]
-    # Written as claims are, with a name behind a dot.
-    dotted = {
-        piece: name[1]
-        for part in body.parts
-        for piece, behind in pairwise(part.pieces)
-        if isinstance(piece, Parameter) and isinstance(behind, str) and (name := DOTTED.match(behind))
-    }
-    for parameter in body.parameters:
-        if parameter.claim is not None or parameter.name in {*names, *header.mentioned}:
-            continue
-        meant = f"{nearest(parameter.name, names)}Write -- param {parameter.name}: TYPE  text"
-        problem = f"{parameter} is not declared. {meant}"
-        if claim := dotted.get(parameter):
-            problem = f"{parameter}.{claim} is no parameter. What is known of the caller is :{CLAIMS}.{claim}"
-        yield places[parameter], problem
+    known = {*names, *header.mentioned}
+    for _, parameter, line in body.places():
+        if parameter.claim is None and parameter.name not in known:
+            known.add(parameter.name)
+            form = f"Write -- param {parameter.name}: TYPE  text, or :{CLAIMS}.NAME for a claim of the caller"
+            yield line, f"{parameter} is not declared. {nearest(parameter.name, names)}{form}"
 
 
-def _unused(
-    header: Header, places: Collection[Parameter], quotes: Collection[str]
-) -> Iterator[tuple[int, str]]:
-    """Yield the parameters that only the header has."""
-    for each in header.parameters:
-        written = Parameter(each.name)
-        if written in places:
-            continue
-        problem = f"the SQL has no {written}"
-        if any(re.search(rf"{written}(?!\w)", quote) for quote in quotes):
-            problem = f"{written} stands within quotes, as a part of the text: write '%' || {written} || '%'"
-        yield each.source.line or 1, f"param {each.name}: {problem}"
-
-
-def _absent_lists(header: Header, part: _Part) -> Iterator[tuple[int, str]]:
+def _absent_lists(header: Header, body: Body) -> Iterator[tuple[int, str]]:
     """Yield the lists that may be absent outside of a clause.
 
     As a null a list means all rows to one database and none to another.
     """
     names = {each.name for each in header.parameters if each.array and each.may_be_absent}
-    for token in part.tokens[0]:
-        if token.kind is Kind.PARAMETER and token.parameter.name in names:
-            names.remove(token.parameter.name)
-            problem = f"{token.text} is a list that may be absent: put it in {OPENING} … {CLOSING}"
-            yield part.line_of(token.offset), f"{problem}, or give it a default such as = '[]'"
+    for part, parameter, line in body.places():
+        if not part.needs and parameter.name in names:
+            names.remove(parameter.name)
+            problem = f"{parameter} is a list that may be absent: put it in {MARKS}"
+            yield line, f"{problem}, or give it a default such as = '[]'"

@@ -11,9 +11,8 @@ from dbtools import errors
 from dbtools.policy import Caller, Finding
 from dbtools.server.exporting import exporting
 from dbtools.server.limiter import Limiter
-from dbtools.server.logs import private_descriptors
 from dbtools.server.running import Operator, kept_logs, open_log, running
-from dbtools.server.stdio import serve
+from dbtools.server.stdio import private_descriptors, serve
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings
 
@@ -29,8 +28,8 @@ async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) ->
     """
     signals: list[int] = []
     limiter = Limiter(settings.limits.storage)
-    with private_descriptors() as descriptors:
-        async with exporting(), running(settings, operator, limiter, only=caller.role) as run:
+    with private_descriptors() as descriptors, exporting():
+        async with running(settings, operator, limiter, only=caller.role) as run:
             run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
             announced = anyio.Event()
             run.group.start_soon(_announce, run.served.toolbox, caller.role, operator, announced)

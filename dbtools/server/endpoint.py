@@ -122,6 +122,7 @@ class Endpoint:
                 raise
             if reason in UNANSWERED and not turn.is_begun:
                 raise Refused(error(*UNANSWERED[reason])) from None
+            await turn.end()
         finally:
             turn.settle()
             self._turns.discard(turn)
@@ -283,7 +284,6 @@ class Endpoint:
         except asyncio.CancelledError:
             problem = STOPPED.get(turn.reason)
             if problem is None or (turn.reason == END and not turn.is_stream):
-                turn.abandon()
                 raise
             turn.caught()
             reply = Reply(message=encode_error(request.id, problem), code=problem.code)

@@ -6,13 +6,15 @@ An SDK that has been set up already, such as by `opentelemetry-instrument`, is u
 import atexit
 import logging
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from time import monotonic
 from typing import Any
 
 from opentelemetry import metrics, trace
 
-from dbtools.telemetry import flush, is_told
+from dbtools.telemetry import is_told
 
 ENDPOINTS = {
     signal: ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
@@ -22,8 +24,8 @@ FLUSHING = 2.0  #: seconds to send what is left at the end
 logger = logging.getLogger("dbtools")
 
 
-@asynccontextmanager
-async def exporting() -> AsyncIterator[None]:
+@contextmanager
+def exporting() -> Iterator[None]:
     """Export what is recorded meanwhile, and at the end what is left: a worker runs no exit handlers."""
     wanted = [signal for signal, names in ENDPOINTS.items() if any(map(os.environ.get, names))]
     if wanted and not is_told() and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
@@ -35,7 +37,7 @@ async def exporting() -> AsyncIterator[None]:
     try:
         yield
     finally:
-        flush(FLUSHING)
+        _flush(FLUSHING)
 
 
 def _set_up(wanted: list[str]) -> None:
@@ -49,7 +51,20 @@ def _set_up(wanted: list[str]) -> None:
     is_named = not str(Resource.create().attributes[SERVICE_NAME]).startswith("unknown_service")
     configurator: Any = OpenTelemetryConfigurator()  # type: ignore[no-untyped-call]
     configurator.configure(resource_attributes={} if is_named else {SERVICE_NAME: "dbtools"})
-    # At exit the providers would wait for a collector that does not answer. `flush` has done that.
+    # At exit the providers would wait for a collector that does not answer. `_flush` has done that.
     providers: tuple[Any, ...] = (trace.get_tracer_provider(), metrics.get_meter_provider())
     for each in providers:
         atexit.unregister(each.shutdown)
+
+
+def _flush(patience: float) -> None:
+    """Have what was recorded in this process sent, and wait so many seconds for that at the most."""
+    providers = trace.get_tracer_provider(), metrics.get_meter_provider()
+    sends = [send for each in providers if (send := getattr(each, "force_flush", None)) is not None]
+    # An exporter that gets no answer tries again for longer than anybody wants to wait.
+    threads = [Thread(target=send, name="telemetry", daemon=True) for send in sends]
+    for thread in threads:
+        thread.start()
+    ends = monotonic() + patience
+    for thread in threads:
+        thread.join(max(0.0, ends - monotonic()))

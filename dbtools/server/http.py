@@ -28,9 +28,8 @@ from dbtools.server.endpoint import Endpoint
 from dbtools.server.exporting import exporting
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.limiter import Limiter
-from dbtools.server.logs import begin_log
 from dbtools.server.requests import Hosts, Requests
-from dbtools.server.running import Operator, Running, running
+from dbtools.server.running import Operator, Running, begin_log, running
 from dbtools.service.serving import Served, snapshot_of
 from dbtools.settings import Settings
 from dbtools.settings.sections import ServerSection
@@ -207,9 +206,10 @@ class HttpApp:
             return
         await receive()
         try:
-            async with exporting(), self._started(scope):
-                await send({"type": "lifespan.startup.complete"})
-                await receive()
+            with exporting():
+                async with self._started(scope):
+                    await send({"type": "lifespan.startup.complete"})
+                    await receive()
         except errors.DbtoolsError as exc:
             self._plan.operator.tell(str(exc))
             await send({"type": "lifespan.startup.failed", "message": ""})

@@ -1,9 +1,11 @@
 """What a server needs while it runs, over either transport: the toolbox, counts, the log, and the watch."""
 
 import logging
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +14,7 @@ from anyio.abc import TaskGroup
 
 from dbtools import errors
 from dbtools.backends.port import Backend
+from dbtools.cells import json_of
 from dbtools.policy import Finding
 from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
 from dbtools.server.calls import Calls
@@ -20,7 +23,8 @@ from dbtools.server.notices import MOST_STREAMS, Notices
 from dbtools.server.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.service.snapshot import Snapshot, View
-from dbtools.settings import Settings
+from dbtools.settings import LogSection, Settings
+from dbtools.telemetry import request_id
 from dbtools.tools.definition import Change
 
 HINTS = (
@@ -34,6 +38,13 @@ HINTS = (
 )
 PAUSE = 10.0  #: seconds after a bug
 CLOSING = 1.0  #: seconds for the connections to end
+#: Below these levels, libraries log each rejected request: a client could fill the log.
+LEVELS = {
+    "dbtools": logging.INFO,
+    "asyncio": logging.ERROR,
+    "opentelemetry": logging.ERROR,
+    "uvicorn": logging.ERROR,
+}
 logger = logging.getLogger("dbtools")
 
 
@@ -153,3 +164,43 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
         if isinstance(error, errors.DbtoolsError):
             return error
     return group.exceptions[0]
+
+
+def begin_log(section: LogSection) -> None:
+    """Have this process log in the format of *section* from now on."""
+    is_json = section.format == "json"
+    handler = StderrHandler()
+    handler.setFormatter(JsonFormatter() if is_json else logging.Formatter("dbtools: %(message)s"))
+    for name, level in LEVELS.items():
+        logger = logging.getLogger(name)
+        logger.handlers = [each for each in logger.handlers if not isinstance(each, StderrHandler)]
+        logger.addHandler(handler)
+        logger.setLevel(level)
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as an object: `time` (RFC 3339, UTC), `level`, `message`, `request`, `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line without its end."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        content = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            "request": request_id(),  # of the request that is being answered
+            "exception": self.formatException(record.exc_info) if record.exc_info else "",
+        }
+        return json_of({name: value for name, value in content.items() if value})
+
+
+class StderrHandler(logging.Handler):
+    """Writes lines to the current stderr, if anybody reads it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write *record*."""
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            return

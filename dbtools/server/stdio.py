@@ -5,14 +5,14 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from dbtools.policy import Caller
 from dbtools.server.exchange import Exchange, Questions
 from dbtools.server.kernel import Session
-from dbtools.server.logs import Descriptors
 from dbtools.server.messages import (
     INVALID_REQUEST,
     Id,
@@ -34,21 +34,38 @@ CHUNK = 2**16
 GRACE = 3.0  #: seconds for running requests when the client closes its end
 
 
-async def serve(server: Server, caller: Caller, descriptors: Descriptors) -> None:
-    """Let *server* answer *caller* at *descriptors* until the client leaves."""
+@contextmanager
+def private_descriptors() -> Iterator[tuple[int, int]]:
+    """Give copies of stdin and stdout, which nothing else in the process, or a child process, can use."""
+    reading, writing = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdout.flush()
+    try:
+        yield reading, writing
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+async def serve(server: Server, caller: Caller, descriptors: tuple[int, int]) -> None:
+    """Let *server* answer *caller*, read and written at *descriptors*, until the client leaves."""
+    reader, writer = descriptors
     connection = LineConnection(server, caller)
     loop = asyncio.get_running_loop()
-    if _is_pipe(descriptors.output, descriptors.input):
-        writing = os.fdopen(os.dup(descriptors.output), "wb", buffering=0)
+    if _is_pipe(writer, reader):
+        writing = os.fdopen(os.dup(writer), "wb", buffering=0)
         await loop.connect_write_pipe(lambda: connection, writing)
     else:
-        connection.write_to(partial(_write_all, connection, descriptors.output))
-    if _is_pipe(descriptors.input, descriptors.output):
-        reading = os.fdopen(os.dup(descriptors.input), "rb", buffering=0)
+        connection.write_to(partial(_write_all, connection, writer))
+    if _is_pipe(reader, writer):
+        reading = os.fdopen(os.dup(reader), "rb", buffering=0)
         await loop.connect_read_pipe(lambda: connection, reading)
     else:
         # A copy that is never closed: nothing interrupts the thread while it waits for a terminal.
-        feed = threading.Thread(target=_feed, args=(os.dup(descriptors.input), connection, loop), daemon=True)
+        feed = threading.Thread(target=_feed, args=(os.dup(reader), connection, loop), daemon=True)
         feed.start()
     await connection.ended.wait()
     await connection.finish()

@@ -171,17 +171,17 @@ class Turn:
         """Send *message* before the answer."""
         self.begin().put(message)
 
-    def abandon(self) -> None:
-        """Send no more: nobody reads it, or the server ends."""
-        if self._streaming is not None:
-            self._streaming.cancel()
+    async def end(self) -> None:
+        """End the stream, if the answer is one."""
+        if self._stream is not None and self._streaming is not None:
+            self._stream.close()
+            await self._streaming
 
     async def finish(self, message: bytes, status: int, headers: Headers = ()) -> None:
         """Send the answer itself, with *status* unless it is a stream already."""
-        if self._stream is not None and self._streaming is not None:
+        if self._stream is not None:
             self._stream.put(message)
-            self._stream.close()
-            await self._streaming
+            await self.end()
             return
         self.is_begun = True
         length = (b"content-length", b"%d" % len(message))

@@ -88,12 +88,11 @@ def _without_left_out(
         query, reads = permitted.query, list(left_out(permitted, catalog))
         problem = f"{listing(reads)}, and [database] leaves tables out"
         if reads and query.name not in trusted:
-            told = f" is withdrawn: It reads {problem}. [registry] url trusts a registry."
-            findings.append(about(query, told, WITHDRAWN))
+            problem = f" is withdrawn: It reads {problem}. [registry] url trusts a registry."
+            findings.append(about(query, problem, WITHDRAWN))
             continue
         if reads:
-            told = f"query {query.name} reads {problem}."
-            findings.append(Finding(code="reads_hidden", message=told, level="warning", source=query.source))
+            findings.append(replace(about(query, f" reads {problem}.", "reads_hidden"), level="warning"))
         served.append(permitted)
     return tuple(served), tuple(findings)
 
@@ -164,7 +163,7 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
         query=query,
         columns=_columns(found),
         types=types,
-        casts={**casts, **_declared(settings, query, facts)},
+        casts={**casts, **_claim_casts(settings, query, facts)},
         reads=None if None in reads else frozenset(read for each in reads for read in each or ()),
         versions=tuple(dict.fromkeys(version for each in found for version in each.versions)),
         functions=tuple(dict.fromkeys(name for each in found for name in each.functions)),
@@ -173,15 +172,9 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
 
 async def inspected(query: Query, present: Collection[str], describe: Describe) -> Inspected:
     """Return what the database says of the variant of *query* for *present*, or raise Unusable."""
-    variant = query.body.written(present)
-    names = {parameter.name for parameter in variant.parameters}
-    declared = {
-        each.name: Declared(type=each.type.name, array=each.array)
-        for each in query.parameters
-        if each.name in names
-    }
+    declared = {each.name: Declared(type=each.type.name, array=each.array) for each in query.parameters}
     try:
-        return await describe.query(variant.pieces, declared)
+        return await describe.query(query.body.written(present).pieces, declared)
     except errors.Refused as exc:
         code = UNCHECKED if exc.passes else WITHDRAWN
         raise Unusable(code, str(exc), query.source_of(present, exc.offset)) from exc
@@ -200,25 +193,16 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
                 raise Unusable(WITHDRAWN, problem, parameter.source) from exc
 
 
-def _declared(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
-    """Return the casts of the claims of *query*, by parameter, that the configuration gives a type.
-
-    There are none where the database itself gives them types. Raise Unusable where one without a type is
-    compared so that another value may let rows in.
-    """
+def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
+    """Return the casts of the claims of *query*, by parameter, unless the database gives them types."""
     if facts.claim_casts is None:
         return {}
     fixed = query.body.written(())  # no clause has a claim
-    for claim in untyped(settings, fixed, facts.lexis):
-        problem = (
-            f"A value of another type for the claim {claim} may let rows in, and the database gives it no "
-            f'type. Declare it under [policy.claims], such as {claim} = "integer".'
-        )
+    for claim, problem in untyped(settings, fixed, facts.lexis).items():
         place = query.source_of((), fixed.offset_of(Parameter(f"{CLAIMS}.{claim}")))
         raise Unusable(WITHDRAWN, problem, place)
-    claims = {each.name: each.claim for each in fixed.parameters if each.claim is not None}
-    casts = {name: declared_cast(settings, claim, facts.claim_casts) for name, claim in claims.items()}
-    return {name: cast for name, cast in casts.items() if cast}
+    claims = (each for each in fixed.parameters if each.claim is not None)
+    return {each.name: declared_cast(settings, each.claim, facts.claim_casts) for each in claims}
 
 
 def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
@@ -244,5 +228,5 @@ async def candidates(
     async with Asked(backend) as asked:
         library = await held_against(settings, catalog, asked, written.queries)
     findings = (*written.findings, *library.findings)
-    found = (texts_of(path.read_text("utf-8"), str(path), lexis) for path in (() if findings else files))
+    found = (texts_of(path.read_text("utf-8"), str(path)) for path in (() if findings else files))
     return {name: text for texts in found for name, text in texts.items()}, findings

@@ -95,8 +95,7 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
             continue
         found, problems = read_queries(text, name, lexis)
         findings += problems
-        known = sources_of(text, name, lexis) if problems else {each.name: each.source for each in found}
-        sources = {**known, **sources}
+        sources = {**sources_of(text, name), **sources}
         for query in found:
             first = queries.setdefault(query.name, query)
             if first is not query:

@@ -221,47 +221,36 @@ class _Filters:
             raise Unusable(BAD_FILTER, message, rule.source)
         known = casts.pop()
         if facts.claim_casts is not None:
-            for claim in untyped(self.settings, condition, facts.lexis):
-                message = (
-                    f"{where}: a value of another type for the claim {claim} may let rows in, and the "
-                    f"database gives it no type: declare it under [policy.claims], such as "
-                    f'{claim} = "integer".'
-                )
-                raise Unusable("untyped_claim", message, rule.source)
+            for problem in untyped(self.settings, condition, facts.lexis).values():
+                raise Unusable("untyped_claim", f"{where}: {problem}", rule.source)
             claims = (each.claim for each in condition.pieces if isinstance(each, Parameter))
-            known = tuple(declared_cast(self.settings, str(each), facts.claim_casts) for each in claims)
+            known = tuple(declared_cast(self.settings, claim, facts.claim_casts) for claim in claims)
         total = is_total(condition, facts.lexis, self._names(condition, facts))
         filter = RowFilter(condition=condition, casts=known, total=total)
         return replace(rule, grant=replace(grant, filter=filter))
 
     @cached_property
-    def _families(self) -> Mapping[str, set[Family]]:
-        """The families of columns by their names."""
-        families: dict[str, set[Family]] = {}
+    def _columns(self) -> Mapping[str, set[tuple[Family, bool]]]:
+        """The families of columns by their names, each with whether its values can be compared."""
+        columns: dict[str, set[tuple[Family, bool]]] = {}
         for table in self.catalog.tables:
             for column in table.columns:
-                families.setdefault(column.name.lower(), set()).add(column.type.family)
-        return families
-
-    @cached_property
-    def _incomparable(self) -> frozenset[str]:
-        """The names of columns that nothing can be compared with."""
-        columns = (column for table in self.catalog.tables for column in table.columns)
-        return frozenset(each.name.lower() for each in columns if not each.type.comparable)
+                found = columns.setdefault(column.name.lower(), set())
+                found.add((column.type.family, column.type.comparable))
+        return columns
 
     def _names(self, condition: Fragment, facts: Facts) -> Names:
         """Return what the names in *condition* may mean."""
         raising = set(self.catalog.raising)
         if not facts.lexis.lenient:
-            raising |= self._incomparable
             text = condition.text.lower()
-            families = set[Family]().union(*(found for name, found in self._families.items() if name in text))
+            named = [(name, *each) for name, found in self._columns.items() if name in text for each in found]
+            families = {family for _, family, _ in named}
             # Of two types one is cast to the other, for which it may be too large.
-            for family, others in facts.implicit_casts.items():
-                if families & others:
-                    raising |= {name for name, found in self._families.items() if family in found}
+            large = {family for family, others in facts.implicit_casts.items() if families & others}
+            raising |= {name for name, family, comparable in named if family in large or not comparable}
         return Names(
-            columns=frozenset(self._families),
+            columns=frozenset(self._columns),
             tables=frozenset(table.name.lower() for table in self.catalog.tables),
             raising=frozenset(raising),
         )

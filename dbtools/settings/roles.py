@@ -217,12 +217,17 @@ def _typed(value: object, type: ColumnType | None) -> object:
     return read if type.family is Family.BOOLEAN else value
 
 
-def declared_cast(settings: Settings, claim: str, casts: Mapping[str, str]) -> str:
+def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Mapping[str, str]:
+    """Return what is wrong with the claims of *fragment* of which a value of another type may let rows in."""
+    return {
+        claim: f"a value of another type for the claim {claim} may let rows in, and the database gives it no "
+        f'type: declare it under [policy.claims], such as {claim} = "integer".'
+        for claim in uncertain_claims(fragment, lexis)
+        if claim not in settings.policy.claims
+    }
+
+
+def declared_cast(settings: Settings, claim: str | None, casts: Mapping[str, str]) -> str:
     """Return which of *casts* the *claim* has by its declared type, nothing where it has none."""
-    declared = settings.policy.claims.get(claim)
+    declared = settings.policy.claims.get(claim or "")
     return casts.get(declared, "text") if declared else ""
-
-
-def untyped(settings: Settings, fragment: Fragment, lexis: Lexis) -> Iterator[str]:
-    """Yield the claims of *fragment* that have no type, and of which another value may let rows in."""
-    yield from (claim for claim in uncertain_claims(fragment, lexis) if claim not in settings.policy.claims)

@@ -28,49 +28,54 @@ from dbtools.types import Mask, ParameterName
 
 
 class Section(BaseModel):
-    """A table of the file: an unknown key in it is an error."""
+    """A table of the configuration file; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class DatabaseSection(Section):
-    """[database]: which database is served, and which of its tables."""
+    """[database]: the database to serve, and which of its tables."""
 
     url: str = Field(default="", description="database file or URL; ${NAME} is read from the environment")
     schemas: tuple[str, ...] = Field(
-        default=(), description="schemas to serve; none means all but the system's"
+        default=(), description="schemas to serve; by default all except system schemas"
     )
-    include: tuple[str, ...] = Field(default=("*",), description="patterns of tables to serve")
-    exclude: tuple[str, ...] = Field(default=(), description="patterns of tables to leave out")
+    include: tuple[str, ...] = Field(default=("*",), description="name patterns of the tables to serve")
+    exclude: tuple[str, ...] = Field(default=(), description="name patterns of the tables to leave out")
     description: str = Field(default="", description="what the database is about, for people and models")
     request_id: Tells | None = Field(
         default=None,
-        description="how the database is told which request a statement belongs to; application_name where "
-        "connections have one",
+        description="how to pass the request ID to the database: comment or application_name",
     )
 
 
 class TableSection(Section):
-    """[tables.T]: what the database's own comments do not say."""
+    """[tables.T]: descriptions that replace comments in the database."""
 
     description: str = Field(default="", description="replaces the table's comment")
-    columns: dict[str, str] = Field(default={}, description="replaces comments of columns")
+    columns: dict[str, str] = Field(default={}, description="replaces comments of columns, by column name")
 
 
 class LimitsSection(Section):
-    """[limits]: how much one call may take."""
+    """[limits]: limits of each call."""
 
-    max_rows: Whole = Field(default=200, ge=1, le=10_000, description="rows of one answer")
-    max_tokens: Whole = Field(default=20_000, ge=500, le=1_000_000, description="bytes of one answer / 3")
-    max_cell: Whole = Field(default=2_000, ge=20, le=100_000, description="characters of one cell in a list")
-    timeout: Duration = Field(default=10.0, description='of one call: "10s", "500ms", "2m", or seconds')
-    calls_per_minute: Whole | None = Field(default=None, ge=1, description="of one caller; none: any number")
+    max_rows: Whole = Field(default=200, ge=1, le=10_000, description="rows per answer")
+    max_tokens: Whole = Field(
+        default=20_000, ge=500, le=1_000_000, description="tokens per answer, counted as bytes / 3"
+    )
+    max_cell: Whole = Field(default=2_000, ge=20, le=100_000, description="characters per cell in a list")
+    timeout: Duration = Field(
+        default=10.0, description='time limit of a call: "10s", "500ms", "2m", or a number of seconds'
+    )
+    calls_per_minute: Whole | None = Field(
+        default=None, ge=1, description="rate limit of each caller; by default none"
+    )
     concurrent_calls: Whole | None = Field(
-        default=None, ge=1, description="of one caller at the same time; none: any number"
+        default=None, ge=1, description="concurrency limit of each caller; by default none"
     )
     storage: Storage = Field(
         default="memory",
-        description="where calls are counted: memory, or redis://… for several servers",
+        description="where calls are counted: memory, or redis://… if several servers share the limits",
     )
 
 
@@ -79,43 +84,48 @@ class ToolsSection(Section):
 
     style: Surface = Field(
         default=Surface.AUTO,
-        description="typed: tools for each table; generic: for any; auto: typed while the budget allows",
+        description="typed: tools for each table; generic: tools with the table as an argument; auto: typed "
+        "if they fit into the budget",
     )
     budget: Whole = Field(
-        default=10_000, ge=0, description="tokens (bytes / 4) that the definitions of typed tools may cost"
+        default=10_000,
+        ge=0,
+        description="tokens (bytes / 4) that the definitions of the typed tools may take",
     )
-    pin: tuple[str, ...] = Field(default=(), description="tables with tools of their own on either surface")
+    pin: tuple[str, ...] = Field(default=(), description="tables that always have typed tools")
 
 
 class QueriesSection(Section):
-    """[queries]: SQL that is permitted."""
+    """[queries]: permitted queries."""
 
-    directory: str = Field(
-        default="", description="folder of .sql files, each query a tool; none: no queries"
-    )
+    directory: str = Field(default="", description="folder of .sql files whose queries become tools")
 
 
 class ResultsSection(Section):
-    """[results]: how answers are written."""
+    """[results]: the format of answers."""
 
     rows: Rows = Field(
-        default=Rows.ARRAYS, description="rows as arrays under one list of columns, or objects"
+        default=Rows.ARRAYS,
+        description="arrays: rows as arrays, with one list of column names; objects: rows as objects",
     )
-    text: Text = Field(default=Text.JSON, description='the text channel: "json", or "csv" for fewer tokens')
+    text: Text = Field(
+        default=Text.JSON,
+        description='the format of the text content: "json", or "csv", which takes fewer tokens',
+    )
 
 
 class GrantSection(Section):
-    """[roles.R] tables.T: what a role may do with a table."""
+    """[roles.R] tables.T: the access of a role to a table."""
 
-    columns: tuple[str, ...] | None = Field(default=None, description="the columns that are seen; none: all")
-    exclude: tuple[str, ...] = Field(default=(), description="columns that are not")
+    columns: tuple[str, ...] | None = Field(default=None, description="visible columns; by default all")
+    exclude: tuple[str, ...] = Field(default=(), description="hidden columns")
     where: str | None = Field(
-        default=None, description="SQL condition on the rows that are seen; :claims.x is a claim"
+        default=None, description="row filter: an SQL condition; :claims.x is a claim of the caller"
     )
-    mask: dict[str, Mask] = Field(default={}, description="how cells of a column are shown instead")
-    aggregate: bool = Field(default=True, description="whether rows may be counted and summed up")
+    mask: dict[str, Mask] = Field(default={}, description="masks by column: null, redact, partial or hash")
+    aggregate: bool = Field(default=True, description="whether aggregate_rows may read the table")
     accept_reads: StrictBool = Field(
-        default=False, description="whether a view may show what it reads and the role does not see"
+        default=False, description="whether to serve a view that reads what the role does not see"
     )
 
 
@@ -124,131 +134,139 @@ class QueryGrantSection(Section):
 
     name: str = Field(description="name or pattern")
     accept_reads: StrictBool = Field(
-        default=False, description="whether it is meant that they read what the role does not see"
+        default=False, description="whether these queries may read what the role does not see"
     )
 
 
 class RoleLimitsSection(Section):
-    """[roles.R.limits]: limits of a role that are lower than those of all."""
+    """[roles.R.limits]: lower limits for a role."""
 
-    max_rows: Whole | None = Field(default=None, ge=1, description="as in [limits], never more")
-    max_tokens: Whole | None = Field(default=None, ge=500, description="as in [limits], never more")
-    max_cell: Whole | None = Field(default=None, ge=20, description="as in [limits], never more")
-    timeout: Duration | None = Field(default=None, description="as in [limits], never more")
-    calls_per_minute: Whole | None = Field(default=None, ge=1, description="as in [limits], never more")
-    concurrent_calls: Whole | None = Field(default=None, ge=1, description="as in [limits], never more")
+    max_rows: Whole | None = Field(default=None, ge=1, description="as in [limits], but not higher")
+    max_tokens: Whole | None = Field(default=None, ge=500, description="as in [limits], but not higher")
+    max_cell: Whole | None = Field(default=None, ge=20, description="as in [limits], but not higher")
+    timeout: Duration | None = Field(default=None, description="as in [limits], but not higher")
+    calls_per_minute: Whole | None = Field(default=None, ge=1, description="as in [limits], but not higher")
+    concurrent_calls: Whole | None = Field(default=None, ge=1, description="as in [limits], but not higher")
 
 
 class RoleSection(Section):
-    """[roles.R]: what a role may see; without any role there is one, which sees everything."""
+    """[roles.R]: what a role may see. Without roles there is one, `default`, which sees everything."""
 
     tables: dict[str, StrictBool | GrantSection] = Field(
-        default={}, description="by name or pattern: true, false, or what is seen of it"
+        default={},
+        description="access by table name or pattern: true, false, or the keys of [roles.R.tables.T]",
     )
     queries: tuple[str | QueryGrantSection, ...] = Field(
-        default=(), description="names or patterns of the queries that it may call"
+        default=(), description="names or patterns of the queries that the role may call"
     )
-    inherits: tuple[str, ...] = Field(default=(), description="roles whose grants it has as well")
+    inherits: tuple[str, ...] = Field(default=(), description="roles whose grants this role has, too")
     set_role: str | None = Field(
-        default=None, min_length=1, description="role of the database that its statements run as"
+        default=None, min_length=1, description="database role that statements run as (SET ROLE)"
     )
     settings: dict[str, str] = Field(
-        default={}, description="settings of the database for its statements; :claims.x is a claim"
+        default={}, description="database settings for each statement; :claims.x is a claim of the caller"
     )
     limits: RoleLimitsSection = RoleLimitsSection.model_construct()
 
 
 class PolicySection(Section):
-    """[policy]: what all roles share."""
+    """[policy]: settings that all roles share."""
 
-    hash_key: str = Field(default="", description="secret of the mask hash, such as ${DBTOOLS_HASH_KEY}")
+    hash_key: str = Field(
+        default="", description="secret key of the mask `hash`, such as ${DBTOOLS_HASH_KEY}"
+    )
     claims: dict[str, ParameterName] = Field(
-        default={}, description="types of claims: a caller whose claim is no such value is denied"
+        default={}, description="types of claims; a claim that is not a value of its type counts as missing"
     )
 
 
 class RegistrySection(Section):
-    """[registry]: the database that keeps permitted queries beside those in files."""
+    """[registry]: the database that holds permitted queries and the audit log."""
 
     url: str = Field(
         default="",
-        description="database file or URL; none: the served database, and no registry where there are roles",
+        description="database file or URL; by default the served database, or none if there are roles",
     )
 
 
 class LogSection(Section):
-    """[log]: where each call is written down, and how the server tells of itself."""
+    """[log]: the audit log of calls, and the format of the server's log."""
 
     format: Literal["text", "json"] = Field(
-        default="text", description="how the server writes on stderr what it tells of itself: a line each"
+        default="text", description="format of the server's log on stderr"
     )
-    file: str = Field(default="", description="file of JSON lines; none: stderr")
-    arguments: StrictBool = Field(default=False, description="whether values are written down, or only names")
+    file: str = Field(default="", description="audit log: a file of JSON lines; by default stderr")
+    arguments: StrictBool = Field(
+        default=False, description="whether the audit log has the values of arguments"
+    )
     registry: StrictBool = Field(
-        default=False, description="whether calls go to the registry of [registry] url as well"
+        default=False, description="whether to write the audit log to the registry of [registry] url, too"
     )
-    max_bytes: Whole = Field(default=10 * 2**20, ge=10_000, description="size at which another file is begun")
-    keep: Whole = Field(
-        default=5, ge=0, le=1_000, description="older files that are kept, as FILE.1, FILE.2, …"
+    max_bytes: Whole = Field(
+        default=10 * 2**20, ge=10_000, description="size at which the audit log is rotated"
     )
+    keep: Whole = Field(default=5, ge=0, le=1_000, description="rotated files to keep: FILE.1, FILE.2, …")
 
 
 class ServerSection(Section):
-    """[server]: how it is served; all but the first over HTTP."""
+    """[server]: settings of the server; all except strict are for HTTP."""
 
     strict: StrictBool = Field(
-        default=False, description="whether a login that can do more than read is refused"
+        default=False, description="whether to refuse a database login that can do more than read"
     )
     allowed_hosts: tuple[Host, ...] = Field(
-        default=(), description="names under which clients reach it; none: those of the loopback address"
+        default=(), description="host names of the server; by default those of localhost"
     )
     allowed_origins: tuple[Origin, ...] = Field(
-        default=(), description="origins of web pages that may call it; none: those of the loopback address"
+        default=(), description="origins of web pages that may call the server; by default those of localhost"
     )
-    max_body: Whole = Field(default=2**18, ge=1_000, le=64 * 2**20, description="bytes of one request")
-    max_sessions: Whole = Field(default=1_000, ge=1, description="sessions of the 2025 era that are open")
-    max_streams: Whole = Field(default=1_000, ge=1, description="streams of notices that are open")
-    max_connections: Whole = Field(default=4_000, ge=10, description="connections that are open, a process")
-    max_requests: Whole = Field(default=256, ge=1, description="requests that are answered at the same time")
+    max_body: Whole = Field(default=2**18, ge=1_000, le=64 * 2**20, description="bytes per request body")
+    max_sessions: Whole = Field(
+        default=1_000, ge=1, description="open sessions (protocol versions before 2026-07-28)"
+    )
+    max_streams: Whole = Field(default=1_000, ge=1, description="open notification streams")
+    max_connections: Whole = Field(default=4_000, ge=10, description="open connections per process")
+    max_requests: Whole = Field(default=256, ge=1, description="concurrent requests")
 
 
 class TokenSection(Section):
-    """[auth] tokens: a secret that a caller shows; `dbtools token new` makes one."""
+    """[auth] tokens: a bearer token; `dbtools token new` creates one."""
 
-    sha256: Hash = Field(description="the hash of the token, in hexadecimal")
-    role: str = Field(description="whose view of the database")
-    claims: dict[str, Claim] = Field(default={}, description="what is known of the caller, for row filters")
+    sha256: Hash = Field(description="SHA-256 hash of the token, in hexadecimal")
+    role: str = Field(description="role of the caller")
+    claims: dict[str, Claim] = Field(default={}, description="claims of the caller, for row filters")
     name: TokenName | None = Field(
-        default=None, description="unique; the audit log shows it as the identity of the caller"
+        default=None, description="identity of the caller in the audit log; unique"
     )
 
 
 class JwtSection(Section):
-    """[auth] jwt: tokens that somebody else signs (RFC 7519)."""
+    """[auth] jwt: tokens of an identity provider (RFC 7519)."""
 
-    issuer: Issuer = Field(description="who signs them: the claim iss")
+    issuer: Issuer = Field(description="the value of the claim iss")
     audience: Audiences = Field(
         min_length=1,
-        description="a string, or a list of strings: the claim aud must contain one of them",
+        description="a string or a list of strings, of which the claim aud must contain one",
     )
     resource: str = Field(
         default="",
         validate_default=True,
-        description="URL of this server, in the metadata for clients (RFC 9728); none: the first audience "
-        "that is an http or https URL",
+        description="URL of this server in its metadata (RFC 9728); by default the first audience that is an "
+        "http or https URL",
     )
-    jwks: KeysPlace = Field(description="https URL or file of the keys (RFC 7517)")
+    jwks: KeysPlace = Field(description="https URL or file of the key set (RFC 7517)")
     algorithms: tuple[Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"], ...] = Field(
-        default=("RS256", "ES256"), min_length=1, description="how they may be signed"
+        default=("RS256", "ES256"), min_length=1, description="allowed signature algorithms"
     )
     role_claim: str = Field(
         default="role",
-        description="the claim that names the role; dots lead into nested claims, as in realm_access.roles",
+        description="the claim that names the role; a dot leads into nested claims: realm_access.roles",
     )
     claims: dict[str, str] = Field(
-        default={}, description="names of claims in row filters, each with that in the token; none: all"
+        default={},
+        description="names of claims in row filters and in the token; by default all under their own names",
     )
-    scopes: tuple[str, ...] = Field(default=(), description="scopes that a token must have")
+    scopes: tuple[str, ...] = Field(default=(), description="required scopes")
 
     @field_validator("resource")
     @classmethod
@@ -258,19 +276,19 @@ class JwtSection(Section):
         if url := next(filter(is_resource, given), ""):
             return url
         why = "" if text else ", since no audience is one"
-        raise ValueError(f"wants the URL of this server, such as https://db.example.com/mcp{why}")
+        raise ValueError(f"must be the URL of this server, such as https://db.example.com/mcp{why}")
 
 
 class AuthSection(Section):
-    """[auth]: who may call over HTTP; a listener that others reach has to have it."""
+    """[auth]: authentication over HTTP, required if the server listens beyond localhost."""
 
-    tokens: tuple[TokenSection, ...] = Field(default=(), description="tokens and what they stand for")
-    jwt: JwtSection | None = Field(default=None, description="tokens that are signed elsewhere")
+    tokens: tuple[TokenSection, ...] = Field(default=(), description="bearer tokens and their roles")
+    jwt: JwtSection | None = Field(default=None, description="signed tokens of an identity provider")
 
     @field_validator("tokens")
     @classmethod
     def _names_differ(cls, tokens: tuple[TokenSection, ...]) -> tuple[TokenSection, ...]:
-        """Refuse tokens that the audit log could not tell apart."""
+        """Refuse tokens with the same name: the audit log could not distinguish them."""
         numbers: dict[str, int] = {}
         for number, name in enumerate((token.name for token in tokens), 1):
             if name and numbers.setdefault(name, number) != number:
@@ -280,7 +298,7 @@ class AuthSection(Section):
         return tokens
 
     def __bool__(self) -> bool:
-        """Return whether anybody is asked who they are."""
+        """Return whether callers must authenticate."""
         return bool(self.tokens) or self.jwt is not None
 
 
@@ -303,20 +321,20 @@ class Settings(Section):
 
     @property
     def origin(self) -> TomlFile:
-        """The file that they were read from, if any."""
+        """The file that these settings were read from, if any."""
         return self._origin
 
     def written_in(self, origin: TomlFile) -> "Settings":
-        """Return these settings as those that are written in *origin*."""
+        """Return these settings, as read from *origin*."""
         self._origin = origin
         return self
 
     def having(self, section: str, key: str, value: object) -> "Settings":
-        """Return these settings with *value* for *key* of *section*, which is not validated."""
+        """Return these settings with an unvalidated *value* for *key* of *section*."""
         return self.model_copy(update={section: getattr(self, section).model_copy(update={key: value})})
 
     def source(self, *path: str) -> Source:
-        """Return where the key *path* is written."""
+        """Return where the file has the key *path*."""
         return self._origin.source(path)
 
     def shown(self, path: Path) -> Path:
@@ -327,11 +345,11 @@ class Settings(Section):
         )
 
     def selection(self) -> Selection:
-        """Return which tables are read."""
+        """Return which tables to read."""
         wanted = self.database
         return Selection(schemas=wanted.schemas, include=wanted.include, exclude=wanted.exclude)
 
     def manner(self) -> Manner:
-        """Return how answers are written and tools are listed."""
+        """Return the format of answers and how to list tools."""
         listing = Listing(surface=self.tools.style, budget=self.tools.budget, pin=self.tools.pin)
         return Manner(style=Style(rows=self.results.rows, text=self.results.text), listing=listing)

@@ -32,7 +32,7 @@ from dbtools.tools.definition import (
 )
 from dbtools.tools.query_arguments import arguments_schema, properties_of, read_arguments, required_of
 from dbtools.tools.search import fit, found_by, words_of
-from dbtools.tools.wording import cleaned, told
+from dbtools.tools.wording import cleaned, sentences, told
 from dbtools.types import SAFE_INTEGER, Family, quoted
 
 NAMES = ("find_queries", "run_query")  #: of the tools for any query
@@ -69,13 +69,11 @@ class QueryTool:
         """How the tool is listed."""
         query, columns = self.permitted.query, self.permitted.columns
         one = query.returns is Returns.ONE
-        described = query.description.rstrip()
-        stop = "" if described.endswith((".", "!", "?")) or not described else "."
         shown = f"{'One row' if one else 'Rows'} of: {listing(column.name for column in columns)}."
         return ToolDefinition(
             name=query.name,
             title=query.title or query.name.replace("_", " ").capitalize(),
-            description=f"{described}{stop} {shown}".lstrip(),
+            description=sentences(query.description.rstrip(), shown),
             input_schema=arguments_schema(self.permitted),
             output_schema=narrowed_schema(ROW_SCHEMA, ("properties", "row"), _object_schema(columns))
             if one

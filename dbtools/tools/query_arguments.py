@@ -8,7 +8,8 @@ from dbtools import errors
 from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, QueryParameter
 from dbtools.queries.declarations import check_value, defaults_of
-from dbtools.tools.arguments import as_text, check, named
+from dbtools.tools.arguments import as_text, check, named, unknown_argument
+from dbtools.tools.wording import sentences
 from dbtools.types import ColumnType, Family, quoted
 
 NUMBERS = (Family.INTEGER, Family.NUMBER)  #: that are numbers in JSON
@@ -60,16 +61,8 @@ def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
     schema: dict[str, object] = {"type": "array", "items": item} if parameter.array else item
     if parameter.default is not None:
         schema["default"] = _default(parameter)
-    description = _sentences(parameter.description, "; ".join(told))
+    description = sentences(parameter.description, "; ".join(told))
     return schema | ({"description": description} if description else {})
-
-
-def _sentences(description: str, more: str) -> str:
-    """Return the *description* of an operator, with what *more* is told of its values."""
-    if not description or not more:
-        return description or more
-    stop = "" if description.endswith((".", "!", "?", ":", "…")) else "."
-    return f"{description}{stop} {more[0].upper()}{more[1:]}."
 
 
 def _default(parameter: QueryParameter) -> object:
@@ -87,13 +80,10 @@ def _shown(text: str, type: ColumnType) -> object:
 def read_arguments(permitted: Permitted, arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the values of the parameters that are there, by name, or raise a CallError."""
     check(arguments)
-    known = {each.name: each for each in permitted.parameters}
+    known = [each.name for each in permitted.parameters]
     for name in arguments:
         if name not in known:
-            has = f"Arguments: {listing(known)}." if known else "It takes none."
-            raise errors.UnknownArgument(
-                f"{permitted.name} has no argument {quoted(name)}.", hint=f"{nearest(name, known)}{has}"
-            )
+            raise unknown_argument(name, known)
     return dict(_values(permitted, arguments))
 
 

@@ -171,3 +171,11 @@ def relation_targets(catalog: Catalog, table: Table) -> dict[str, str]:
             for column, target_column in pairs:
                 targets.setdefault(column, f"{catalog.label(target)}.{target_column}")
     return targets
+
+
+def sentences(description: str, more: str) -> str:
+    """Return the *description* of an operator, and *more* in a sentence of its own."""
+    if not description or not more:
+        return description or more
+    stop = "" if description.endswith((".", "!", "?", ":", "…")) else "."
+    return f"{description}{stop} {more[0].upper()}{more[1:].removesuffix('.')}."

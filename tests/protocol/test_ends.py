@@ -208,7 +208,7 @@ def test_session_expires_when_neither_a_request_nor_a_stream_has_used_it() -> No
     opened.stream = EventStream(AsyncMock())
     sessions.sweep(began + 2 * IDLE)
     opened.stream = None
-    sessions.sweep(began + 3 * IDLE)
+    sessions.sweep(began + 3 * IDLE - 1)
     full = sessions.open(caller, Session()) is None
     sessions.sweep(began + 3 * IDLE + 1)
 

@@ -214,7 +214,7 @@ async def test_without_the_extra_a_server_says_which_one_is_missing(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     monkeypatch.setitem(sys.modules, "opentelemetry.distro", None)
 
-    async with exporting():
+    with exporting():
         await anyio.lowlevel.checkpoint()
 
     assert "The extra telemetry installs it." in caplog.text

@@ -549,8 +549,9 @@ async def test_slow_heads_and_bodies_hold_up_nobody(
     with anyio.fail_after(BODY_IN + PATIENCE):
         slow = await reader.read(12)
         unfinished = await other_reader.read()
-    writer.close()
-    other_writer.close()
+    for each in (writer, other_writer):
+        each.close()
+        await each.wait_closed()
 
     assert answered["structuredContent"]["row"]["name"] == "Bo"
     assert slow == b"HTTP/1.1 408"

@@ -10,9 +10,9 @@ from dbtools.policy import Caller
 from dbtools.server.identity import Identity
 from dbtools.service.serving import open_served
 from dbtools.settings import load
+from tests.pages import blocks_of
 from tests.protocol.client import ROOT
 from tests.protocol.issuer import AUDIENCE, ISSUER, KEY, key_set, signed
-from tests.test_docs import blocks_of
 
 ROLES = """
 [roles.all]
@@ -149,8 +149,8 @@ DOCUMENTED: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 
 def _section(word: str) -> str:
-    """Return the section of docs/serving.md whose issuer contains *word*, with keys in a file."""
-    page = (ROOT / "docs/serving.md").read_text()
+    """Return the section of docs/how-to/serve-a-team.md whose issuer contains *word*, with keys in a file."""
+    page = (ROOT / "docs/how-to/serve-a-team.md").read_text()
     texts = [block.text for block in blocks_of(page) if block.language == "toml"]
     [text] = [each for each in texts if word in str(tomllib.loads(each).get("auth"))]
     return "\n".join(

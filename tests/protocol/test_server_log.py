@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from dbtools.server.logs import JsonFormatter, StderrHandler
 from dbtools.server.requests import MOST_KINDS, REASON, Requests
+from dbtools.server.running import JsonFormatter, StderrHandler
 from dbtools.telemetry import REQUEST
 from tests.protocol.http_server import call, http_server
 

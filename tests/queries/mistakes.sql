@@ -67,11 +67,6 @@ select id from customers where tenant = :claim.tenant
 -- param word: text
 select id from customers where name like '%:word%'
 
--- name: cut_short
--- description: A text that goes on
---  with two blanks.
-select id from customers
-
 -- name: double_quotes
 -- description: Of values that are quoted like names.
 -- param country: text in (PT, "JP")?

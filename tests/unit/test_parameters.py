@@ -184,12 +184,10 @@ def test_parameters_are_found_on_sqlite(sql: str, names: list[str]) -> None:
         pytest.param(
             ":claims.1", ":claims names no claim, as :claims.region does", 1, 1, id="number for a claim"
         ),
-        pytest.param(
-            ":a$b", ":a$b is no parameter: letters, digits and _ make a name", 1, 1, id="name with a dollar"
-        ),
+        pytest.param(":a$b", ":a$b is no parameter here, only :name is", 1, 1, id="name with a dollar"),
         pytest.param(
             ":claims.a\u00a0= 1",
-            ":claims.a\u00a0 is no parameter: letters, digits and _ make a name",
+            ":claims.a\u00a0 is no parameter here, only :name is",
             *(1, 1),
             id="name with a blank that is none",
         ),
@@ -237,7 +235,7 @@ def test_sql_is_refused_on_postgresql(sql: str, problem: str, offset: int) -> No
         *(
             pytest.param(
                 f"a = {before}{each}",
-                f"{each} is no parameter: a blank or a sign comes before the colon, a letter after it",
+                f"{each} is no parameter here, only :name is",
                 id=f"{before}{each}",
             )
             for before, each in [

@@ -276,7 +276,7 @@ def test_nothing_is_absent_only_where_it_may_be() -> None:
 def test_unknown_argument_is_refused_with_the_nearest(name: str, hint: str) -> None:
     permitted = _permitted("country: text?", "since: date?")
 
-    assert _refusal(permitted, **{name: "PT"}) == f"unknown_argument: q has no argument '{name}'. {hint}"
+    assert _refusal(permitted, **{name: "PT"}) == f"unknown_argument: There is no argument '{name}'. {hint}"
 
 
 def test_long_name_of_an_argument_is_not_echoed_whole() -> None:

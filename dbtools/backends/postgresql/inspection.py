@@ -7,7 +7,7 @@ types with their lengths and domains. Of a view that the query names only the vi
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -53,14 +53,14 @@ from dbtools.backends.postgresql.prepared_queries import (
     prepare_query,
     refused,
 )
-from dbtools.backends.postgresql.syntax import MISWRITTEN, NO_PARAMETER, calls_in, lexis, placeholder_in
+from dbtools.backends.postgresql.syntax import calls_in, lexis, placeholder_hint
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, read_types, sql_name
 from dbtools.backends.postgresql.urls import SETTINGS
 from dbtools.backends.postgresql.versions import versions_locked
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
 from dbtools.sql import Fragment
-from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family
+from dbtools.types import ColumnType, Family
 
 #: What connections have read of the system's own types, which stay as they are: it takes a millisecond each.
 KNOWN: WeakKeyDictionary[Any, dict[TypeNumber, Record]] = WeakKeyDictionary()
@@ -87,20 +87,8 @@ PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}
 UNANSWERED = "The queries cannot be held against the database."
 DUPLICATE = "42701"  #: the state of a view with two columns by one name
 
-#: The families, and types without one of their own, of which a parameter may be that is declared so:
-#: whatever it holds, they hold too.
-FITTING: Mapping[str, Collection[str]] = {
-    "integer": (*NUMERIC, "pg_catalog.money", "pg_catalog.oid"),
-    "number": (Family.NUMBER, Family.DECIMAL, "pg_catalog.money"),
-    "decimal": (Family.DECIMAL, Family.NUMBER, "pg_catalog.money"),
-    "text": (Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER),
-    "boolean": (Family.BOOLEAN,),
-    "date": (Family.DATE, *MOMENTS),
-    "time": (Family.TIME, "pg_catalog.timetz"),
-    "timestamp": MOMENTS,
-    "uuid": (Family.UUID,),
-    "json": (Family.JSON,),
-}
+#: The families of what may stand in the place of a text.
+WRITTEN_AS_TEXTS = {Family.TEXT, Family.ENUM, Family.INTERVAL, Family.OTHER}
 
 
 class Description:
@@ -131,8 +119,8 @@ class Description:
                 raise
             if is_passing(exc):
                 raise passing_refusal(f"{exc.args[0]}.") from exc
-            is_placeholder = exc.sqlstate in MISWRITTEN and placeholder_in(condition.text) is not None
-            raise Refused(f"{NO_PARAMETER if is_placeholder else exc.args[0]}.") from exc
+            note = placeholder_hint(exc.sqlstate, condition.text)
+            raise Refused(f"{exc.args[0]}. {note}".rstrip()) from exc
 
     async def _casts(self, sql: str) -> tuple[str, ...]:
         async with rolled_back(self._connection, PATIENT):
@@ -191,7 +179,7 @@ async def _try(connection: Any, prepared: PreparedQuery) -> tuple[str, ...]:
         raise  # a migration has come between
     except asyncpg.PostgresError as exc:
         if (exc.sqlstate or "").startswith(CERTAIN):
-            raise refused(exc, prepared.query.cast(prepared.casts)) from exc
+            raise refused(exc, prepared.query) from exc
         if is_passing(exc):
             raise
     return versions
@@ -314,20 +302,17 @@ class _Inspection:
         )
 
     def _check(self, name: str, type: ColumnType) -> None:
-        """Raise Refused where the parameter *name* is declared something that its *type* may not hold."""
+        """Raise Refused where the parameter *name* is declared a text, and its *type* is something else."""
         declared = self.prepared.query.declared.get(name)
-        if declared is not None and not _fits(declared, type):
+        if declared is None or declared.type != "text":
+            return
+        item = type.element if declared.array else type
+        if item is None or item.family not in WRITTEN_AS_TEXTS:
             raise refusal(
                 f":{name} is declared {declared}, and the database takes it for {type.name}.",
-                hint=f"Declare it so, or write a cast, such as :{name}::{type.name}.",
+                hint=f"Declare it so, or write a cast, such as :{name}::text.",
                 offset=self.prepared.query.offset_of(name),
             )
-
-
-def _fits(declared: Declared, type: ColumnType) -> bool:
-    if declared.array:
-        return type.element is not None and _fits(Declared(type=declared.type, array=False), type.element)
-    return not {type.family, type.cast}.isdisjoint(FITTING[declared.type])
 
 
 def _is_pseudo(type: asyncpg.Type) -> bool:

@@ -14,36 +14,19 @@ lexis = Lexis(
     native_marks="$",
     lenient=False,
     total_functions=words(
-        "btrim char_length coalesce count current_setting greatest least left lower ltrim max min now nullif "
+        "btrim char_length coalesce count greatest least left lower ltrim max min now nullif "
         "right rtrim starts_with strpos upper"
     ),
     total_operators=words("= <> != < <= > >= -> ->> #> #>> @> <@ ? ?| ?&"),
 )
 
 MISWRITTEN = ("42601", "42883")  #: the states of what is no SQL, and of an operator that there is not
-NO_PARAMETER = "? is no parameter here, only :name is"
-#: What stands before a value, so that `?` there is no operator between two.
-BEFORE_VALUES = words(
-    "( , where and or not on having between limit offset select distinct values like ilike in by then else "
-    "when is"
-) | {""}
-ENDS_BEFORE_VALUES = tuple("=<>+-*/%")  #: of operators
-AFTER_VALUES = {"", ")", ",", ";"}
 
 
-def placeholder_in(sql: str) -> int | None:
-    """Return where in *sql*, which the server refuses, `?` stands for a value, as other drivers have it."""
-    tokens = code_of(sql, lexis)
-    words = ["", *(each.text.lower() for each in tokens), ""]
-    for at, token in enumerate(tokens, 1):
-        if token.kind is not Kind.SIGN or not token.text.endswith("?"):
-            continue
-        # Without a blank it is read as the end of the operator before it.
-        before = token.text[-2:-1] or words[at - 1]
-        is_first = before in BEFORE_VALUES or before.endswith(ENDS_BEFORE_VALUES)
-        if is_first or words[at + 1] in AFTER_VALUES:
-            return token.end - 1
-    return None
+def placeholder_hint(state: str | None, sql: str) -> str:
+    """Return what to write for `?`, a value to other drivers, in *sql* that is refused with *state*."""
+    marks = (token for token in code_of(sql, lexis) if token.kind is Kind.SIGN and token.text.endswith("?"))
+    return "? is no parameter here, only :name is." if state in MISWRITTEN and any(marks) else ""
 
 
 def calls_in(sql: str) -> Iterator[tuple[str, int]]:

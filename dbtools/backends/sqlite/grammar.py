@@ -12,7 +12,7 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
-from dbtools.backends.selects import CLAIM, LONG, Grammar, Truth
+from dbtools.backends.selects import LONG, Grammar, Truth
 from dbtools.backends.sources import Element, veiling
 from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
@@ -20,8 +20,6 @@ from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
 from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, Operator
 
-#: Another spelling, such as 007, is a text that is meant.
-NUMERAL = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{0,11}[1-9])?", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
 DIGITS = 19  #: of an integer at the most
 
@@ -48,14 +46,8 @@ class SqliteGrammar(Grammar):
     barrier = False
 
     def bound(self, value: object, type: ColumnType) -> object:
-        """Return *value* as SQLite binds it.
-
-        A claim that is written as a number is one, since no text is less than any number to SQLite; a column
-        of texts that it is compared with makes a text of it again (https://sqlite.org/datatype3.html, 4.2).
-        """
-        if isinstance(value, str) and (
-            type.family is Family.DECIMAL or (type is CLAIM and NUMERAL.fullmatch(value))
-        ):
+        """Return *value* as SQLite binds it."""
+        if isinstance(value, str) and type.family is Family.DECIMAL:
             return _number(value)
         if isinstance(value, bool):
             return int(value)

@@ -78,7 +78,6 @@ class Account(NamedTuple):
 
     reads: set[tuple[str, str]]  #: tables and views with columns, also below views
     tables: set[str]  #: of these
-    views: set[str]  #: and other subqueries through which something is read
     roots: set[int]  #: the first pages of tables and indexes: some are read without a word to the authorizer
 
 
@@ -86,13 +85,12 @@ def explain(
     connection: sqlite3.Connection, sql: str, parameters: Sequence[None] = (), *, allow: Callable[..., int]
 ) -> Account:
     """Return what *sql* reads, without running it; from now on *allow* is the authorizer of *connection*."""
-    told = Account(set(), set(), set(), set())
+    told = Account(set(), set(), set())
 
     def note(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         if action == sqlite3.SQLITE_READ and first is not None:
             told.reads.add((first, second or ""))
             told.tables.add(first)
-            told.views.update(filter(None, rest[1:]))
         return allow(action, first, second, *rest)
 
     connection.set_authorizer(note)

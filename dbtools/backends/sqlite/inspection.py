@@ -42,15 +42,14 @@ from dbtools.backends.sqlite.syntax import (
     explained,
     fold,
     lexis,
-    names_in,
     with_names,
     words_in,
 )
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
-from dbtools.sql import Fragment, Parameter
-from dbtools.types import ColumnType, Family, quoted
+from dbtools.sql import Fragment, Parameter, code_of
+from dbtools.types import ColumnType, Family
 
 LIST_FORMS = ListForms(
     among="in (select value from json_each(",
@@ -65,8 +64,6 @@ PRAGMAS = "pragma_"  #: what the names of pragmas begin with that are read as ta
 SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
-COMPARING = {"=", "<", ">"}
-AMONG = {"in", "any", "all"}
 TEXT = Declared(type="text", array=False)
 
 RELATIONS = """
@@ -117,18 +114,17 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
 
 
 def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
-    """Raise Refused where a list is compared in no form of lists: as a text it equals nothing."""
-    for group, at, token in query.whole.parameters():
-        if token.parameter.name not in arrays:
+    """Raise Refused where a list stands in no form of lists, in no function of JSON, and is not a column."""
+    texts = ["", *map(str, query.pieces), ""]
+    for at, piece in enumerate(query.pieces):
+        if not isinstance(piece, Parameter) or piece.name not in arrays:
             continue
-        bracket = group.bracket
-        around = bracket.outer.before(bracket.place) if bracket.outer else ""
-        alone = group is bracket and len(group.parts) == 1
-        compared = around if alone else group.before(at)
-        if compared[-1:] in COMPARING or (around in AMONG and not alone):
-            forms = f"in ({token.text}), not in ({token.text}) or = any({token.text})"
-            message = f"{token.text} is a list, and stands alone: write {forms}."
-            raise refusal(message, offset=token.offset)
+        before = [token.word for token in code_of(texts[at], lexis)[-2:]]
+        after = [token.word for token in code_of(texts[at + 2], lexis)[:1]]
+        if after != ["as"] and not re.fullmatch(r"json\w* \(", " ".join(before)):
+            forms = f"in ({piece}), not in ({piece}) or = any({piece})"
+            offset = sum(len(str(each)) for each in query.source[:at])
+            raise refusal(f"{piece} is a list, and stands alone: write {forms}.", offset=offset)
 
 
 class Description:
@@ -243,20 +239,12 @@ def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: Account)
     connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
     rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
     names = [name for _, name, *_ in rows]
-    _check_written(names, query)
+    if any(NULL in name for name in names):
+        raise refusal("A column that is computed from a parameter has no name.", hint="Name it with AS.")
     _check_names(names)
     strict = _is_strict(connection, query, seen)
     for _, name, declared, *_ in rows:
         yield Column(name=name, type=column_type(declared, strict=strict))
-
-
-def _check_written(names: Iterable[str], query: WrittenQuery) -> None:
-    """Raise Refused where a parameter stands in a name, the text of an expression: a call writes it as ?."""
-    for name in names:
-        if found := NULL.search(name):
-            shown = quoted(NULL.sub(r":\1", name))
-            message = f"The column {shown} has no name of its own."
-            raise refusal(message, hint="Name it with AS.", offset=query.place_of(found[1]))
 
 
 def _check_names(names: Iterable[str]) -> None:
@@ -284,8 +272,12 @@ def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tup
 
 
 def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[Read]:
-    """Yield what is read of the tables and views that the query may name itself."""
-    named = {name for name, *_ in _relations(connection, query.names)}
+    """Yield what is read of the tables and views that the query may name itself.
+
+    A view that it names is told in any case: SQLite does not tell of one of which no column is read.
+    """
+    relations = _relations(connection, query.names)
+    named = {name for name, *_ in relations}
     named |= SCHEMA_TABLES if query.names & SCHEMA_TABLES else set()
     columns = {name: {column for table, column in seen.reads if table == name} for name in named}
     silent = named if query.words & SILENT_JOINS else set()
@@ -293,26 +285,9 @@ def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -
         shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
         natural = "natural" in query.words
         columns[name] |= {column for column in shared if natural or fold(column) in query.names}
-    views = {name for name in seen.views if fold(name) not in query.own}
-    used = seen.tables | views | set(_views_over(connection, query, seen))
-    for name in silent | (named & used):
+    views = {name for name, kind, _ in relations if kind == "view"}
+    for name in silent | views | (named & seen.tables):
         yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
-
-
-def _views_over(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[str]:
-    """Yield the views that *query* names and that lead to a table that is read and that it does not name.
-
-    Of a view without a column of its own that is read SQLite tells nothing where that has none below it.
-    """
-    found = {fold(name) for name in seen.tables} - query.names
-    for name, kind, sql in _relations(connection, query.names):
-        below, reached = [(name, kind, sql)], {fold(name)}
-        while below:
-            words = frozenset[str]().union(*(names_in(text) for _, kind, text in below if kind == "view"))
-            below = _relations(connection, words - reached)
-            reached |= words
-        if kind == "view" and reached & found:
-            yield name
 
 
 def _parameter_type(declared: Declared) -> ColumnType:

@@ -1,12 +1,12 @@
 """How SQLite reads SQL, and a query that an operator wrote. Pieces in; names, statements and places out."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
+from dbtools.backends.plans import identifier
 from dbtools.sql import (
     WORD,
     Group,
@@ -37,7 +37,7 @@ lexis = Lexis(
     total_operators=words("= == <> != < <= > >= + - * / % & | << >> ~"),
 )
 ASCII_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-NULL = re.compile(r"\(null/\*:([^*]+)\*/\)")  #: what stands for a parameter in the view
+NULL = "(null/* a parameter */)"  #: what stands for a parameter in the view
 #: What SQLite says of a name that means nothing, or too much.
 NAMED = re.compile(
     r"(?:no such (?:table|column|function|window|collation sequence)|ambiguous column name): "
@@ -104,17 +104,11 @@ def with_names(sql: str) -> str:
 
 def explained(message: str, sql: str) -> str:
     """Return what SQLite says of an operator's *sql*, and what to write where a text was meant."""
-    name = _misnamed(message, sql)
-    if name is None:
+    name = message.removeprefix("no such column: ")
+    if identifier(name) not in sql:
         return f"{message}."
-    text = name.value.replace("'", "''")
+    text = name.replace("'", "''")
     return f"{message}. A name stands in double quotes; text stands in single quotes: '{text}'."
-
-
-def _misnamed(message: str, sql: str) -> Token | None:
-    """Return the name in double quotes in *sql* of which SQLite's *message* says that it means nothing."""
-    names = (token for token in tokenize(sql, lexis) if _is_double_quoted(token))
-    return next((name for name in names if message == f"no such column: {name.value}"), None)
 
 
 def _is_double_quoted(token: Token) -> bool:
@@ -149,24 +143,6 @@ class WrittenQuery:
         """The words, and whatever is in quotes, all folded: what the query names is among them."""
         return names_in(self.text)
 
-    @cached_property
-    def whole(self) -> Group:
-        """The tokens in groups."""
-        return in_groups(self.text)
-
-    @cached_property
-    def own(self) -> frozenset[str]:
-        """The names that it gives to its own subqueries before them, folded."""
-        own: set[str] = set()
-        for group in self.whole.groups():
-            name = ""  #: before the place, or before the columns that are listed there
-            for part, following in pairwise(group.parts):
-                if part.word == "as" and following.word in ("(", "not", "materialized"):
-                    own.add(fold(name))
-                elif isinstance(part, Token):
-                    name = part.value
-        return frozenset(own)
-
     def offset_of(self, message: str) -> int | None:
         """Return where what *message* names first stands, None where that does not show.
 
@@ -174,22 +150,16 @@ class WrittenQuery:
         """
         if message == INCOMPLETE:
             return len(self.text)
-        if name := _misnamed(message, self.text):
-            return name.offset
-        if (named := NAMED.fullmatch(message)) is None:
-            return None
-        places = self.places_of(named["name"] or named["word"] or named["function"])
+        named = NAMED.fullmatch(message)
+        # A name in quotes may have a dot.
+        whole = self.places_of(message.partition(": ")[2])
+        places = whole or (self.places_of(named[named.lastindex or 0]) if named else [])
         # A word may be right in one place and wrong in the next.
-        return places[0] if len(places) == 1 or (places and named["name"]) else None
+        return places[0] if len(places) == 1 or (places and named and named["name"]) else None
 
     def places_of(self, word: str) -> list[int]:
         """Return where *word* stands, in quotes or not."""
-        return [place for token in tokenize(self.text, lexis) for place in _places_in(token, fold(word))]
-
-    def place_of(self, name: str) -> int | None:
-        """Return where the parameter *name* stands, None where it stands in several places."""
-        places = [token.offset for token in tokenize(self.text, lexis) if token.text == f":{name}"]
-        return places[0] if len(places) == 1 else None
+        return [each.offset for each in tokenize(self.text, lexis) if fold(each.value) == fold(word)]
 
     def alone(self) -> str:
         """Return the query with numbered parameters, as a call runs it."""
@@ -205,13 +175,5 @@ class WrittenQuery:
 
     def with_nulls(self) -> str:
         """Return the statement with nulls for parameters, as written: a column may be called by its text."""
-        text = "".join(each if isinstance(each, str) else f"(null/*:{each.name}*/)" for each in self.pieces)
+        text = "".join(each if isinstance(each, str) else NULL for each in self.pieces)
         return f"select * from ({text}\n)"
-
-
-def _places_in(token: Token, word: str) -> Iterator[int]:
-    """Yield where in *token* the folded *word* is: all of it, or one of the signs of an operator."""
-    if fold(token.value) == word:
-        yield token.offset
-    elif token.kind is Kind.SIGN:
-        yield from (token.offset + found.start() for found in re.finditer(re.escape(word), token.text))

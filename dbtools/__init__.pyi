@@ -1,0 +1,3 @@
+from dbtools.service.embedding import open_toolbox as open_toolbox
+
+__version__: str
