@@ -4,10 +4,11 @@ A list is one parameter: an operator writes `in (:ids)`, `not in (:ids)`, `= any
 any database. No value is one of an empty list: the first and the third are never true, the others always.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from dbtools.aggregates import Measure
 from dbtools.sql import Lexis, Parameter, code_of
 from dbtools.statement import Output, Select, Shape
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
@@ -61,6 +62,38 @@ class Plan:
     def shortest(self) -> int:
         """The characters or bytes up to which no cell is cut."""
         return min((each.longest for each in self.outputs if each.longest is not None), default=0)
+
+    @cached_property
+    def cuts(self) -> Mapping[int, int]:
+        """How much is read at the most of the outputs that may be cut, by their places."""
+        return {
+            at: each.longest
+            for at, each in enumerate(self.outputs)
+            if each.longest is not None and (each.term.type.large or each.term.type.family is Family.BYTES)
+        }
+
+    @cached_property
+    def most_bytes(self) -> int:
+        """How many bytes one row may take, where each cell that cannot be cut is a small one."""
+        wide = sum(
+            longest * (1 if self.outputs[at].term.type.family is Family.BYTES else 4)
+            for at, longest in self.cuts.items()
+        )
+        return wide + 64 * (len(self.outputs) - len(self.cuts))
+
+    @cached_property
+    def is_bounded(self) -> bool:
+        """Whether no row takes more than `most_bytes`: whatever may be long is cut."""
+        return all(each.longest is not None or not each.term.type.large for each in self.outputs)
+
+    @cached_property
+    def sums(self) -> Collection[int]:
+        """The places of the sums of integers."""
+        terms = [each.term for each in self.outputs]
+        integers = Family.INTEGER
+        return [
+            at for at, each in enumerate(terms) if isinstance(each, Measure) and each.type.family is integers
+        ]
 
     @cached_property
     def is_lookup(self) -> bool:

@@ -2,13 +2,16 @@
 
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 PROTOCOL = 196_608  #: the version 3.0
+SYNC = b"S\0\0\0\4"
 KNOWN = (b"user", b"database", b"application_name", b"client_encoding")
 
 
@@ -42,6 +45,82 @@ async def proxy(url: str, *, refuses: bool) -> AsyncIterator[str]:
         user = place.netloc.rpartition("@")[0]
         yield place._replace(netloc=f"{user}@127.0.0.1:{port}").geturl()
         group.cancel_scope.cancel()
+
+
+@dataclass(kw_only=True)
+class Swapping:
+    """A pooler that cannot be told from a server until the next message meets another session of it."""
+
+    url: str
+    is_due: bool = False
+    sessions: int = 0  #: that have been opened
+
+
+@asynccontextmanager
+async def swapping_proxy(url: str, *, replays: bool) -> AsyncIterator[Swapping]:
+    """Give such a pooler of the server at *url*; where it *replays*, it prepares statements again."""
+    place = urlsplit(url)
+
+    async def connect(stack: AsyncExitStack, startup: bytes) -> ByteStream:
+        swapping.sessions += 1
+        server = await anyio.connect_tcp(str(place.hostname), place.port or 5432)
+        await stack.enter_async_context(server)
+        await server.send(startup)
+        return server
+
+    async def serve(client: ByteStream) -> None:
+        async with client, AsyncExitStack() as stack, anyio.create_task_group() as group:
+            startup = await _startup(client)
+            while struct.unpack_from("!I", startup, 4)[0] != PROTOCOL:
+                await client.send(b"N")  # no encryption
+                startup = await _startup(client)
+
+            async def answer(server: ByteStream, scope: anyio.CancelScope) -> None:
+                with scope:
+                    await _pass_on(server, client, group.cancel_scope)
+
+            server, scope, prepared = await connect(stack, startup), anyio.CancelScope(), b""
+            group.start_soon(answer, server, scope)
+            async for kind, message in _messages(client):
+                if swapping.is_due:
+                    swapping.is_due = False
+                    scope.cancel()
+                    words = startup[8:].rstrip(b"\0").split(b"\0")
+                    known = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] in KNOWN]
+                    server, scope = await connect(stack, _message(known)), anyio.CancelScope()
+                    await _ready(server)
+                    if replays:
+                        await server.send(prepared + SYNC)
+                        await _ready(server)
+                    group.start_soon(answer, server, scope)
+                prepared += message if kind == b"P" else b""
+                await server.send(message)
+            group.cancel_scope.cancel()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        user = place.netloc.rpartition("@")[0]
+        swapping = Swapping(url=place._replace(netloc=f"{user}@127.0.0.1:{port}").geturl())
+        async with anyio.create_task_group() as group:
+            group.start_soon(listener.serve, serve)
+            yield swapping
+            group.cancel_scope.cancel()
+
+
+async def _messages(stream: ByteReceiveStream) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Yield what comes from *stream*, message by message, each with its kind."""
+    buffered = BufferedByteReceiveStream(stream)
+    with suppress(anyio.IncompleteRead, anyio.BrokenResourceError):
+        while True:
+            head = await buffered.receive_exactly(5)
+            yield head[:1], head + await buffered.receive_exactly(struct.unpack_from("!I", head, 1)[0] - 4)
+
+
+async def _ready(server: ByteReceiveStream) -> None:
+    """Read up to where *server* is ready for a query."""
+    async for kind, _ in _messages(server):
+        if kind == b"Z":
+            return
 
 
 async def _startup(client: ByteReceiveStream) -> bytes:

@@ -13,7 +13,7 @@ import anyio
 import asyncpg
 import pytest
 
-from dbtools.backends.pool import EnginePool
+from dbtools.backends.pool import EnginePool, Pool
 from dbtools.backends.postgresql import runner as postgresql_runner
 from dbtools.backends.postgresql.connections import prepare
 from dbtools.backends.postgresql.syntax import lexis
@@ -302,11 +302,11 @@ def test_conditions_are_understood_where_the_server_has_ended_the_connection(
     assert len(before) == 1
 
 
-async def pool_of(shop: Shop) -> EnginePool:
+async def pool_of(shop: Shop) -> EnginePool | Pool:
     """Return the pool of connections that calls run on."""
     runner: Any = await shop.database.runner()
     pool = runner._pool
-    assert isinstance(pool, EnginePool)
+    assert isinstance(pool, EnginePool | Pool)
     return pool
 
 
@@ -363,6 +363,25 @@ def test_rows_are_limited_by_default_and_at_most(dialect: str, serve: Serve) -> 
         assert code_of(lambda: shop.page("t", limit=121)) == "bad_argument"
         assert (default["row_count"], default["truncated"]) == (50, True)
         assert (most["row_count"], most["truncated"]) == (120, True)
+
+
+@pytest.mark.parametrize(("held", "rows"), [(10_500, 11), (100_000, 20)])
+def test_rows_that_may_be_long_are_weighed_as_they_come(
+    held: int, rows: int, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql_runner, "CELLS_HELD", held)
+    monkeypatch.setattr(postgresql_runner, "BYTES_AT_ONCE", 1)
+    ddl = "create table t (id integer primary key, v text);"
+    with serve(
+        "postgresql", f"{ddl} insert into t select i, repeat('x', 1000) from generate_series(1, 20) as i"
+    ) as shop:
+        longest = {"function": "max", "column": "v", "name": "longest"}
+        arguments = {"table": "t", "group_by": ["id"], "measures": [longest]}
+        groups = shop.call("aggregate_rows", arguments).structured
+        page = shop.page("t")
+
+    assert (len(rows_of(groups)), groups["truncated"]) == (rows, rows < 20)
+    assert (len(rows_of(page)), page["truncated"]) == (rows, rows < 20)
 
 
 def test_answers_are_limited_in_bytes_and_go_on(dialect: str, serve: Serve) -> None:
@@ -439,7 +458,6 @@ def test_locked_database_is_busy(dialect: str, serve: Serve) -> None:
         assert len(shop.rows("t")) == 2
 
 
-@pytest.mark.parametrize("dialect", ["sqlite"])  # the pool is the same for all
 def test_calls_that_find_no_connection_are_told_so(dialect: str, serve: Serve) -> None:
     with serve(dialect, DDL) as shop:
 
@@ -457,7 +475,7 @@ def test_calls_that_find_no_connection_are_told_so(dialect: str, serve: Serve) -
         assert len(shop.rows("t")) == 2
 
 
-@pytest.mark.parametrize("dialect", ["postgresql"])  # the pool is the same for all
+@pytest.mark.parametrize("dialect", ["postgresql"])
 def test_connection_in_use_while_the_pool_reopens_is_closed_afterwards(dialect: str, serve: Serve) -> None:
     with serve(dialect, DDL) as shop:
 

@@ -95,16 +95,16 @@ async def test_pooler_that_rejects_what_is_meant_for_a_proxy_is_named(url: str) 
 async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetch, failed = PooledConnection.fetch, [0]
+    run, failed = PooledConnection.run, [0]
 
-    async def fail_first(self: Any, query: str, *values: Any, **options: Any) -> Any:
-        is_call = query.startswith("SELECT") and query.endswith("*/")
+    async def fail_first(self: Any, statement: Any, *rest: Any) -> Any:
+        is_call = statement.get_query().startswith("SELECT")
         failed[0] += is_call
         if is_call and failed[0] == 1:
             raise AssertionError("insufficient data in buffer")
-        return await fetch(self, query, *values, **options)
+        return await run(self, statement, *rest)
 
-    monkeypatch.setattr(PooledConnection, "fetch", fail_first)
+    monkeypatch.setattr(PooledConnection, "run", fail_first)
     async with proxy(url, refuses=True) as pooled:
         rows, _, _ = await _answers(pooled, tmp_path)
 

@@ -86,7 +86,7 @@ class Backend(port.Backend):
         """Return what the login may read of the database, with the settings *session*."""
         if session:
             async with opened(self.url, NO_CATALOG) as connection:
-                await apply(connection, session, local=False)
+                await apply(connection, session)
                 return await read_catalog(connection, selection)
         read = partial(read_catalog, selection=selection)
         catalog = await self._control.answer(read, NO_CATALOG, READING_CATALOG)

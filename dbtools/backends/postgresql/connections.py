@@ -13,21 +13,19 @@ import hashlib
 import secrets
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeGuard
+from functools import lru_cache
+from typing import Any, TypeGuard
 
 import anyio
 import asyncpg
 
 from dbtools.backends.postgresql.faults import unavailable
+from dbtools.backends.postgresql.pipeline import Connection, Loop, keeping
 from dbtools.backends.postgresql.urls import SETTINGS, Destination, destination
+from dbtools.backends.postgresql.versions import CONFIRMATIONS
 from dbtools.errors import ConfigurationError, DatabaseUnavailable, Refused
-
-if TYPE_CHECKING:
-    Connection = asyncpg.Connection[asyncpg.Record]
-else:
-    Connection = asyncpg.Connection
 
 OLDEST = 13  #: the first version that is supported
 PATIENCE = 2.0  #: seconds that a connection has to become clean, or to close, before it is given up
@@ -44,24 +42,11 @@ RESERVED = {
     "transaction_isolation",
     "transaction_read_only",
 }
-#: The role comes last: it may not be allowed to set what the login may.
-SET = """
-select pg_catalog.set_config(s.name, s.value, $3)
-from (
-    select *
-    from rows from (
-        pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])
-    ) as u (name, value)
-    order by u.name = 'role'
-    offset 0
-) as s
-"""
 #: As it was at the connect: "$user" in it would follow the role that a statement runs as, and with it the
 #: meaning of names in the conditions of rules.
 PATH = """
 select coalesce(
-    pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place),
-    pg_catalog.quote_literal('')
+    pg_catalog.string_agg(pg_catalog.quote_ident(s.name::text), ', ' order by s.place), '""'
 )
 from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as s (name, place)
 """
@@ -84,6 +69,49 @@ TCP_OPTIONS: Mapping[str, str] = {
 }
 #: What no pooler passes on by itself, as the server writes it.
 ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
+
+#: What the server says of a session that is another one than was prepared: no setting has a name like this.
+ANOTHER = "dbtools_another_session"
+BEGIN = "begin isolation level read committed read only"
+#: What calls consist of beside their own statements, under the names by which the server keeps it. None has
+#: rows. What limits a call is not among them: a function could prepare another statement under its name.
+PARTS = {
+    # The SELECT takes a snapshot, after which the transaction cannot be made one that writes.
+    "session": f"""
+select
+where pg_catalog.current_setting(
+    case
+        when pg_catalog.concat_ws(
+            ' ', pg_catalog.current_setting('lock_timeout'), pg_catalog.current_setting('search_path')
+        ) = $1::pg_catalog.text
+        then 'lock_timeout'
+        else '{ANOTHER}'
+    end
+) is null
+""",
+    "set": "select where pg_catalog.set_config($1, $2, true) is null",
+    **CONFIRMATIONS,
+}
+
+#: What the server says where anything may have happened to what a statement names since it was confirmed.
+UNSURE = "dbtools_unsure"
+#: A statement that fails before it reads anything, unless the session is known and nothing has happened. The
+#: server analyses a prepared statement again after each change of what it names (PREPARE, Notes). 'now' is a
+#: constant: when the transaction began in which the statement was last analysed.
+GUARDED = f"""select * from ({{}}
+) as q
+where pg_catalog.current_setting(
+    case
+        when pg_catalog.concat_ws(
+            ' ',
+            pg_catalog.current_setting('lock_timeout'),
+            pg_catalog.current_setting('search_path'),
+            'now'::pg_catalog.timestamptz
+        ) = ${{}}::pg_catalog.text
+        then 'lock_timeout'
+        else '{UNSURE}'
+    end
+) is not null"""
 
 #: The internal one is what a call meets on a connection that the server is ending at that moment.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -142,9 +170,11 @@ async def end(connection: Any) -> None:
 
 async def _connect(target: Destination) -> Connection:
     """Open a connection with SETTINGS; a pooler refuses them, or takes them and does nothing."""
-    options: Any = {**target.arguments(), "statement_cache_size": 256}
+    options: Any = {**target.arguments(), "statement_cache_size": 256, "loop": Loop()}
     with suppress(asyncpg.ProtocolViolationError):
-        connection: Connection = await asyncpg.connect(server_settings=dict(target.settings), **options)
+        connection: Connection = await asyncpg.connect(
+            server_settings=dict(target.settings), connection_class=Connection, **options
+        )
         try:
             if await connection.fetchval(ARRIVED) == f"{SETTINGS['lock_timeout']}ms":
                 return connection
@@ -156,17 +186,14 @@ async def _connect(target: Destination) -> Connection:
     pooled: PooledConnection = await asyncpg.connect(
         server_settings=known, connection_class=PooledConnection, **options
     )
-    pooled.settings |= {name: sql_text(target.settings[name]) for name in SETTINGS}
-    pooled.given = {
-        name: value for name, value in target.settings.items() if name not in (*SETTINGS, *PASSED_ON)
-    }
+    pooled.settings |= {each: value for each, value in target.settings.items() if each not in PASSED_ON}
+    pooled.settings |= {each: target.settings[each] for each in SETTINGS}
     return pooled
 
 
-def _keep_alive(connection: Any, options: Mapping[str, str]) -> None:
+def _keep_alive(connection: Connection, options: Mapping[str, str]) -> None:
     """Have the system notice where the other end of *connection* is gone, as libpq does and *options* say."""
-    # asyncpg, 0.32 for now, has no public way to its transport.
-    peer = connection._transport.get_extra_info("socket")
+    peer = connection.transport.get_extra_info("socket")
     if peer.family not in (socket.AF_INET, socket.AF_INET6):
         return
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(options.get("keepalives", 1)))
@@ -235,16 +262,16 @@ class PooledConnection(Connection):
         # asyncpg would set it off for a moment, and leave it so where a transaction has it off already.
         capabilities: Any = self._server_caps  # type: ignore[has-type]
         self._server_caps = capabilities._replace(jit=False)
-        self.settings: dict[str, str] = {}  #: the values as SQL
-        self.given: Mapping[str, str] = {}  #: by the URL: the values
-        self.session: Mapping[str, str] = {}  #: of a role: the values
+        self.settings: dict[str, str] = {}
+        self.session: Mapping[str, str] = {}  #: of a role
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
         """Run *query*; one that begins a transaction sets all that holds in it."""
         if query[:5].lower() == "begin":
             begin, _, rest = query.partition(";")
             # What the query itself sets comes later, and counts.
-            query = "; ".join(filter(None, (begin, self._preamble(), rest.strip(" ;"))))
+            setting = setting_all({**self.settings, **self.session}, local=True)
+            query = "; ".join(filter(None, (begin, setting, rest.strip(" ;"))))
         return await super().execute(query, *args, timeout=timeout)
 
     async def prepare(self, query: str, **options: Any) -> Any:
@@ -255,13 +282,6 @@ class PooledConnection(Connection):
         async with rolled_back(self, "begin read only"):
             return await super().prepare(query, **options)
 
-    def _preamble(self) -> str:
-        given = [f"select {set_local(*each)}" for each in self.given.items()]
-        settings = [f"set local {name} = {value}" for name, value in self.settings.items()]
-        # The role comes last: it may not be allowed to set what the login may.
-        session = sorted(self.session.items(), key=lambda each: each[0] == "role")
-        return "; ".join((*given, *settings, *(f"select {set_local(*each)}" for each in session)))
-
 
 def is_pooled(connection: Any) -> TypeGuard[PooledConnection]:
     """Return whether *connection* is such; asyncpg has `isinstance` take each connection for any class."""
@@ -269,14 +289,14 @@ def is_pooled(connection: Any) -> TypeGuard[PooledConnection]:
 
 
 async def keep_setting(connection: Any, name: str, value: str) -> None:
-    """Have the setting *name* be *value*, as SQL, for as long as *connection* lasts."""
+    """Have the setting *name* be *value* for as long as *connection* lasts."""
     if is_pooled(connection):
         connection.settings[name] = value
     else:
-        await connection.execute(f"set {name} = {value}")
+        await connection.execute(setting_all({name: value}, local=False))
 
 
-async def prepare(connection: Any) -> None:
+async def prepare(connection: Connection) -> None:
     """Make *connection* one on which names and values mean what they mean in every call."""
     if is_pooled(connection):
         async with rolled_back(connection, "begin read only"):
@@ -284,28 +304,56 @@ async def prepare(connection: Any) -> None:
     else:
         path = await connection.fetchval(PATH)
     await keep_setting(connection, "search_path", path)
+    connection.marks = f"{SETTINGS['lock_timeout']}ms {path}"
     for name, decoder in DECODERS.items():
         await connection.set_type_codec(
             name, schema="pg_catalog", format="text", encoder=str, decoder=decoder
         )
 
 
-async def apply(connection: Any, session: Mapping[str, str], *, local: bool) -> None:
-    """Set *session* on *connection*, for its transaction alone where it is *local*; or raise Refused."""
+async def keep_parts(connection: Connection) -> None:
+    """Have the server keep what calls consist of."""
+    await connection.send(b"".join(keeping(name, sql) for name, sql in PARTS.items()))
+
+
+async def apply(connection: Any, session: Mapping[str, str]) -> None:
+    """Set *session* on *connection*, or raise Refused."""
+    with applying(session):
+        if not is_pooled(connection):
+            await connection.execute(setting_all(session, local=False))
+            return
+        async with rolled_back(connection, "begin read only"):
+            await connection.execute(setting_all(session, local=True))
+        connection.session = dict(session)
+
+
+@contextmanager
+def applying(session: Mapping[str, str]) -> Iterator[None]:
+    """Raise Refused where the server does not take *session*, or dbtools does not."""
     reserved = sorted(RESERVED.intersection(map(str.lower, session)))
     if reserved:
         raise Refused(f"dbtools sets {reserved[0]} itself.")
     try:
-        if local or not is_pooled(connection):
-            await connection.fetch(SET, list(session), list(session.values()), local)
-        else:
-            async with rolled_back(connection, "begin read only"):
-                await connection.fetch(SET, list(session), list(session.values()), True)
-            connection.session = dict(session)
+        yield
     except asyncpg.PostgresError as exc:
-        if (exc.sqlstate or "").startswith(("08", "57")):
+        if (exc.sqlstate or "").startswith(("08", "57")) or is_another(exc):
             raise
         raise Refused(f"{exc.args[0]}.") from exc
+
+
+def says(error: Exception, mark: str) -> bool:
+    """Return whether *error* is what the server says where one of PARTS has failed with *mark*."""
+    return isinstance(error, asyncpg.UndefinedObjectError) and mark in str(error.args[0])
+
+
+def is_another(error: Exception) -> bool:
+    """Return whether what is behind the connection is another session than was prepared."""
+    return says(error, ANOTHER) or isinstance(error, LOSES_STATEMENTS)
+
+
+def with_role_last(session: Mapping[str, str]) -> Sequence[tuple[str, str]]:
+    """Return *session* in order: the role may not be allowed to set what the login may."""
+    return sorted(session.items(), key=lambda each: each[0] == "role")
 
 
 def dated(connection: Any, sql: str, stamp: str) -> str:
@@ -315,25 +363,17 @@ def dated(connection: Any, sql: str, stamp: str) -> str:
     return f"{sql}\n/* {hashlib.sha256(stamp.encode()).hexdigest()[:16]} */"
 
 
-@contextmanager
-def reading(connection: Any) -> Iterator[None]:
-    """Raise OutdatedSchemaCacheError where *connection* cannot read the rows, and end it.
-
-    asyncpg knows the types of a statement's columns from one connection of the server's. After a migration
-    the pooler may have prepared it on another one, with others.
-    """
-    try:
-        yield
-    except UNREADABLE as exc:
-        if not is_pooled(connection):
-            raise
-        connection.terminate()
-        raise asyncpg.OutdatedSchemaCacheError("the columns are of other types by now") from exc
+@lru_cache(maxsize=1_000)
+def guarded(sql: str, place: int) -> str:
+    """Return *sql* as GUARDED by the parameter with the number *place*."""
+    return GUARDED.format(sql, place)
 
 
-def set_local(name: str, value: str) -> str:
-    """Return the call that sets *name* to *value* for a transaction, whatever the settings are."""
-    return f"pg_catalog.set_config({sql_text(name)}, {sql_text(value)}, true)"
+def setting_all(session: Mapping[str, str], *, local: bool) -> str:
+    """Return the statement that sets *session*, for a transaction where it is *local*."""
+    pairs = ((sql_text(name), sql_text(value)) for name, value in with_role_last(session))
+    calls = (f"pg_catalog.set_config({name}, {value}, {str(local).lower()})" for name, value in pairs)
+    return f"select {', '.join(calls)}"
 
 
 def sql_text(value: str) -> str:

@@ -15,9 +15,10 @@ from dbtools import errors
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Reads
 from dbtools.backends.postgresql.catalog_queries import class_of, with_parts
-from dbtools.backends.postgresql.connections import Connection, rolled_back
+from dbtools.backends.postgresql.connections import rolled_back
 from dbtools.backends.postgresql.dependencies import NOT_TEMPORARY, TREES, WHOLE_ROW, reads_of
 from dbtools.backends.postgresql.grant_script import Script, qualified
+from dbtools.backends.postgresql.pipeline import DriverConnection
 from dbtools.catalog import Catalog, Column, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.policy import BLANK, Role, restrict
@@ -155,7 +156,7 @@ FILTER = "select 'pg_temp.dbtools_filter'::pg_catalog.regclass::pg_catalog.oid"
 
 
 async def write_script(
-    connection: Connection, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str
+    connection: DriverConnection, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str
 ) -> str:
     """Return the script for a *login* that reads what *roles* and their queries read."""
     if not login or "\0" in login or len(login.encode()) > LONGEST_NAME:
@@ -247,7 +248,7 @@ def _is_read_whole(catalog: Catalog, role: Role, table: Table) -> bool:
 class _Reading:
     """What is read, by the numbers of relations and columns, and what else that needs."""
 
-    connection: Connection
+    connection: DriverConnection
     columns: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     whole: set[int] = field(default_factory=set)  #: relations that are read whole, later columns too
     schemas: set[str] = field(default_factory=set)  #: of types, functions and operators

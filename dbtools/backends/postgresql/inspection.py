@@ -140,7 +140,7 @@ async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator[Descri
         # Names mean the same in a call, and what the driver has no codec for is the same.
         await prepare(connection)
         if session:
-            await apply(connection, session, local=False)
+            await apply(connection, session)
         yield Description(connection)
 
 

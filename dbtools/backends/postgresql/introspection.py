@@ -11,8 +11,8 @@ from asyncpg import Record
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.postgresql import catalog_queries
-from dbtools.backends.postgresql.connections import Connection
 from dbtools.backends.postgresql.dependencies import read_dependencies
+from dbtools.backends.postgresql.pipeline import DriverConnection
 from dbtools.backends.postgresql.posture import read_posture
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.types import DeclaredTypes, read_types
@@ -49,7 +49,7 @@ Columns = Mapping[int, Mapping[int, Column]]  #: by the number of the table and 
 Checks = Mapping[tuple[int, str], Sequence[Check]]  #: by the number of the table and the column
 
 
-async def read_catalog(connection: Connection, selection: Selection) -> Catalog:
+async def read_catalog(connection: DriverConnection, selection: Selection) -> Catalog:
     """Return what the login of *connection* may select from, all as of one moment."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(catalog_queries.SETTINGS)
@@ -102,7 +102,7 @@ class _Facts:
     reads: Mapping[int, Reads]
 
 
-async def _read_facts(connection: Connection, known: Sequence[Record]) -> _Facts:
+async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> _Facts:
     """Return the facts of those of the *known* tables that are within reach."""
     relations = [row for row in known if row["reachable"]]
     numbers = [row["number"] for row in relations]

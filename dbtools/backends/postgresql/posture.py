@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from asyncpg import Record
 
-from dbtools.backends.postgresql.connections import Connection
+from dbtools.backends.postgresql.pipeline import DriverConnection
 from dbtools.errors import listing
 
 MOST_NAMES = 5  #: that one sentence has
@@ -104,7 +104,7 @@ SENTENCES: Mapping[str, str] = {
 }
 
 
-async def read_posture(connection: Connection) -> tuple[str, ...]:
+async def read_posture(connection: DriverConnection) -> tuple[str, ...]:
     """Return what the login of *connection* can do beyond reading."""
     rows = await connection.fetch(FACTS)
     found = {row["fact"]: _sentence(row) for row in rows}

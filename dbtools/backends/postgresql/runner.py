@@ -1,34 +1,47 @@
-"""Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time."""
+"""Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time.
 
+The first time, a transaction takes several round trips, and the versions of the tables that it has read
+are compared before their locks are released. From then on it is one round trip: what begins it, the
+statement, and what rolls it back. The statement itself fails if anything that it names has changed since
+(GUARDED). Then it is prepared and compared anew.
+"""
+
+import asyncio
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import asyncpg
 import sqlalchemy as sa
 
-from dbtools.aggregates import Measure
 from dbtools.backends.plans import CELLS_HELD, Plan
-from dbtools.backends.pool import EnginePool
+from dbtools.backends.pool import Pool
 from dbtools.backends.port import Label, Probe, Run, is_current
 from dbtools.backends.postgresql.connections import (
+    BEGIN,
     DRIVER_ERRORS,
-    apply,
+    UNREADABLE,
+    UNSURE,
+    applying,
     connect,
     dated,
+    guarded,
+    is_another,
     is_lost,
+    is_pooled,
+    keep_parts,
     keep_setting,
     prepare,
-    reading,
     roll_back,
-    set_local,
+    says,
+    with_role_last,
 )
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
+from dbtools.backends.postgresql.pipeline import Connection, Kept, calling, running
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.versions import confirmation, fingerprint
+from dbtools.backends.postgresql.versions import CHANGED, confirmation, fingerprint, stays_confirmed
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.cells import Cut, held
 from dbtools.errors import (
@@ -43,8 +56,7 @@ from dbtools.errors import (
     Unreadable,
 )
 from dbtools.results import ResultSet
-from dbtools.statement import Output, QueryShape, Shape
-from dbtools.types import Family
+from dbtools.statement import QueryShape, Shape
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -54,9 +66,10 @@ CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
 VICTIMS = 5  #: times that a statement is run again which had to make way for others
+BEGINNING, END = running(BEGIN), running("rollback")
 MAKING_WAY = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 #: Statements of migrations take long on large tables only, which the registry's are not.
-MIGRATING = "'60s'"
+MIGRATING = "60s"
 GRAMMAR = PostgresqlGrammar()
 
 WRITTEN, PROBE_TIMEOUT = "dbtools_probe", 5.0  #: a table that is never made; seconds
@@ -69,9 +82,7 @@ class PostgresqlRunner:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._pool = EnginePool(
-            SCHEME, partial(connect, url), size=CONNECTIONS, is_usable=_is_usable, prepare=prepare
-        )
+        self._pool = Pool(self._open, size=CONNECTIONS, is_usable=_is_usable, end=Connection.terminate)
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -82,14 +93,15 @@ class PostgresqlRunner:
     async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
         failures: list[bool] = []
-        # A scope of anyio, since a native timeout would cut a rollback short that is shielded from scopes.
-        with anyio.move_on_after(run.timeout + GRACE):
-            while True:
-                try:
-                    return await self._fetch(run)
-                except DRIVER_ERRORS as exc:
-                    await self._overcome(exc, failures, run.stamp)
-        raise TimedOut
+        try:
+            async with asyncio.timeout(run.timeout + GRACE):
+                while True:
+                    try:
+                        return await self._fetch(run)
+                    except DRIVER_ERRORS as exc:
+                        await self._overcome(exc, failures, run.stamp)
+        except TimeoutError as exc:
+            raise TimedOut from exc
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now."""
@@ -106,8 +118,10 @@ class PostgresqlRunner:
 
         *failures*: of each error before, whether the statement had to make way; this one is added.
         """
+        if says(error, CHANGED):
+            raise SchemaChanged from error
         makes_way = isinstance(error, MAKING_WAY)
-        most = VICTIMS if makes_way else 1 if is_lost(error) or is_stale(error) else 0
+        most = VICTIMS if makes_way else 1 if is_lost(error) or is_stale(error) or is_another(error) else 0
         if failures.count(makes_way) >= most:
             raise translated(error) from error
         if is_stale(error) and stamp and not await is_current(self, stamp):
@@ -118,34 +132,39 @@ class PostgresqlRunner:
             await self.close()
         failures.append(makes_way)
 
+    async def _open(self) -> Connection:
+        connection = await connect(self._url)
+        try:
+            await prepare(connection)
+            await keep_parts(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
     async def _fetch(self, run: Run) -> ResultSet:
-        """Run a statement; the versions of its tables are compared before the locks are released."""
-        batch = max(1, BYTES_AT_ONCE // max(1, sum(map(_most_bytes, run.plan.outputs))))
+        """Run a statement."""
         async with self._pool.connection() as connection:
+            sql = run.plan.sql
+            if _is_guarded(connection, run):
+                sql = guarded(sql, len(run.plan.parameters) + 1)
+            sql = f"{run.label.comment}{sql}"
             try:
-                await connection.execute(_beginning(run.timeout, run.label))
-                if run.session:
-                    await _set(connection, run.session)
-                sql = dated(connection, f"{run.label.comment}{run.plan.sql}", run.stamp)
-                with reading(connection):
-                    if batch > run.limit:
-                        records = await connection.fetch(sql, *run.parameters)
-                        more = len(records) > run.limit
-                    else:
-                        records, more = await _fetch_batches(connection, sql, run, batch)
-                await _end(connection, run.versions)
-            except BaseException:
+                records, more = await _read(connection, dated(connection, sql, run.stamp), run)
+            except BaseException as exc:
                 await roll_back(connection)
+                if isinstance(exc, UNREADABLE) and is_pooled(connection):
+                    raise _outdated(connection) from exc
                 raise
-        outputs = run.plan.outputs
-        return ResultSet(outputs=outputs, rows=_rows(records[: run.limit], outputs), more=more)
+        rows = _rows(records[: run.limit], run.plan)
+        return ResultSet(outputs=run.plan.outputs, rows=rows, more=more)
 
     async def probe(self) -> Probe:
         """Try to make a table in a transaction like those of calls."""
         async with self._pool.connection() as connection:
             version = await connection.fetchval("show server_version")
             try:
-                await connection.execute(_beginning(PROBE_TIMEOUT, Label()))
+                await _begin(connection, PROBE_TIMEOUT, Label())
                 await connection.execute(f"create table {WRITTEN} ()")
             except asyncpg.ReadOnlySQLTransactionError:
                 return Probe(version=f"PostgreSQL {version}", refuses_writes=True)
@@ -161,6 +180,16 @@ class PostgresqlRunner:
     async def close(self) -> None:
         """Close every connection; a call that comes later opens others."""
         await self._pool.dispose()
+
+
+def _outdated(connection: Connection) -> asyncpg.OutdatedSchemaCacheError:
+    """End *connection*, which cannot read the rows, and return what it means.
+
+    asyncpg knows the types of columns from one connection of the server's. After a migration the
+    pooler may have prepared it on another one, with others.
+    """
+    connection.terminate()
+    return asyncpg.OutdatedSchemaCacheError("the columns are of other types by now")
 
 
 def _is_usable(connection: Any) -> bool:
@@ -186,96 +215,129 @@ def open_engine(url: str) -> "AsyncEngine":
     return engine
 
 
-async def _set(connection: Any, session: Mapping[str, str]) -> None:
-    try:
-        await apply(connection, session, local=True)
-    except Refused as exc:
-        # The server's words are for operators.
-        raise Refused("The database does not take the settings of this role.") from exc
-
-
 def is_stale(error: Exception) -> bool:
     """Return whether a prepared statement met a schema that has changed since."""
     return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
 
 
-def _beginning(timeout: float, label: Label) -> str:
-    """Return what begins a transaction that lasts *timeout* seconds, under the name of *label*."""
-    settings = [set_local("statement_timeout", str(max(1, round(timeout * 1000))))]
-    if label.application:
-        settings.append(set_local("application_name", label.application))
-    # The SELECT takes the snapshot, after which the transaction cannot be made one that writes.
-    return f"begin read only; select {', '.join(settings)}"
+async def _read(connection: Connection, sql: str, run: Run) -> tuple[list[asyncpg.Record], bool]:
+    """Return the records of *sql* in a transaction of its own, and whether *run* leaves some out."""
+    kept = connection.kept(sql)
+    if kept is not None and kept.guard:
+        try:
+            return await _run(connection, kept, run, BEGINNING + _limits(run.timeout, run.label))
+        except asyncpg.UndefinedObjectError as exc:
+            if not says(exc, UNSURE):
+                raise
+        connection.forget(sql)
+        await roll_back(connection)
+        kept = None
+    moment = await _begin(connection, run.timeout, run.label)
+    await _set(connection, run.session)
+    guard = (f"{connection.marks} {moment}",) if _is_guarded(connection, run) else ()
+    return await _run(connection, kept or await connection.keep(sql, guard), run, b"")
 
 
-async def _end(connection: Any, versions: Sequence[str]) -> None:
-    """End the transaction, or raise SchemaChanged where a table that it has read has not its version."""
+def _is_guarded(connection: Connection, run: Run) -> bool:
+    """Return whether the server analyses the statement of *run* again after changes, and not otherwise.
+
+    A pooler prepares it anew on each connection of the server's, and policies mean it anew for each role.
+    """
+    return not run.session and not is_pooled(connection)
+
+
+async def _run(
+    connection: Connection, kept: Kept, run: Run, before: bytes
+) -> tuple[list[asyncpg.Record], bool]:
+    """Run *kept* after the messages *before*, compare the versions if need be, and end the transaction."""
+    versions = tuple(run.versions)
+    end = END if kept.versions == versions else confirmation(versions) + END
+    values = (*run.parameters, *kept.guard)
+    batch = max(1, BYTES_AT_ONCE // max(1, run.plan.most_bytes))
+    if batch > run.limit:
+        records = await connection.run(kept.statement, values, before, end)
+        more = len(records) > run.limit
+    else:
+        if before:
+            await connection.send(before)
+        records, more = await _fetch_batches(kept.statement, values, run, batch)
+        await connection.send(end)
+    if kept.guard and stays_confirmed(versions):
+        kept.versions = versions
+    return records, more
+
+
+def _limits(timeout: float, label: Label) -> bytes:
+    """Return what has the transaction last *timeout* seconds, under the name of *label*."""
+    limits = _limit(timeout)
+    return limits + calling("set", "application_name", label.application) if label.application else limits
+
+
+@lru_cache
+def _limit(timeout: float) -> bytes:
+    return running(f"set local statement_timeout = {max(1, round(timeout * 1000))}")
+
+
+async def _begin(connection: Connection, timeout: float, label: Label) -> str:
+    """Begin a transaction that lasts *timeout* seconds, and return when that was."""
+    begin = b"" if is_pooled(connection) else BEGINNING
+    if not begin:
+        await connection.execute(BEGIN)
+    return await connection.send(begin + _limits(timeout, label) + calling("session", connection.marks))
+
+
+async def _set(connection: Connection, session: Mapping[str, str]) -> None:
+    """Set *session* for the transaction of *connection*."""
+    if not session:
+        return
     try:
-        await connection.execute(f"{confirmation(versions)}; rollback" if versions else "rollback")
-    except asyncpg.DivisionByZeroError as exc:
-        raise SchemaChanged from exc
+        with applying(session):
+            await connection.send(b"".join(calling("set", *each) for each in with_role_last(session)))
+    except Refused as exc:
+        # The server's words are for operators.
+        raise Refused("The database does not take the settings of this role.") from exc
 
 
 async def _fetch_batches(
-    connection: Any, sql: str, run: Run, batch: int
+    statement: Any, values: tuple[object, ...], run: Run, batch: int
 ) -> tuple[list[asyncpg.Record], bool]:
     """Fetch at most one record more than *run* asks for, and say whether there are more than it does.
 
     No more than *batch* come at once, and no more altogether than what is held at the most.
     """
-    cursor = await connection.cursor(sql, *run.parameters)
+    cursor = await statement.cursor(*values)
     records: list[asyncpg.Record] = []
-    room = CELLS_HELD
+    room, fits = CELLS_HELD, run.plan.is_bounded and run.limit * run.plan.most_bytes < CELLS_HELD
     while len(records) <= run.limit:
         found = await cursor.fetch(min(batch, run.limit + 1 - len(records)))
         if not found:
             return records, False
         records += found
-        room -= sum(map(held, zip(*found, strict=True)))
+        room -= 0 if fits else sum(map(held, zip(*found, strict=True)))
         if room < 0:
             break
     return records, True
 
 
-def _most_bytes(output: Output) -> int:
-    """Return how many bytes one cell may take, so that memory is bounded before anything is fetched."""
-    if output.longest is None or not _is_cut(output):
-        return 64
-    return output.longest * (1 if output.term.type.family is Family.BYTES else 4)
-
-
-def _rows(records: Sequence[asyncpg.Record], outputs: Sequence[Output]) -> tuple[tuple[object, ...], ...]:
+def _rows(records: Sequence[asyncpg.Record], plan: Plan) -> tuple[tuple[object, ...], ...]:
     """Return the cells of *records*; lengths stand behind them, for outputs that may be cut."""
-    width = len(outputs)
-    cuts = [(at, output.longest or 0) for at, output in enumerate(outputs) if _is_cut(output)]
-    sums = [at for at, output in enumerate(outputs) if _is_sum_of_integers(output)]
-    whole = (None,) * len(cuts)
+    width = len(plan.outputs)
+    whole = (None,) * len(plan.cuts)
     return tuple(
-        record[:width] if not sums and record[width:] == whole else _row(record, width, cuts, sums)
+        record[:width] if not plan.sums and record[width:] == whole else _row(record, width, plan)
         for record in records
     )
 
 
-def _row(
-    record: asyncpg.Record, width: int, cuts: Sequence[tuple[int, int]], sums: Sequence[int]
-) -> tuple[object, ...]:
+def _row(record: asyncpg.Record, width: int, plan: Plan) -> tuple[object, ...]:
     cells = list(record[:width])
-    for (at, longest), length in zip(cuts, record[width:], strict=True):
+    for (at, longest), length in zip(plan.cuts.items(), record[width:], strict=True):
         if length is not None and length > longest:
             cells[at] = Cut(start=cells[at], length=length)
-    for at in sums:
+    for at in plan.sums:
         # What the server sums up as numeric it writes as digits.
         cells[at] = int(cells[at]) if isinstance(cells[at], str) else cells[at]
     return tuple(cells)
-
-
-def _is_sum_of_integers(output: Output) -> bool:
-    return isinstance(output.term, Measure) and output.term.type.family is Family.INTEGER
-
-
-def _is_cut(output: Output) -> bool:
-    type = output.term.type
-    return output.longest is not None and (type.large or type.family is Family.BYTES)
 
 
 BAD_VALUE = BadValue("The database cannot read one of the values, or a view fails on its rows.")

@@ -10,8 +10,11 @@ made, its rows are of these tables and types, whatever has been changed before o
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
+
+from dbtools.backends.postgresql.pipeline import calling
 
 T = TypeVar("T")
 Ask = Callable[[Any], Awaitable[T]]  #: asks a connection
@@ -87,15 +90,19 @@ end
 #: What has been read last on connections, by what read it: when, and what it was.
 SEEN: "WeakKeyDictionary[Any, dict[object, tuple[str, Any]]]" = WeakKeyDictionary()
 
-#: A number of the relation c in the schema n: of its names, and of the transactions that wrote its columns.
+#: A number of the relation c: of its names, of whether others inherit it, and of the transactions that wrote
+#: its columns.
 NUMBER = """
-pg_catalog.hashtextextended(pg_catalog.concat_ws('.', n.nspname, c.relname), '0')::pg_catalog.numeric
-+ (
-    select pg_catalog.sum(a.xmin::pg_catalog.text::pg_catalog.int8)
-    from pg_catalog.pg_attribute as a
-    where a.attrelid = c.oid and a.attnum > 0
-)
-+ c.relhassubclass::pg_catalog.int4::pg_catalog.numeric
+pg_catalog.hashtextextended(
+    pg_catalog.concat_ws(
+        '.', c.relnamespace::pg_catalog.regnamespace::pg_catalog.text, c.relname, c.relhassubclass
+    ),
+    (
+        select coalesce(pg_catalog.sum(a.xmin::pg_catalog.text::pg_catalog.int8), '0')::pg_catalog.int8
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = c.oid and a.attnum > 0
+    )
+)::pg_catalog.numeric
 """
 #: Of a view also of the transaction that wrote its query.
 OF_VIEW = f"""{NUMBER}
@@ -124,20 +131,36 @@ OF_PARENT = f"""{NUMBER}
 #: By the kind of a version, which costs a call no more than it must.
 NUMBERS = {"table": NUMBER, "view": OF_VIEW, "parent": OF_PARENT}
 SEPARATOR = ", "
-TABLES = """
-from pg_catalog.pg_class as c
-join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-"""
-#: Of the relation c in the schema n.
+#: Of the relation c.
 VERSION = f"""case
     when c.relkind = 'v' then pg_catalog.concat_ws(' ', 'view', c.oid, {OF_VIEW})
     when c.relhassubclass then pg_catalog.concat_ws(' ', 'parent', c.oid, {OF_PARENT})
     else pg_catalog.concat_ws(' ', 'table', c.oid, {NUMBER})
 end"""
+#: What the server says where a table has not its version any more: no setting has a name like this.
+CHANGED = "dbtools_changed"
+#: Of each kind, what fails unless the number of the relation $1 is still $2; it has no rows.
+CONFIRMATIONS = {
+    kind: f"""
+select
+where pg_catalog.current_setting(
+    case
+        when (
+            select {number}
+            from pg_catalog.pg_class as c
+            where c.oid = $1::pg_catalog.oid
+        ) = $2::pg_catalog.numeric
+        then 'lock_timeout'
+        else '{CHANGED}'
+    end
+) is null
+"""
+    for kind, number in NUMBERS.items()
+}
 #: Of what the transaction has locked: what its statements read, and not the system's own.
 LOCKED = f"""
 select {VERSION} as version
-{TABLES}
+from pg_catalog.pg_class as c
 where c.oid >= '16384'
     and c.relkind in ('r', 'p', 'v', 'm', 'f')
     and c.oid in (
@@ -178,11 +201,16 @@ def together(versions: Iterable[str]) -> str:
     return SEPARATOR.join(versions)
 
 
-def confirmation(versions: Iterable[str]) -> str:
-    """Return a statement that divides by zero unless each table is still as of *versions*."""
+@lru_cache(maxsize=1_000)
+def confirmation(versions: tuple[str, ...]) -> bytes:
+    """Return the messages that fail unless each table is still as of *versions*."""
     single = dict.fromkeys(each for version in versions for each in version.split(SEPARATOR))
-    terms = (
-        f"(select {NUMBERS[kind]} {TABLES} where c.oid = '{int(oid)}') is not distinct from '{int(number)}'"
-        for kind, oid, number in (each.split() for each in single)
-    )
-    return f"select 1 / ({' and '.join(terms)})::pg_catalog.int4"
+    return b"".join(calling(*each.split()) for each in single)
+
+
+def stays_confirmed(versions: Iterable[str]) -> bool:
+    """Return whether nothing can happen to tables of *versions* of which the server does not tell statements.
+
+    It does not of what is attached beneath a partition.
+    """
+    return not any(each.startswith("parent") for version in versions for each in version.split(SEPARATOR))

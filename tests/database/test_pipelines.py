@@ -1,0 +1,97 @@
+"""Statements that run in one round trip, and what of asyncpg that rests on."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
+
+import asyncpg
+import pytest
+
+from dbtools.backends.postgresql import pipeline
+from dbtools.backends.postgresql.connections import connect, end
+from dbtools.backends.postgresql.pipeline import Connection, calling, keeping
+
+SET = "select where set_config($1, $2, false) is null"
+FAIL = "select where 1 / $1::int = 0"
+
+
+@pytest.fixture
+async def connection(
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+) -> AsyncIterator[Connection]:
+    """Give a connection that keeps two statements."""
+    with postgresql_database("create schema s") as url:
+        connection = await connect(url)
+        await connection.send(keeping("set", SET) + keeping("fail", FAIL))
+        yield connection
+        await end(connection)
+
+
+async def test_messages_around_a_statement_run_in_their_order_and_only_its_rows_are_returned(
+    connection: Connection,
+) -> None:
+    statement = await connection.prepare("select current_setting('app.x') || $1")
+    before, behind = calling("set", "app.x", "it's \\ ü"), calling("set", "app.x", "after")
+
+    rows = await connection.run(statement, ["!"], before, behind)
+
+    assert [tuple(row) for row in rows] == [("it's \\ ü!",)]
+    assert await connection.fetchval("select current_setting('app.x')") == "after"
+    assert [tuple(row) for row in await connection.fetch("select 1")] == [(1,)]
+
+
+@pytest.mark.parametrize("at", ["before", "behind"])
+async def test_error_around_a_statement_ends_it_and_leaves_the_connection_usable(
+    at: str, connection: Connection
+) -> None:
+    statement = await connection.prepare("select 1")
+    around = (calling("fail", "0"), b"") if at == "before" else (b"", calling("fail", "0"))
+
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await connection.run(statement, [], *around)
+    again = await connection.run(statement, [], calling("set", "app.x", "y"), b"")
+
+    assert [tuple(row) for row in again] == [(1,)]
+
+
+async def test_messages_are_not_kept_where_the_values_are_not_taken(connection: Connection) -> None:
+    statement = await connection.prepare("select $1::int")
+
+    with pytest.raises(asyncpg.DataError):
+        await connection.run(statement, ["text"], calling("fail", "0"), b"")
+
+    assert await connection.fetchval("select 1") == 1
+
+
+async def test_connection_ends_where_asyncpg_writes_something_else(connection: Connection) -> None:
+    connection.transport.around = b"", b""
+
+    with pytest.raises(asyncpg.InternalClientError, match="other messages"):
+        await connection.execute("select 1")
+
+    assert connection.is_closed()
+
+
+async def test_text_that_is_none_is_refused_by_the_server(connection: Connection) -> None:
+    with pytest.raises(asyncpg.CharacterNotInRepertoireError):
+        await connection.send(calling("set", "app.x", "\ud800"))
+    with pytest.raises(asyncpg.CharacterNotInRepertoireError):
+        await connection.send(calling("set", "app.x", "\0"))
+
+
+async def test_statements_not_used_for_long_are_given_up(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "KEPT", 2)
+    for number in (1, 2, 1, 3):
+        sql = f"select {number}"
+        if connection.kept(sql) is None:
+            await connection.keep(sql, ())
+    await connection.prepare("select 'asyncpg closes what is given up now'")
+
+    assert [connection.kept(f"select {number}") is not None for number in (1, 2, 3)] == [
+        True,
+        False,
+        True,
+    ]
+    kept = await connection.fetch("select statement from pg_prepared_statements order by 1")
+    assert "select 2" not in [row["statement"] for row in kept]

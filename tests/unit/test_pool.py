@@ -1,0 +1,209 @@
+"""The pool of connections, with stand-ins for these: who gets one, and when one is closed."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from dbtools.backends import pool as pools
+from dbtools.backends.pool import Pool
+from dbtools.errors import Busy
+
+pytestmark = pytest.mark.anyio
+
+
+class Stub:
+    """Stands in for a connection."""
+
+    def __init__(self) -> None:
+        self.usable, self.ended = True, asyncio.Event()
+
+    def end(self) -> None:
+        """End it."""
+        self.usable = False
+        self.ended.set()
+
+
+class Opening:
+    """Opens stand-ins, or fails as often as it is to."""
+
+    def __init__(self) -> None:
+        self.opened: list[Stub] = []
+        self.failures = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self) -> Stub:
+        await self.gate.wait()
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("nobody is there")
+        self.opened.append(Stub())
+        return self.opened[-1]
+
+
+@pytest.fixture
+def opening() -> Opening:
+    """Give what opens."""
+    return Opening()
+
+
+@pytest.fixture
+def pool(opening: Opening) -> Pool:
+    """Give a pool of two."""
+    return Pool(opening, size=2, is_usable=lambda each: each.usable, end=Stub.end)
+
+
+@pytest.fixture
+def start() -> Callable[..., Any]:
+    """Give a function that starts a task and lets it come as far as it can."""
+
+    async def start(work: Any) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return task
+
+    return start
+
+
+async def _use(pool: Pool, seen: list[Any], mark: object = None) -> None:
+    async with pool.connection() as connection:
+        seen.append(connection if mark is None else mark)
+
+
+async def test_connection_used_last_is_lent_first(pool: Pool, opening: Opening) -> None:
+    seen: list[Stub] = []
+    async with pool.connection() as first, pool.connection() as second:
+        pass
+    for _ in range(3):
+        await _use(pool, seen)
+
+    assert opening.opened == [first, second]
+    assert seen == [first] * 3  # the outer one came back last
+
+
+async def test_call_that_has_waited_longest_comes_first(pool: Pool, start: Callable[..., Any]) -> None:
+    seen: list[object] = []
+    async with pool.connection(), pool.connection():
+        waiting = [await start(_use(pool, seen, mark)) for mark in range(4)]
+    # Two connections are free at this moment, which those that wait have not taken yet.
+    await _use(pool, seen, "late")
+    await asyncio.gather(*waiting)
+
+    assert seen == [0, 1, 2, 3, "late"]
+
+
+async def test_no_more_are_opened_than_there_may_be(pool: Pool, opening: Opening) -> None:
+    async def use() -> None:
+        async with pool.connection():
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(use() for _ in range(20)))
+
+    assert len(opening.opened) == 2
+
+
+async def test_call_that_finds_none_in_time_is_told_so(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, opening: Opening
+) -> None:
+    monkeypatch.setattr(pools, "PATIENCE", 0.01)
+    async with pool.connection(), pool.connection():
+        with pytest.raises(Busy, match="All connections"):
+            await _use(pool, [])
+    seen: list[Stub] = []
+    await _use(pool, seen)
+
+    assert seen[0] in opening.opened
+
+
+async def test_wait_that_is_cancelled_takes_nobody_s_turn(pool: Pool, start: Callable[..., Any]) -> None:
+    seen: list[object] = []
+    async with pool.connection(), pool.connection():
+        gone = await start(_use(pool, seen, "gone"))
+        stays = await start(_use(pool, seen, "stays"))
+        gone.cancel()
+    with anyio.fail_after(5):
+        await stays
+
+    assert seen == ["stays"]
+
+
+async def test_connection_that_comes_as_the_wait_is_cancelled_is_passed_on(
+    pool: Pool, start: Callable[..., Any]
+) -> None:
+    seen: list[object] = []
+    async with pool.connection(), pool.connection():
+        gone = await start(_use(pool, seen, "gone"))
+        stays = await start(_use(pool, seen, "stays"))
+    # Both have got their connection by now, and have not run yet.
+    gone.cancel()
+    with anyio.fail_after(5):
+        await stays
+        async with pool.connection(), pool.connection():
+            seen.append("both")
+
+    assert seen == ["stays", "both"]
+
+
+async def test_right_to_open_one_is_passed_on_where_opening_fails(
+    pool: Pool, opening: Opening, start: Callable[..., Any]
+) -> None:
+    opening.gate.clear()
+    seen: list[object] = []
+    failing = [await start(_use(pool, seen, mark)) for mark in range(2)]
+    waiting = await start(_use(pool, seen, "waiting"))
+    opening.failures = 2
+    opening.gate.set()
+    with anyio.fail_after(5):
+        told = await asyncio.gather(*failing, return_exceptions=True)
+        await waiting
+
+    assert [type(each) for each in told] == [ConnectionError] * 2
+    assert seen == ["waiting"]
+
+
+async def test_connection_that_has_ended_is_replaced(pool: Pool, opening: Opening) -> None:
+    seen: list[Stub] = []
+    await _use(pool, seen)
+    seen[0].usable = False
+    await _use(pool, seen)
+    async with pool.connection() as left:
+        left.usable = False
+    async with pool.connection(), pool.connection():
+        pass
+
+    assert seen == opening.opened[:2]
+    assert len(opening.opened) == 4
+
+
+async def test_pool_that_is_disposed_of_closes_what_is_lent_when_it_comes_back(
+    pool: Pool, opening: Opening
+) -> None:
+    async with pool.connection() as lent:
+        async with pool.connection() as idle:
+            pass
+        await pool.dispose()
+
+        assert (idle.ended.is_set(), lent.ended.is_set()) == (True, False)
+    async with pool.connection() as other:
+        pass
+
+    assert lent.ended.is_set()
+    assert opening.opened == [lent, idle, other]
+
+
+async def test_connection_that_nobody_needs_for_long_is_closed(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "IDLE", 0.01)
+    async with pool.connection() as connection:
+        pass
+    with anyio.fail_after(5):
+        await connection.ended.wait()
+    async with pool.connection() as other:
+        pass
+
+    assert other is not connection
