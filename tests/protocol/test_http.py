@@ -534,7 +534,7 @@ async def test_listener_that_others_reach_wants_to_know_them(address: str) -> No
     answer = run("serve", "sample.db", "--http", address)
 
     assert answer.exit_code == 2
-    assert "nobody is asked who they are" in answer.stderr
+    assert "must require authentication" in answer.stderr
 
 
 async def test_slow_heads_and_bodies_hold_up_nobody(

@@ -136,7 +136,7 @@ HOSTILE = {
 REASONS = {
     "no token": "no token",
     "basic": "no token after Bearer",
-    "not ours": "the token is unknown",
+    "not ours": "the token is not valid",
     "expired": "the token has expired",
     "not yet": "the token is not valid yet",
     "another audience": "the token is for another audience",
