@@ -254,7 +254,7 @@ async def _run(
     end = END if kept.versions == versions else confirmation(versions) + END
     values = (*run.parameters, *kept.guard)
     batch = max(1, BYTES_AT_ONCE // max(1, run.plan.most_bytes))
-    if batch > run.limit:
+    if batch > run.limit or run.limit == 1:
         records = await connection.run(kept.statement, values, before, end)
         more = len(records) > run.limit
     else:
