@@ -3,14 +3,8 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
-
-import anyio
-import sqlalchemy as sa
-from sqlalchemy.pool import AsyncAdaptedQueuePool
-from sqlalchemy.util import greenlet_spawn
 
 from dbtools import errors
 from dbtools.telemetry import note_wait
@@ -19,73 +13,11 @@ PATIENCE = 5.0  #: seconds that a call waits for a connection
 IDLE = 300.0  #: seconds after which a connection that nobody has needed is closed
 
 
-class EnginePool:
-    """The pool of an engine."""
-
-    def __init__(
-        self,
-        scheme: str,
-        connect: Callable[[], Awaitable[Any]],
-        *,
-        size: int,
-        is_usable: Callable[[Any], bool],
-    ) -> None:
-        self._is_usable = is_usable
-        # As create_async_engine makes it, whose package imports the whole ORM (SQLAlchemy 2.1).
-        self._engine: sa.Engine = sa.create_engine(
-            scheme,
-            creator=lambda: self._engine.dialect.loaded_dbapi.connect(async_creator_fn=connect),
-            poolclass=AsyncAdaptedQueuePool,
-            pool_size=size,
-            max_overflow=0,
-            pool_timeout=PATIENCE,
-            # What was used last is warm: its thread, its pages, its prepared statements.
-            pool_use_lifo=True,
-            pool_reset_on_return=None,
-            isolation_level="AUTOCOMMIT",
-        )
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Any]:
-        """Lend a connection, or raise Busy where none comes free in time."""
-        pool, began = self._engine.pool, time.monotonic()
-        try:
-            pooled = await greenlet_spawn(pool.connect)
-        except sa.exc.TimeoutError as exc:
-            raise _busy() from exc
-        note_wait(time.monotonic() - began)
-        try:
-            yield pooled.driver_connection
-        finally:
-            await self._take_back(pooled, pool)
-
-    async def _take_back(self, pooled: Any, pool: Any) -> None:
-        if not self._is_usable(pooled.driver_connection):
-            self._leave(pooled)
-            return
-        try:
-            if pool is not self._engine.pool:
-                # The pool was replaced meanwhile: the old one would never close what comes back.
-                with anyio.CancelScope(shield=True):
-                    await greenlet_spawn(pooled.invalidate)
-        finally:
-            # Nothing is reset, so nothing waits: the connection goes back into its queue.
-            pooled.close()
-
-    def _leave(self, pooled: Any) -> None:
-        """Let another connection take the place of one that ends by itself: to close it would be to wait."""
-        pooled.detach()
-
-    async def dispose(self) -> None:
-        """Close the connections that nobody uses; those in use are closed when they come back."""
-        await greenlet_spawn(self._engine.dispose)
-
-
 class Pool:
     """At most *size* connections, each lent to one call at a time: to the one that has waited longest.
 
-    *connect* opens one, when there is none that waits, and *end* closes one at once. One that is not usable
-    any more is lent to nobody else.
+    *connect* opens one if none is idle. *end* closes one, and may return a future: until that is done, no
+    other one is opened in its place. A connection that is no longer usable is closed.
     """
 
     def __init__(
@@ -94,7 +26,7 @@ class Pool:
         *,
         size: int,
         is_usable: Callable[[Any], bool],
-        end: Callable[[Any], None],
+        end: Callable[[Any], asyncio.Future[object] | None],
     ) -> None:
         self._connect, self._is_usable, self._end = connect, is_usable, end
         self._free = size  #: connections that may still be opened
@@ -114,9 +46,9 @@ class Pool:
         return self._idle
 
     async def dispose(self) -> None:
-        """Close the connections that nobody uses; those in use are closed when they come back."""
+        """Close the idle connections; those in use are closed when they are released."""
         idle, self._idle = self._idle, []
-        self._close(idle)
+        await _all_of(self._close(connection for connection, _ in idle))
 
     async def acquire(self) -> Any:
         """Return a connection that is to be released, or raise Busy."""
@@ -150,13 +82,12 @@ class Pool:
                 raise _busy() from exc
             raise
 
-    def release(self, connection: Any, era: object) -> None:
+    async def release(self, connection: Any, era: object) -> None:
         """Take *connection* back, which was lent in *era*."""
         if self._is_usable(connection) and era is self.era:
             self._hand_on(connection)
             return
-        self._end(connection)
-        self._hand_on(None)
+        await _all_of(self._close([connection]))
 
     def _hand_on(self, connection: Any) -> None:
         while self._turns:
@@ -176,14 +107,22 @@ class Pool:
         self._timer, before = None, time.monotonic() - IDLE
         old = [each for each in self._idle if each[1] <= before]
         del self._idle[: len(old)]
-        self._close(old)
+        self._close(connection for connection, _ in old)
         if self._idle:
             self._timer = asyncio.get_running_loop().call_later(IDLE, self._close_idle)
 
-    def _close(self, idle: Iterable[tuple[Any, float]]) -> None:
-        for connection, _ in idle:
-            self._free += 1
-            self._end(connection)
+    def _close(self, connections: Iterable[Any]) -> list[asyncio.Future[object]]:
+        """Close *connections*, and return the futures of those that end soon."""
+        ending: list[asyncio.Future[object]] = []
+        for connection in connections:
+            is_idle, ended = self._is_usable(connection), self._end(connection)
+            if ended is None:
+                self._hand_on(None)
+            else:
+                ended.add_done_callback(lambda _: self._hand_on(None))
+                if is_idle:
+                    ending.append(ended)
+        return ending
 
 
 class Loan:
@@ -201,8 +140,13 @@ class Loan:
 
     async def __aexit__(self, *_: object) -> None:
         """Give it back."""
-        self._pool.release(self._connection, self._era)
+        await self._pool.release(self._connection, self._era)
 
 
 def _busy() -> errors.Busy:
     return errors.Busy("All connections to the database are busy.", hint="Try again.")
+
+
+async def _all_of(ending: Sequence[asyncio.Future[object]]) -> None:
+    if ending:
+        await asyncio.wait(ending)

@@ -13,7 +13,7 @@ import anyio
 import asyncpg
 import pytest
 
-from dbtools.backends.pool import EnginePool, Pool
+from dbtools.backends.pool import Pool
 from dbtools.backends.postgresql import runner as postgresql_runner
 from dbtools.backends.postgresql.connections import prepare
 from dbtools.backends.postgresql.syntax import lexis
@@ -190,7 +190,7 @@ async def test_no_connection_is_opened_in_place_of_one_whose_statement_still_run
         async with pool.connection():
             seen.append("lent")
 
-    pool = sqlite_runner.ThreadPool(connect, size=1)
+    pool = sqlite_runner.pool_of(connect, size=1)
     async with pool.connection() as first:
         first.ended = ended
     waiting = asyncio.create_task(borrow())
@@ -230,7 +230,7 @@ async def test_connection_is_given_up_where_the_wait_for_its_thread_is_cancelled
             await connection.run(work)
 
     lent: list[Connection] = []
-    pool = sqlite_runner.ThreadPool(lambda: Stopping(where), size=2)
+    pool = sqlite_runner.pool_of(lambda: Stopping(where), size=2)
     with anyio.fail_after(PATIENCE):
         running = asyncio.create_task(run())
         await started.wait()
@@ -302,11 +302,11 @@ def test_conditions_are_understood_where_the_server_has_ended_the_connection(
     assert len(before) == 1
 
 
-async def pool_of(shop: Shop) -> EnginePool | Pool:
+async def pool_of(shop: Shop) -> Pool:
     """Return the pool of connections that calls run on."""
     runner: Any = await shop.database.runner()
     pool = runner._pool
-    assert isinstance(pool, EnginePool | Pool)
+    assert isinstance(pool, Pool)
     return pool
 
 

@@ -102,8 +102,15 @@ class Connection(aiosqlite.Connection):
                     await self._execute(lambda: None)  # type: ignore[no-untyped-call]
             except BaseException:
                 # A second cancellation, which asyncio sends through the scope, also leaves the thread busy.
-                self.ended = self.stop()
+                self.give_up()
                 raise
+
+    def give_up(self) -> "asyncio.Future[object]":
+        """Close the connection when its thread has done its work, and return what is done then."""
+        if self.ended is None:
+            self.ended = self.stop()
+        assert self.ended is not None
+        return self.ended
 
 
 class Stopped(Exception):

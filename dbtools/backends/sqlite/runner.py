@@ -4,13 +4,13 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from threading import Event
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import sqlalchemy as sa
 
 from dbtools import errors
 from dbtools.backends.plans import Plan
-from dbtools.backends.pool import EnginePool
+from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe, Run
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.backends.sqlite.grammar import SqliteGrammar
@@ -32,26 +32,13 @@ WRITTEN = "dbtools_probe"  #: a table that is never kept
 GRAMMAR = SqliteGrammar()
 
 
-class ThreadPool(EnginePool):
-    """The pool of connections that *connect* opens, each with its thread."""
-
-    def __init__(self, connect: Callable[[], Any], *, size: int) -> None:
-        super().__init__(
-            "sqlite+aiosqlite://", connect, size=size, is_usable=lambda connection: connection.ended is None
-        )
-
-    def _leave(self, pooled: Any) -> None:
-        """Open none in its place before its thread has ended: each takes a core."""
-        pooled.driver_connection.ended.add_done_callback(lambda _: super(ThreadPool, self)._leave(pooled))
-
-
 class SqliteRunner:
     """The Runner of SQLite."""
 
     confirms = True
 
     def __init__(self, where: Location) -> None:
-        self._pool = ThreadPool(lambda: Connection(where), size=CONNECTIONS)
+        self._pool = pool_of(lambda: Connection(where), size=CONNECTIONS)
         self._lookups = Lookups(where)
 
     def compile(self, shape: Shape) -> Plan:
@@ -109,6 +96,19 @@ class SqliteRunner:
         """Close every connection."""
         self._lookups.close()
         await self._pool.dispose()
+
+
+def pool_of(connect: Callable[[], Connection], *, size: int) -> Pool:
+    """Return the pool of connections that *connect* makes, each with its thread."""
+
+    async def opened() -> Connection:
+        connection = connect()
+        await connection
+        return connection
+
+    return Pool(
+        opened, size=size, is_usable=lambda connection: connection.ended is None, end=Connection.give_up
+    )
 
 
 def open_engine(where: Location) -> sa.Engine:
