@@ -162,5 +162,5 @@ def seconds_of(text: str) -> float:
     """Return how many seconds 10s, 500ms or 2m means, or raise ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip())
     if match is None:
-        raise ValueError("wants a duration such as 10s, 500ms or 2m")
+        raise ValueError("must be a duration such as 10s, 500ms or 2m")
     return float(match[1]) * UNITS[match[2]]

@@ -105,14 +105,14 @@ def _take(header: Header, key: str, value: str, source: Source) -> None:
         raise ValueError(f"{key} is there twice")
     pattern, read, wanted = READERS[key]
     if not pattern.fullmatch(value):
-        raise ValueError(f"{key}: wants {wanted}, not {quoted(value)}")
+        raise ValueError(f"{key}: must be {wanted}, not {quoted(value)}")
     header.said[key] = read(value)
 
 
 def _timeout(value: str) -> float:
     seconds = seconds_of(value)
     if not 0 < seconds <= LONGEST_TIMEOUT:
-        raise ValueError(f"timeout: wants more than nothing and at most an hour, not {quoted(value)}")
+        raise ValueError(f"timeout: must be more than 0 seconds and at most an hour, not {quoted(value)}")
     return seconds
 
 

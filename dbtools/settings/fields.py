@@ -22,7 +22,7 @@ def _seconds(value: object) -> object:
 def _number(value: object) -> object:
     """Refuse a boolean, which Python takes for a number."""
     if isinstance(value, bool):
-        raise ValueError("wants a number, not a boolean")
+        raise ValueError("must be a number, not a boolean")
     return value
 
 
@@ -63,22 +63,22 @@ def is_resource(text: str) -> bool:
 def _strings(value: object) -> object:
     """Accept one string in place of an array."""
     if not isinstance(value, str | list | tuple):
-        raise ValueError("wants a string or an array of strings")
+        raise ValueError("must be a string or an array of strings")
     return (value,) if isinstance(value, str) else value
 
 
 def _keys(text: str) -> str:
     if not text.strip():
-        raise ValueError("wants a URL or a file of keys")
+        raise ValueError("must be a URL or a file of keys")
     if "://" not in text:
         return text
     parts = _parts(text)
     if parts is None:
-        raise ValueError("wants an https URL or a file of keys")
+        raise ValueError("must be an https URL or a file of keys")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise ValueError("wants https: whoever is on the way could put keys of their own there")
+        raise ValueError("must use https: over http, others could replace the keys on the way")
     if parts.username is not None:
-        raise ValueError("wants a URL without a user name or a password")
+        raise ValueError("must be a URL without a user name or a password")
     return text
 
 
@@ -86,7 +86,7 @@ Host = Annotated[
     str,
     _shaped(
         NAME,
-        "wants the name of a host as clients write it, such as db.example.com, 10.0.0.5 or "
+        "must be a host name as clients write it, such as db.example.com, 10.0.0.5 or "
         "[2001:db8::1], without a scheme, a path or *",
     ),
 ]
@@ -94,29 +94,29 @@ Origin = Annotated[
     str,
     _shaped(
         rf"[A-Za-z][A-Za-z0-9+.-]*://{NAME}/?",
-        "wants an origin, SCHEME://HOST or SCHEME://HOST:PORT, without a path or *",
+        "must be an origin, SCHEME://HOST or SCHEME://HOST:PORT, without a path or *",
     ),
 ]
 Audience = Annotated[
-    str, _shaped(r"(?s).*\S.*", "wants a value of the claim aud, such as a URL or a client ID")
+    str, _shaped(r"(?s).*\S.*", "must be a value of the claim aud, such as a URL or a client ID")
 ]
 Audiences = Annotated[
     tuple[Audience, ...], BeforeValidator(_strings, json_schema_input_type=str | tuple[str, ...])
 ]
 KeysPlace = Annotated[str, AfterValidator(_keys)]
 Issuer = Annotated[
-    str, _shaped(r"(?s).*\S.*", "wants what stands in the claim iss, such as https://id.example.com/")
+    str, _shaped(r"(?s).*\S.*", "must be the value of the claim iss, such as https://id.example.com/")
 ]
 TokenName = Annotated[
-    str, _shaped(r"(?!\s)[^\x00-\x1f\x7f]{1,100}(?<!\s)", "wants 1 to 100 characters on one line")
+    str, _shaped(r"(?!\s)[^\x00-\x1f\x7f]{1,100}(?<!\s)", "must be 1 to 100 characters on one line")
 ]
 Hash = Annotated[
     str,
-    _shaped(HASH, "wants the hash of a token, 64 hexadecimal digits, as `dbtools token new` prints it"),
+    _shaped(HASH, "must be the hash of a token, 64 hexadecimal digits, as `dbtools token new` prints it"),
     AfterValidator(str.lower),
     Field(json_schema_extra={"pattern": HASH}),
 ]
-Storage = Annotated[str, _shaped(r"(?s)memory|rediss?://.*", 'wants "memory" or "redis://HOST:PORT"')]
+Storage = Annotated[str, _shaped(r"(?s)memory|rediss?://.*", 'must be "memory" or "redis://HOST:PORT"')]
 Whole = Annotated[int, BeforeValidator(_number), Field(le=2**31 - 1)]
 Claim = Annotated[str | StrictBool | int | float, BeforeValidator(_claim)]
 Duration = Annotated[

@@ -127,7 +127,7 @@ def _check(settings: Settings, url: str, registry: str, written: TomlFile) -> No
         except errors.ConfigurationError as exc:
             raise written.error((section, "url"), exc.message, hint=exc.hint) from exc
     if settings.log.registry and not registry:
-        raise written.error(("log", "registry"), "wants the database of a registry, [registry] url.")
+        raise written.error(("log", "registry"), "needs the database of a registry: [registry] url.")
     if settings.database.request_id == "application_name" and not open_backend(url).facts.names_connections:
         problem = "connections to this database have no names."
         raise written.error(("database", "request_id"), problem, hint='There is "comment".')
@@ -212,11 +212,11 @@ def _key_of(place: tuple[int | str, ...]) -> list[int | str]:
 
 
 WANTED: Mapping[str, str] = {
-    "tuple_type": "wants an array of strings",
-    "string_type": "wants a string",
-    "int_type": "wants an integer",
-    "dict_type": "wants { … }",
-    "model_type": "wants { … }",
+    "tuple_type": "must be an array of strings",
+    "string_type": "must be a string",
+    "int_type": "must be an integer",
+    "dict_type": "must be { … }",
+    "model_type": "must be { … }",
     "missing": "is missing",
 }
 
@@ -225,9 +225,9 @@ def _wanted(place: Key, problem: str) -> str:
     """Return what is wanted at *place*, nothing where the *problem* has words of its own."""
     is_grant = tuple(place[:1]) == ("roles",) and tuple(place[2:3]) == ("tables",) and len(place) == GRANT
     if is_grant and problem == "model_type":
-        return "wants true, false or { … }"
+        return "must be true, false or { … }"
     if tuple(place) == ("auth", "tokens") and problem == "tuple_type":
-        return "wants an array of { … }"
+        return "must be an array of { … }"
     return WANTED.get(problem, "")
 
 

@@ -160,7 +160,7 @@ def _filter(where: str, place: str, source: Source, lexis: Lexis) -> RowFilter:
             problem = f"{other} is no claim: write :claims.{other.name}"
             raise Unusable("bad_filter", f"{place}: {problem}.", source)
     if condition.empty or condition.ending:
-        raise Unusable("bad_filter", f"{place}: wants a condition.", source)
+        raise Unusable("bad_filter", f"{place}: must be a condition.", source)
     return RowFilter(condition=condition)
 
 

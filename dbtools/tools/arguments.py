@@ -250,11 +250,11 @@ WANTED: Mapping[str, str] = {
     "greater_than_equal": "at least {ge}, not {given}",
     "string_too_long": "at most {max_length} characters",
     "too_long": "at most {max_length:,} items, not {actual_length}",
-    "string_type": "wants a string, not {got}",
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "value_error"), "wants an integer"),
-    "tuple_type": "wants a JSON array, not {got}",
-    "model_type": "wants an object such as {example}, not {got}",
-    "dict_type": "wants an object, not {got}",
+    "string_type": "must be a string, not {got}",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "value_error"), "must be an integer"),
+    "tuple_type": "must be a JSON array, not {got}",
+    "model_type": "must be an object such as {example}, not {got}",
+    "dict_type": "must be an object, not {got}",
     "missing": "is missing",
 }
 

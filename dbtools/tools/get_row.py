@@ -213,7 +213,9 @@ def _key_texts(
         if text is None:
             raise errors.BadArgument(f"{prefix}{name} is missing.", hint=f"The key is: {listing(keys)}.")
         if not isinstance(text, str):
-            raise errors.BadArgument(f"{prefix}{name}: wants {column.type.wants}, not an array or an object.")
+            raise errors.BadArgument(
+                f"{prefix}{name}: must be {column.type.wants}, not an array or an object."
+            )
         texts.append(text)
     return tuple(texts)
 

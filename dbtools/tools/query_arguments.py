@@ -148,7 +148,7 @@ def _text(given: object, type: ColumnType, place: str) -> str:
         return str(int(given))
     text = as_text(given)
     if not isinstance(text, str):
-        raise errors.BadArgument(f"{place}: wants one {type.name}, not {named(text)}.")
+        raise errors.BadArgument(f"{place}: must be one {type.name}, not {named(text)}.")
     if not type.trims:
         return text
     return text.strip().lower() if type.family is Family.BOOLEAN else text.strip().removeprefix("+")

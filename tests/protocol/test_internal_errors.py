@@ -160,7 +160,7 @@ async def test_mark_of_an_internal_error_is_found_in_the_log(caplog: pytest.LogC
     async with connect(server) as client:
         result = await client.result("tools/call", CALL)
 
-    mark = result["content"][0]["text"].partition("Internal error ")[2].partition(":")[0]
+    mark = result["content"][0]["text"].partition("Internal error ")[2].partition(".")[0]
     [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert mark in record.getMessage()
 

@@ -93,7 +93,7 @@ def test_registry_that_is_not_named_is_an_error(url: str, tmp_path: Path) -> Non
     result = run("check", str(path))
 
     assert result.exit_code == 2
-    assert "dbtools.toml:4: log.registry: wants the database of a registry" in result.stderr
+    assert "dbtools.toml:4: log.registry: needs the database of a registry" in result.stderr
 
 
 def test_registry_without_tables_keeps_no_call_from_its_answer(

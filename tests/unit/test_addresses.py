@@ -34,9 +34,9 @@ def _token(hashed: str) -> str:
     return f'[auth]\ntokens = [{{ sha256 = "{hashed}", role = "a" }}]'
 
 
-MISSING = f"the URL of this server, such as {URL}, since no audience is one"
-HOST, ORIGIN = "the name of a host", "an origin, SCHEME://HOST or SCHEME://HOST:PORT"
-RESOURCE, PLACE = "the URL of this server", "an https URL or a file of keys"
+MISSING = f"be the URL of this server, such as {URL}, since no audience is one"
+HOST, ORIGIN = "be a host name", "be an origin, SCHEME://HOST or SCHEME://HOST:PORT"
+RESOURCE, PLACE = "be the URL of this server", "be an https URL or a file of keys"
 REFUSED: Mapping[str, tuple[str, str, str]] = {
     **{
         f"host {each}": (_list("allowed_hosts", each), "server.allowed_hosts.0", HOST)
@@ -54,31 +54,39 @@ REFUSED: Mapping[str, tuple[str, str, str]] = {
         f"audience {each} without a resource": (_jwt(audience=each), "auth.jwt.resource", MISSING)
         for each in ("api://db", "db.example.com", "https://db.example.com/#a", ["dbtools", "api://db"])
     },
-    "empty audience": (_jwt(audience=" "), "auth.jwt.audience.0", "a value of the claim aud"),
+    "empty audience": (_jwt(audience=" "), "auth.jwt.audience.0", "be a value of the claim aud"),
     "empty audience of several": (
         _jwt(audience=[URL, ""]),
         "auth.jwt.audience.1",
-        "a value of the claim aud",
+        "be a value of the claim aud",
     ),
-    "audience that is a number": (_jwt(audience=5), "auth.jwt.audience", "a string or an array of strings"),
-    "audiences that are numbers": (_jwt(audience=[5]), "auth.jwt.audience.0", "a string"),
+    "audience that is a number": (
+        _jwt(audience=5),
+        "auth.jwt.audience",
+        "be a string or an array of strings",
+    ),
+    "audiences that are numbers": (_jwt(audience=[5]), "auth.jwt.audience.0", "be a string"),
     **{
         f"keys {each}": (_jwt(jwks=each), "auth.jwt.jwks", PLACE)
         for each in ("ftp://id.example.com/keys", "file:///etc/passwd", "https://", "://", "https://a b/keys")
     },
-    "no keys": (_jwt(jwks=""), "auth.jwt.jwks", "a URL or a file of keys"),
-    "keys without encryption": (_jwt(jwks="http://id.example.com/keys"), "auth.jwt.jwks", "https: whoever"),
+    "no keys": (_jwt(jwks=""), "auth.jwt.jwks", "be a URL or a file of keys"),
+    "keys without encryption": (
+        _jwt(jwks="http://id.example.com/keys"),
+        "auth.jwt.jwks",
+        "use https: over http",
+    ),
     "keys with a password": (
         _jwt(jwks="https://ada:dbt_secret@id.example.com/keys"),
         "auth.jwt.jwks",
-        "a URL without a user name or a password",
+        "be a URL without a user name or a password",
     ),
-    "no issuer": (_jwt(issuer=" "), "auth.jwt.issuer", "what stands in the claim iss"),
+    "no issuer": (_jwt(issuer=" "), "auth.jwt.issuer", "be the value of the claim iss"),
     **{
         f"hash {each[-9:]}": (
             _token(each),
             "auth.tokens.0.sha256",
-            "the hash of a token, 64 hexadecimal digits",
+            "be the hash of a token, 64 hexadecimal digits",
         )
         for each in ("", "dbt_secret", HASH[1:], f"{HASH}0", f"{HASH}\\n")
     },
@@ -87,11 +95,11 @@ REFUSED: Mapping[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_has_not_the_form_is_refused_in_plain_words(case: str, tmp_path: Path) -> None:
-    text, key, wants = REFUSED[case]
+    text, key, must = REFUSED[case]
 
     with pytest.raises(ConfigurationError) as raised:
         _load(tmp_path, text)
-    assert f": {key}: wants {wants}" in str(raised.value)
+    assert f": {key}: must {must}" in str(raised.value)
     assert "dbt_secret" not in str(raised.value)
 
 
@@ -153,7 +161,7 @@ def test_tokens_have_names_that_differ(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", " ", "a ", "\n", "a\x1b[1m", "a" * 101])
 def test_names_of_tokens_are_short_and_on_one_line(name: str, tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"auth\.tokens\.0\.name: wants 1 to 100 characters on one line"
+        ConfigurationError, match=r"auth\.tokens\.0\.name: must be 1 to 100 characters on one line"
     ):
         _load(tmp_path, _names(name))
 

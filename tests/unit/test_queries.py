@@ -475,22 +475,28 @@ def test_line_that_is_nearly_a_header_line_gets_the_right_form(line: str, form: 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        pytest.param("-- returns: some", "returns: wants one or many, not 'some'.", id="some"),
-        pytest.param("-- returns: One", "returns: wants one or many, not 'One'.", id="One"),
-        pytest.param("-- max_rows: 0", "max_rows: wants a number of rows such as 50, not '0'.", id="no rows"),
-        pytest.param("-- max_rows: x", "max_rows: wants a number of rows such as 50, not 'x'.", id="rows: x"),
+        pytest.param("-- returns: some", "returns: must be one or many, not 'some'.", id="some"),
+        pytest.param("-- returns: One", "returns: must be one or many, not 'One'.", id="One"),
         pytest.param(
-            "-- max_rows: ٣", "max_rows: wants a number of rows such as 50, not", id="foreign digit"
+            "-- max_rows: 0", "max_rows: must be a number of rows such as 50, not '0'.", id="no rows"
         ),
         pytest.param(
-            "-- timeout: soon", "timeout: wants a duration such as 10s, 500ms or 2m, not", id="soon"
+            "-- max_rows: x", "max_rows: must be a number of rows such as 50, not 'x'.", id="rows: x"
         ),
-        pytest.param('-- timeout: "2s"', "timeout: wants a duration such as 10s, 500ms or", id="quotes"),
-        pytest.param("-- timeout: 0s", "timeout: wants more than nothing and at most an hour", id="no time"),
         pytest.param(
-            "-- timeout: 2h", "timeout: wants more than nothing and at most an hour", id="two hours"
+            "-- max_rows: ٣", "max_rows: must be a number of rows such as 50, not", id="foreign digit"
         ),
-        pytest.param(f"-- timeout: {'9' * 999}", "timeout: wants more than nothing and at", id="endless"),
+        pytest.param(
+            "-- timeout: soon", "timeout: must be a duration such as 10s, 500ms or 2m, not", id="soon"
+        ),
+        pytest.param('-- timeout: "2s"', "timeout: must be a duration such as 10s, 500ms or", id="quotes"),
+        pytest.param(
+            "-- timeout: 0s", "timeout: must be more than 0 seconds and at most an hour", id="no time"
+        ),
+        pytest.param(
+            "-- timeout: 2h", "timeout: must be more than 0 seconds and at most an hour", id="two hours"
+        ),
+        pytest.param(f"-- timeout: {'9' * 999}", "timeout: must be more than 0 seconds and at", id="endless"),
     ],
 )
 def test_mistake_in_a_header_line_is_told(line: str, problem: str) -> None:
@@ -580,7 +586,7 @@ def test_all_mistakes_of_a_query_are_told_together() -> None:
         ),
         pytest.param(
             "-- name:\nselect 1;\n-- name:\nselect 1",
-            [(line, f"name: wants {NAME_WANTED}, not ''.") for line in (1, 3)],
+            [(line, f"name: must be {NAME_WANTED}, not ''.") for line in (1, 3)],
             id="two without a name",
         ),
         pytest.param(
@@ -645,7 +651,7 @@ def test_all_mistakes_of_a_query_are_told_together() -> None:
         ),
         pytest.param(
             "-- name:\nselect 1",
-            [(1, f"name: wants {NAME_WANTED}, not ''.")],
+            [(1, f"name: must be {NAME_WANTED}, not ''.")],
             id="no name",
         ),
         *(
@@ -654,7 +660,7 @@ def test_all_mistakes_of_a_query_are_told_together() -> None:
                 [
                     (
                         1,
-                        f"name: wants {NAME_WANTED}, not '{name}'.",
+                        f"name: must be {NAME_WANTED}, not '{name}'.",
                     )
                 ],
                 id=name,
@@ -687,11 +693,11 @@ def test_finding_names_its_place_and_query() -> None:
     assert findings == (
         Finding(
             code="bad_query",
-            message="query top: returns: wants one or many, not 'x'.",
+            message="query top: returns: must be one or many, not 'x'.",
             source=Source(file="queries/shop.sql", line=3),
         ),
     )
-    assert str(findings[0]) == "queries/shop.sql:3: error: query top: returns: wants one or many, not 'x'."
+    assert str(findings[0]) == "queries/shop.sql:3: error: query top: returns: must be one or many, not 'x'."
 
 
 @pytest.mark.parametrize(
