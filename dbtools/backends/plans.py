@@ -10,7 +10,7 @@ from functools import cached_property
 
 from dbtools.aggregates import Measure
 from dbtools.sql import Lexis, Parameter, code_of
-from dbtools.statement import Output, Select, Shape
+from dbtools.statement import Output, QueryShape, Select, Shape
 from dbtools.types import TEXTUAL, ColumnType, Family, Operator
 
 ESCAPE = "\\"
@@ -57,6 +57,11 @@ class Plan:
     def outputs(self) -> tuple[Output, ...]:
         """What is read."""
         return self.shape.outputs
+
+    @cached_property
+    def runs_functions(self) -> bool:
+        """Whether the statement may run functions of the database's users: that of a query, or of a view."""
+        return isinstance(self.shape, QueryShape) or any(each.computed for each in self.shape.tables)
 
     @cached_property
     def shortest(self) -> int:

@@ -1,4 +1,4 @@
-"""Pools of connections: one of our own, and SQLAlchemy's, each lent as the driver's own."""
+"""A pool of connections to a database, for both drivers."""
 
 import asyncio
 import time
@@ -35,65 +35,68 @@ class Pool:
         #: The calls that wait. Each gets a connection, or None to open one.
         self._turns: deque[asyncio.Future[Any]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._era = object()  #: another one after each disposal
 
     def connection(self) -> "Loan":
         """Return what lends a connection, or raises Busy where none comes free in time."""
         return Loan(self)
 
-    @property
-    def era(self) -> object:
-        """What is another one since the pool was disposed of."""
-        return self._idle
-
     async def dispose(self) -> None:
         """Close the idle connections; those in use are closed when they are released."""
-        idle, self._idle = self._idle, []
+        idle, self._idle, self._era = self._idle, [], object()
         await _all_of(self._close(connection for connection, _ in idle))
 
-    async def acquire(self) -> Any:
-        """Return a connection that is to be released, or raise Busy."""
+    async def acquire(self) -> tuple[Any, object]:
+        """Return a connection that is to be released, and its era; or raise Busy."""
         while self._idle:
             connection, _ = self._idle.pop()
             if self._is_usable(connection):
-                return connection
+                return connection, self._era
             self._free += 1
         if self._free:
             self._free -= 1
-        elif (connection := await self._turn()) is not None:
-            return connection
+        else:
+            connection, era = await self._turn()
+            if connection is not None:
+                return connection, era
+        era = self._era
         try:
-            return await self._connect()
+            return await self._connect(), era
         except BaseException:
             self._hand_on(None)
             raise
 
-    async def _turn(self) -> Any:
-        """Wait for what comes free, a connection or the right to open one."""
+    async def _turn(self) -> tuple[Any, object]:
+        """Wait for a connection, with its era, or for None: the right to open one."""
         turn = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         try:
             async with asyncio.timeout(PATIENCE):
-                return await turn
+                connection, era = await turn
+                return connection, era
         except BaseException as exc:
             if turn.done() and not turn.cancelled():
                 # It came at the moment at which the wait ended.
-                self._hand_on(turn.result())
+                self._take_back(*turn.result())
             if isinstance(exc, TimeoutError):
                 raise _busy() from exc
             raise
 
     async def release(self, connection: Any, era: object) -> None:
-        """Take *connection* back, which was lent in *era*."""
-        if self._is_usable(connection) and era is self.era:
-            self._hand_on(connection)
-            return
-        await _all_of(self._close([connection]))
+        """Take *connection* back, which is of *era*."""
+        await _all_of(self._take_back(connection, era))
+
+    def _take_back(self, connection: Any, era: object) -> Sequence[asyncio.Future[object]]:
+        if connection is not None and not (self._is_usable(connection) and era is self._era):
+            return self._close([connection])
+        self._hand_on(connection)
+        return ()
 
     def _hand_on(self, connection: Any) -> None:
         while self._turns:
             turn = self._turns.popleft()
             if not turn.done():
-                turn.set_result(connection)
+                turn.set_result((connection, self._era))
                 return
         if connection is None:
             self._free += 1
@@ -129,12 +132,12 @@ class Loan:
     """Lends a connection of *pool*: written out, since a generator would take thrice as long."""
 
     def __init__(self, pool: Pool) -> None:
-        self._pool, self._era = pool, pool.era
+        self._pool = pool
 
     async def __aenter__(self) -> Any:
         """Lend a connection, or raise Busy."""
         began = time.monotonic()
-        self._connection = await self._pool.acquire()
+        self._connection, self._era = await self._pool.acquire()
         note_wait(time.monotonic() - began)
         return self._connection
 

@@ -172,7 +172,9 @@ class Endpoint:
 
     async def _message(self, turn: Turn) -> Request | Notification | Answered:
         turn.after(BODY_IN, partial(turn.stop, LATE))
-        return await read_message(turn.scope, turn.receive, self._most)
+        message = await read_message(turn.scope, turn.receive, self._most)
+        turn.settle()
+        return message
 
     async def _serve_session(self, turn: Turn) -> None:
         """Answer a request of the era of sessions."""

@@ -207,15 +207,21 @@ class HttpApp:
             await self._app(scope, receive, send)
             return
         await receive()
+        is_started = False
         try:
             with exporting():
                 async with self._started(scope):
                     await send({"type": "lifespan.startup.complete"})
+                    is_started = True
                     await receive()
         except errors.DbtoolsError as exc:
             self._plan.operator.tell(str(exc))
-            await send({"type": "lifespan.startup.failed", "message": ""})
-            return
+            if not is_started:
+                await send({"type": "lifespan.startup.failed", "message": ""})
+                return
+            # Nothing follows tokens and tables any more: a worker must not go on like that.
+            os.kill(os.getpid(), signal.SIGTERM)
+            await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
     @asynccontextmanager
@@ -224,6 +230,7 @@ class HttpApp:
         limiter = Limiter(plan.settings.limits.storage, plan.settings.server, share=plan.workers)
         async with running(plan.settings, plan.operator, limiter, stateless=plan.stateless) as run:
             await run.served.toolbox.snapshot()
+            await limiter.check()
             # What exists now stays: the garbage collector need not look at it, and less often at the rest.
             gc.collect()
             gc.freeze()
@@ -280,7 +287,7 @@ class Readiness:
     def __init__(self, served: Served) -> None:
         self._served = served
         self._looked_at = -FRESH
-        self._is_ready = False
+        self._is_ready = True  # the first snapshot has been read
         self._note()
         served.toolbox.subscribe(self._note)
 

@@ -101,7 +101,7 @@ class Hosts:
         self._exempt = exempt
         self._shared = CORSMiddleware(
             app,
-            allow_origins=[each.rstrip("/") for each in section.allowed_origins],
+            allow_origins=sorted(self._origins),
             allow_origin_regex=self._local_origin.pattern,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],

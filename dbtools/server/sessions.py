@@ -22,6 +22,7 @@ class HttpSession:
     def __init__(self, caller: Caller, session: Session) -> None:
         self.id = secrets.token_hex(16)
         self.identity = caller.identity
+        self.role = caller.role
         self.session = session
         self.questions = Questions()
         self.turns: dict[Id, Turn] = {}
@@ -62,7 +63,7 @@ class Sessions:
     def find(self, id: str, caller: Caller) -> HttpSession | None:
         """Return the session *id* if it belongs to *caller*; otherwise None, as for an unknown ID."""
         found = self._open.get(id)
-        if found is None or found.identity != caller.identity:
+        if found is None or (found.identity, found.role) != (caller.identity, caller.role):
             return None
         found.used = monotonic()
         return found

@@ -6,7 +6,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -252,10 +252,8 @@ def _write_all(connection: LineConnection, descriptor: int, line: bytes) -> None
 
 def _feed(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:
     """Read a file or a terminal, which an event loop cannot wait for."""
-    try:
-        while chunk := os.read(descriptor, CHUNK):
-            loop.call_soon_threadsafe(connection.data_received, chunk)
+    with suppress(RuntimeError):  # the loop has been closed meanwhile
+        with suppress(OSError):  # a terminal that is gone, or a client that did not read its answers
+            while chunk := os.read(descriptor, CHUNK):
+                loop.call_soon_threadsafe(connection.data_received, chunk)
         loop.call_soon_threadsafe(connection.eof_received)
-    except RuntimeError:
-        # The loop has been closed meanwhile.
-        return

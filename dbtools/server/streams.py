@@ -138,12 +138,15 @@ class Turn:
         self._watching = asyncio.get_running_loop().create_task(self._watch(leave, is_long=is_long))
 
     async def _watch(self, leave: Callable[[], object], *, is_long: bool) -> None:
-        is_here = True
+        loop, is_here = asyncio.get_running_loop(), True
+        due = loop.time() + STILL
         while is_here:
             try:
-                async with asyncio.timeout(STILL if is_long else None):
+                # A client that goes on sending does not put the check off.
+                async with asyncio.timeout_at(due if is_long else None):
                     is_here = (await self.receive())["type"] != "http.disconnect"
             except TimeoutError:
+                due = loop.time() + STILL
                 is_here = await self._admit() == self.caller
         leave()
 

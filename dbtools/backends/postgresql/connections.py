@@ -22,9 +22,8 @@ import anyio
 import asyncpg
 
 from dbtools.backends.postgresql.faults import unavailable
-from dbtools.backends.postgresql.pipeline import Connection, Loop, keeping
+from dbtools.backends.postgresql.pipeline import Connection, Loop
 from dbtools.backends.postgresql.urls import SETTINGS, Destination, destination
-from dbtools.backends.postgresql.versions import CONFIRMATIONS
 from dbtools.errors import ConfigurationError, DatabaseUnavailable, Refused
 
 OLDEST = 13  #: the first version that is supported
@@ -73,11 +72,8 @@ ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
 #: What the server says of a session that is another one than was prepared: no setting has a name like this.
 ANOTHER = "dbtools_another_session"
 BEGIN = "begin isolation level read committed read only"
-#: What calls consist of beside their own statements, under the names by which the server keeps it. None has
-#: rows. What limits a call is not among them: a function could prepare another statement under its name.
-PARTS = {
-    # The SELECT takes a snapshot, after which the transaction cannot be made one that writes.
-    "session": f"""
+#: Fails in another session. Its SELECT takes a snapshot: the transaction cannot be made one that writes.
+SAME_SESSION = f"""
 select
 where pg_catalog.current_setting(
     case
@@ -88,10 +84,20 @@ where pg_catalog.current_setting(
         else '{ANOTHER}'
     end
 ) is null
-""",
-    "set": "select where pg_catalog.set_config($1, $2, true) is null",
-    **CONFIRMATIONS,
-}
+"""
+SET = "select where pg_catalog.set_config($1, $2, true) is null"
+#: Fails where a function has prepared a statement, which it may have put in the place of one of ours: that
+#: would serve the next caller, without the filters of a role.
+UNTOUCHED = f"""
+select
+where pg_catalog.current_setting(
+    case
+        when exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)
+        then '{ANOTHER}'
+        else 'lock_timeout'
+    end
+) is null
+"""
 
 #: What the server says where anything may have happened to what a statement names since it was confirmed.
 UNSURE = "dbtools_unsure"
@@ -311,11 +317,6 @@ async def prepare(connection: Connection) -> None:
         )
 
 
-async def keep_parts(connection: Connection) -> None:
-    """Have the server keep what calls consist of."""
-    await connection.send(b"".join(keeping(name, sql) for name, sql in PARTS.items()))
-
-
 async def apply(connection: Any, session: Mapping[str, str]) -> None:
     """Set *session* on *connection*, or raise Refused."""
     with applying(session):
@@ -342,7 +343,7 @@ def applying(session: Mapping[str, str]) -> Iterator[None]:
 
 
 def says(error: Exception, mark: str) -> bool:
-    """Return whether *error* is what the server says where one of PARTS has failed with *mark*."""
+    """Return whether *error* is what the server says where a check has failed with *mark*."""
     return isinstance(error, asyncpg.UndefinedObjectError) and mark in str(error.args[0])
 
 

@@ -24,23 +24,17 @@ KEPT = 256  #: prepared statements of a connection
 CARRIER = "select pg_catalog.transaction_timestamp()::pg_catalog.text"
 
 
-def keeping(name: str, sql: str) -> bytes:
-    """Return the message by which the server keeps *sql* under *name* (Parse)."""
-    return _message(b"P", _text(name), _text(sql), b"\0\0")
+def running(sql: str, *values: str) -> bytes:
+    """Return the messages that run *sql* with *values* (Parse, Bind, Execute).
 
-
-def calling(name: str, *values: str) -> bytes:
-    """Return the messages that run what the server keeps under *name* (Bind, Execute)."""
+    The server keeps nothing of it: a function could prepare another statement under its name.
+    """
+    parse = _message(b"P", b"\0", _text(sql), b"\0\0")
     # A text that is none in UTF-8 is for the server to refuse.
     texts = [each.encode(errors="surrogatepass") for each in values]
     written = (struct.pack("!i", len(each)) + each for each in texts)
-    bind = _message(b"B", b"\0", _text(name), struct.pack("!hh", 0, len(texts)), *written, b"\0\0")
-    return bind + _message(b"E", b"\0", b"\0\0\0\0")
-
-
-def running(sql: str) -> bytes:
-    """Return the messages that run *sql*, of which the server keeps nothing."""
-    return keeping("", sql) + calling("")
+    bind = _message(b"B", b"\0", b"\0", struct.pack("!hh", 0, len(texts)), *written, b"\0\0")
+    return parse + bind + _message(b"E", b"\0", b"\0\0\0\0")
 
 
 def _message(kind: bytes, *parts: bytes) -> bytes:

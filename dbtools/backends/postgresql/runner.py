@@ -21,8 +21,11 @@ from dbtools.backends.port import Label, Probe, Run, is_current
 from dbtools.backends.postgresql.connections import (
     BEGIN,
     DRIVER_ERRORS,
+    SAME_SESSION,
+    SET,
     UNREADABLE,
     UNSURE,
+    UNTOUCHED,
     applying,
     connect,
     dated,
@@ -30,7 +33,6 @@ from dbtools.backends.postgresql.connections import (
     is_another,
     is_lost,
     is_pooled,
-    keep_parts,
     keep_setting,
     prepare,
     roll_back,
@@ -39,7 +41,7 @@ from dbtools.backends.postgresql.connections import (
 )
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
-from dbtools.backends.postgresql.pipeline import Connection, Kept, calling, running
+from dbtools.backends.postgresql.pipeline import Connection, Kept, running
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.versions import CHANGED, confirmation, fingerprint, stays_confirmed
 from dbtools.backends.selects import compile_query, compile_select
@@ -66,7 +68,7 @@ CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
 VICTIMS = 5  #: times that a statement is run again which had to make way for others
-BEGINNING, END = running(BEGIN), running("rollback")
+BEGINNING, END, LEFT_ALONE = running(BEGIN), running("rollback"), running(UNTOUCHED)
 MAKING_WAY = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 #: Statements of migrations take long on large tables only, which the registry's are not.
 MIGRATING = "60s"
@@ -136,7 +138,8 @@ class PostgresqlRunner:
         connection = await connect(self._url)
         try:
             await prepare(connection)
-            await keep_parts(connection)
+            # What carries messages is prepared now: its snapshot must not be there when BEGIN comes.
+            await connection.send(b"")
         except BaseException:
             connection.terminate()
             raise
@@ -153,6 +156,8 @@ class PostgresqlRunner:
                 records, more = await _read(connection, dated(connection, sql, run.stamp), run)
             except BaseException as exc:
                 await roll_back(connection)
+                if isinstance(exc, Exception) and is_another(exc):
+                    connection.terminate()
                 if isinstance(exc, UNREADABLE) and is_pooled(connection):
                     raise _outdated(connection) from exc
                 raise
@@ -252,6 +257,8 @@ async def _run(
     """Run *kept* after the messages *before*, compare the versions if need be, and end the transaction."""
     versions = tuple(run.versions)
     end = END if kept.versions == versions else confirmation(versions) + END
+    if run.plan.runs_functions or run.session:
+        end = LEFT_ALONE + end
     values = (*run.parameters, *kept.guard)
     batch = max(1, BYTES_AT_ONCE // max(1, run.plan.most_bytes))
     if batch > run.limit or run.limit == 1:
@@ -270,7 +277,7 @@ async def _run(
 def _limits(timeout: float, label: Label) -> bytes:
     """Return what has the transaction last *timeout* seconds, under the name of *label*."""
     limits = _limit(timeout)
-    return limits + calling("set", "application_name", label.application) if label.application else limits
+    return limits + running(SET, "application_name", label.application) if label.application else limits
 
 
 @lru_cache
@@ -283,7 +290,7 @@ async def _begin(connection: Connection, timeout: float, label: Label) -> str:
     begin = b"" if is_pooled(connection) else BEGINNING
     if not begin:
         await connection.execute(BEGIN)
-    return await connection.send(begin + _limits(timeout, label) + calling("session", connection.marks))
+    return await connection.send(begin + _limits(timeout, label) + running(SAME_SESSION, connection.marks))
 
 
 async def _set(connection: Connection, session: Mapping[str, str]) -> None:
@@ -292,7 +299,7 @@ async def _set(connection: Connection, session: Mapping[str, str]) -> None:
         return
     try:
         with applying(session):
-            await connection.send(b"".join(calling("set", *each) for each in with_role_last(session)))
+            await connection.send(b"".join(running(SET, *each) for each in with_role_last(session)))
     except Refused as exc:
         # The server's words are for operators.
         raise Refused("The database does not take the settings of this role.") from exc

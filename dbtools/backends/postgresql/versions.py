@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from dbtools.backends.postgresql.pipeline import calling
+from dbtools.backends.postgresql.pipeline import running
 
 T = TypeVar("T")
 Ask = Callable[[Any], Awaitable[T]]  #: asks a connection
@@ -205,7 +205,8 @@ def together(versions: Iterable[str]) -> str:
 def confirmation(versions: tuple[str, ...]) -> bytes:
     """Return the messages that fail unless each table is still as of *versions*."""
     single = dict.fromkeys(each for version in versions for each in version.split(SEPARATOR))
-    return b"".join(calling(*each.split()) for each in single)
+    kinds = (each.split() for each in single)
+    return b"".join(running(CONFIRMATIONS[kind], *values) for kind, *values in kinds)
 
 
 def stays_confirmed(versions: Iterable[str]) -> bool:
