@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from dbtools import errors
@@ -102,10 +103,14 @@ def listen(plan: Plan) -> None:
         host, port = listener.getsockname()[:2]
         plan.operator.listening(Address(host=host, port=port).url, snapshot, _notes(plan))
         config = config_of(partial(HttpApp, plan), plan.workers)
-        if plan.workers > 1:
-            Workers(config, [listener], plan.operator).run()
-        else:
+        if plan.workers == 1:
             uvicorn.Server(config).run([listener])
+            return
+        workers = Workers(config, [listener], plan.operator)
+        workers.run()
+        if any(each.exitcode == STARTUP_FAILURE for each in workers.processes):
+            # As a server with one process ends: a supervisor sees that something went wrong.
+            raise SystemExit(STARTUP_FAILURE)
 
 
 class Workers(Multiprocess):

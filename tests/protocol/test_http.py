@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack
@@ -556,6 +557,21 @@ async def test_slow_heads_and_bodies_hold_up_nobody(
     assert answered["structuredContent"]["row"]["name"] == "Bo"
     assert slow == b"HTTP/1.1 408"
     assert unfinished == b""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_server_that_cannot_count_calls_does_not_start(workers: str, path: Path, tmp_path: Path) -> None:
+    configuration = tmp_path / "dbtools.toml"
+    limits = '[limits]\nstorage = "redis://127.0.0.1:1"\ncalls_per_minute = 5\n'
+    configuration.write_text(f'[database]\nurl = "{path}"\n{limits}')
+    command = (sys.executable, "-m", "dbtools", "serve", str(configuration), "--http", "127.0.0.1:0")
+
+    ended = subprocess.run(
+        (*command, "--workers", workers), cwd=ROOT, capture_output=True, timeout=PATIENCE, check=False
+    )
+
+    assert ended.returncode == 3
+    assert b"[limits] storage: calls cannot be counted there" in ended.stderr
 
 
 async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
