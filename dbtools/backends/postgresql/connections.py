@@ -22,7 +22,7 @@ import anyio
 import asyncpg
 
 from dbtools.backends.postgresql.faults import unavailable
-from dbtools.backends.postgresql.pipeline import Connection, Loop
+from dbtools.backends.postgresql.pipeline import Connection, Loop, assertion
 from dbtools.backends.postgresql.urls import SETTINGS, Destination, destination
 from dbtools.errors import ConfigurationError, DatabaseUnavailable, Refused
 
@@ -69,55 +69,28 @@ TCP_OPTIONS: Mapping[str, str] = {
 #: What no pooler passes on by itself, as the server writes it.
 ARRIVED = "select pg_catalog.current_setting('lock_timeout')"
 
-#: What the server says of a session that is another one than was prepared: no setting has a name like this.
+#: What the server says of a session that is another one than was prepared.
 ANOTHER = "dbtools_another_session"
 BEGIN = "begin isolation level read committed read only"
+SESSION = "pg_catalog.current_setting('lock_timeout'), pg_catalog.current_setting('search_path')"
+SAME = f"pg_catalog.concat_ws(' ', {SESSION}) = $1::pg_catalog.text"
 #: Fails in another session. Its SELECT takes a snapshot: the transaction cannot be made one that writes.
-SAME_SESSION = f"""
-select
-where pg_catalog.current_setting(
-    case
-        when pg_catalog.concat_ws(
-            ' ', pg_catalog.current_setting('lock_timeout'), pg_catalog.current_setting('search_path')
-        ) = $1::pg_catalog.text
-        then 'lock_timeout'
-        else '{ANOTHER}'
-    end
-) is null
-"""
+SAME_SESSION = f"select where {assertion(SAME, ANOTHER)} is null"
 SET = "select where pg_catalog.set_config($1, $2, true) is null"
+UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)"
 #: Fails where a function has prepared a statement, which it may have put in the place of one of ours: that
 #: would serve the next caller, without the filters of a role.
-UNTOUCHED = f"""
-select
-where pg_catalog.current_setting(
-    case
-        when exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)
-        then '{ANOTHER}'
-        else 'lock_timeout'
-    end
-) is null
-"""
+UNTOUCHED = f"select where {assertion(UNPREPARED, ANOTHER)} is null"
 
 #: What the server says where anything may have happened to what a statement names since it was confirmed.
 UNSURE = "dbtools_unsure"
+#: 'now' is a constant: when the transaction began in which the statement was last analysed.
+UNCHANGED = f"pg_catalog.concat_ws(' ', {SESSION}, 'now'::pg_catalog.timestamptz) = ${{}}::pg_catalog.text"
 #: A statement that fails before it reads anything, unless the session is known and nothing has happened. The
-#: server analyses a prepared statement again after each change of what it names (PREPARE, Notes). 'now' is a
-#: constant: when the transaction began in which the statement was last analysed.
+#: server analyses a prepared statement again after each change of what it names (PREPARE, Notes).
 GUARDED = f"""select * from ({{}}
 ) as q
-where pg_catalog.current_setting(
-    case
-        when pg_catalog.concat_ws(
-            ' ',
-            pg_catalog.current_setting('lock_timeout'),
-            pg_catalog.current_setting('search_path'),
-            'now'::pg_catalog.timestamptz
-        ) = ${{}}::pg_catalog.text
-        then 'lock_timeout'
-        else '{UNSURE}'
-    end
-) is not null"""
+where {assertion(UNCHANGED, UNSURE)} is not null"""
 
 #: The internal one is what a call meets on a connection that the server is ending at that moment.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)

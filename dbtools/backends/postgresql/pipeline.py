@@ -37,6 +37,20 @@ def running(sql: str, *values: str) -> bytes:
     return parse + bind + _message(b"E", b"\0", b"\0\0\0\0")
 
 
+def assertion(condition: str, mark: str) -> str:
+    """Return an SQL expression that fails unless *condition* holds, with *mark* in the message.
+
+    No setting has a name like *mark*.
+    """
+    return f"""pg_catalog.current_setting(
+    case
+        when {condition}
+        then 'lock_timeout'
+        else '{mark}'
+    end
+)"""
+
+
 def _message(kind: bytes, *parts: bytes) -> bytes:
     body = b"".join(parts)
     return kind + struct.pack("!i", len(body) + 4) + body

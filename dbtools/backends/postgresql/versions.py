@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from dbtools.backends.postgresql.pipeline import running
+from dbtools.backends.postgresql.pipeline import assertion, running
 
 T = TypeVar("T")
 Ask = Callable[[Any], Awaitable[T]]  #: asks a connection
@@ -137,24 +137,16 @@ VERSION = f"""case
     when c.relhassubclass then pg_catalog.concat_ws(' ', 'parent', c.oid, {OF_PARENT})
     else pg_catalog.concat_ws(' ', 'table', c.oid, {NUMBER})
 end"""
-#: What the server says where a table has not its version any more: no setting has a name like this.
+#: What the server says where a table has not its version any more.
 CHANGED = "dbtools_changed"
+CONFIRMED = """(
+    select {}
+    from pg_catalog.pg_class as c
+    where c.oid = $1::pg_catalog.oid
+) = $2::pg_catalog.numeric"""
 #: Of each kind, what fails unless the number of the relation $1 is still $2; it has no rows.
 CONFIRMATIONS = {
-    kind: f"""
-select
-where pg_catalog.current_setting(
-    case
-        when (
-            select {number}
-            from pg_catalog.pg_class as c
-            where c.oid = $1::pg_catalog.oid
-        ) = $2::pg_catalog.numeric
-        then 'lock_timeout'
-        else '{CHANGED}'
-    end
-) is null
-"""
+    kind: f"select where {assertion(CONFIRMED.format(number), CHANGED)} is null"
     for kind, number in NUMBERS.items()
 }
 #: Of what the transaction has locked: what its statements read, and not the system's own.
