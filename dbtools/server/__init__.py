@@ -30,6 +30,7 @@ async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) ->
     limiter = Limiter(settings.limits.storage)
     with private_descriptors() as descriptors, exporting():
         async with running(settings, operator, limiter, only=caller.role) as run:
+            run.group.start_soon(limiter.check)
             run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
             announced = anyio.Event()
             run.group.start_soon(_announce, run.served.toolbox, caller.role, operator, announced)

@@ -96,7 +96,8 @@ class Calls:
         entry, view, began = self._entry(request), None, time.perf_counter()
         try:
             view = await self._toolbox.view(request.caller.role)
-            entry.vocabulary = view.setting.vocabulary
+            if self._log is not None:
+                entry.vocabulary = view.setting.vocabulary
             await self._limiter.admit(request.caller, view.role.limits)
             try:
                 found = await make(view)

@@ -134,8 +134,8 @@ class Server:
                 result = await self.handlers[exchange.method](exchange)
                 # Rows may change at any time.
                 fresh = 0 if exchange.method == "resources/read" else self._fresh
-                finished_result = finished(exchange.peer, exchange.method, result, fresh)
-                reply = Reply(message=encode_result(exchange.id, finished_result))
+                complete = finished(exchange.peer, exchange.method, result, fresh)
+                reply = Reply(message=encode_result(exchange.id, complete))
             except Exception as exc:
                 error = _error(exchange.method, exc)
                 span.failed(str(error.code), error.message)

@@ -102,7 +102,6 @@ async def running(
     )
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(limiter.check)
             group.start_soon(_warm, served.backend, server)
             group.start_soon(_watch, served, operator)
             served.toolbox.subscribe(operator.changed)
