@@ -20,7 +20,7 @@ from dbtools.queries import Permitted, read_queries
 from dbtools.results import Answer, Listing, ResultSet, Style, Surface
 from dbtools.statement import QueryShape, Statement, argument
 from dbtools.tools import choose, define, listed
-from dbtools.tools.definition import Setting, tokens_of, tool_content
+from dbtools.tools.definition import Setting, ToolGroup, tokens_of, tool_content
 from dbtools.tools.permitted_queries import QueryTool
 from dbtools.types import UNSENDABLE, ColumnType, Family
 from tests.unit.shop import TYPES, column, setting
@@ -415,13 +415,13 @@ def test_tables_keep_their_surface_whatever_the_queries_cost() -> None:
 
     assert "list_product" in alone
     assert [each for each in beside if each not in ("find_queries", "run_query")] == alone
-    assert choose(listing, define(_setting(*MANY))).queries is Surface.GENERIC
+    assert ToolGroup.QUERIES not in choose(listing, define(_setting(*MANY)))
 
 
 def test_queries_keep_their_surface_whatever_the_tables_cost() -> None:
-    chosen = choose(Listing(budget=500), define(_setting(*MANY[:2])))
+    typed = choose(Listing(budget=500), define(_setting(*MANY[:2])))
 
-    assert (chosen.tables, chosen.queries) == (Surface.GENERIC, Surface.TYPED)
+    assert typed == {ToolGroup.QUERIES}
 
 
 def test_role_of_queries_alone_has_no_tools_for_tables() -> None:
