@@ -37,6 +37,9 @@ class DbtoolsError(Exception):
 
     code = "error"
 
+    def __init_subclass__(cls, code: str) -> None:
+        cls.code = code
+
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         self.message = message or str(self.__doc__)
         self.hint = hint
@@ -47,133 +50,93 @@ class DbtoolsError(Exception):
         return f"{self.message} {self.hint}".rstrip()
 
 
-class CallError(DbtoolsError):
+class CallError(DbtoolsError, code="call_error"):
     """The call was refused."""
 
-    code = "call_error"
 
-
-class BadArgument(CallError):
+class BadArgument(CallError, code="bad_argument"):
     """An argument cannot be read."""
 
-    code = "bad_argument"
     limit: str = ""  #: the limit of the role that does not allow it, if one does not
 
 
-class UnknownArgument(CallError):
+class UnknownArgument(CallError, code="unknown_argument"):
     """There is no such argument."""
 
-    code = "unknown_argument"
 
-
-class UnknownTable(CallError):
+class UnknownTable(CallError, code="unknown_table"):
     """There is no such table."""
 
-    code = "unknown_table"
 
-
-class UnknownColumn(CallError):
+class UnknownColumn(CallError, code="unknown_column"):
     """There is no such column."""
 
-    code = "unknown_column"
 
-
-class BadOperator(CallError):
+class BadOperator(CallError, code="bad_operator"):
     """The column cannot be compared in this way."""
 
-    code = "bad_operator"
 
-
-class BadValue(CallError):
+class BadValue(CallError, code="bad_value"):
     """The value is not one that the column can hold."""
 
-    code = "bad_value"
 
-
-class BadCursor(CallError):
+class BadCursor(CallError, code="bad_cursor"):
     """The cursor is not one that this tool gave for these arguments."""
 
-    code = "bad_cursor"
 
-
-class Denied(CallError):
+class Denied(CallError, code="denied"):
     """The caller may not read this."""
 
-    code = "denied"
 
-
-class NoRow(CallError):
+class NoRow(CallError, code="no_row"):
     """There is no row with this key."""
 
-    code = "no_row"
 
-
-class TimedOut(CallError):
+class TimedOut(CallError, code="timeout"):
     """The call reached its timeout and was stopped."""
 
-    code = "timeout"
 
-
-class Busy(CallError):
+class Busy(CallError, code="busy"):
     """The database is busy. Try again in a moment."""
 
-    code = "busy"
 
-
-class TooManyCalls(CallError):
+class TooManyCalls(CallError, code="too_many_calls"):
     """The caller makes more calls than it may."""
 
-    code = "too_many_calls"
 
-
-class Unreadable(CallError):
+class Unreadable(CallError, code="unreadable"):
     """The database could not read this table or view."""
 
-    code = "unreadable"
 
-
-class SchemaChanged(CallError):
+class SchemaChanged(CallError, code="schema_changed"):
     """The table or view, or one that it reads, has changed or is gone. List the tools again."""
 
-    code = "schema_changed"
 
-
-class OutOfRange(CallError):
+class OutOfRange(CallError, code="out_of_range"):
     """A number that the call computes, such as a sum, is beyond what its type can hold."""
 
-    code = "out_of_range"
 
-
-class Refused(CallError):
+class Refused(CallError, code="refused"):
     """The database refused the statement."""
 
-    code = "refused"
     offset: int | None = None  #: characters of an operator's SQL before what is wrong, where that is known
     passes: bool = False  #: whether it may well be otherwise in a moment, with nothing changed
 
 
-class DatabaseUnavailable(CallError):
+class DatabaseUnavailable(CallError, code="database_unavailable"):
     """The database cannot be reached."""
 
-    code = "database_unavailable"
 
-
-class UnknownTool(DbtoolsError):
+class UnknownTool(DbtoolsError, code="unknown_tool"):
     """There is no such tool."""
 
-    code = "unknown_tool"
 
-
-class UnknownResource(DbtoolsError):
+class UnknownResource(DbtoolsError, code="unknown_resource"):
     """There is no such resource."""
 
-    code = "unknown_resource"
 
-
-class ConfigurationError(DbtoolsError):
+class ConfigurationError(DbtoolsError, code="configuration"):
     """The configuration cannot be used."""
-
-    code = "configuration"
 
     def __init__(self, message: str = "", *, hint: str = "", place: object = None) -> None:
         super().__init__(message, hint=hint)

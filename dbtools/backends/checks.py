@@ -78,12 +78,12 @@ def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
 
 
 def _is_odd(tokens: Sequence[Token], expression: str) -> bool:
-    """Return whether *tokens* are nested too deeply, or have a number or a name of an unusual form."""
+    """Return whether *tokens* are nested too deeply, have a CASE, or a number or name of an unusual form."""
     depths = accumulate((each.kind is Kind.OPENING) - (each.kind is Kind.CLOSING) for each in tokens)
     numbers = (token.offset for token in tokens if token.kind is Kind.NUMBER)
     return (
         max(depths, default=0) > DEEPEST
-        or any(token.text == "." for token in tokens)
+        or any(token.word in (".", "case") for token in tokens)
         or not all(PLAIN_NUMBER.match(expression, offset) for offset in numbers)
     )
 

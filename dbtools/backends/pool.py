@@ -41,6 +41,11 @@ class Pool:
         """Return what lends a connection, or raises Busy where none comes free in time."""
         return Loan(self)
 
+    @property
+    def warmest(self) -> Any:
+        """The idle connection that was used last, if any: for use before anything is awaited."""
+        return self._idle[-1][0] if self._idle else None
+
     async def dispose(self) -> None:
         """Close the idle connections; those in use are closed when they are released."""
         idle, self._idle, self._era = self._idle, [], object()

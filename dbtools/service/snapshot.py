@@ -12,11 +12,12 @@ from dbtools.policy import Finding, Role
 from dbtools.results import Listing, Surface
 from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
-from dbtools.tools import Chosen, choose, define, listed, pinned_tables
+from dbtools.tools import choose, define, listed, pinned_tables
 from dbtools.tools.definition import (
     Change,
     Setting,
     ToolDefinition,
+    ToolGroup,
     Toolset,
     change_of,
     tokens_in,
@@ -32,7 +33,7 @@ class View:
 
     role: Role
     setting: Setting
-    chosen: Chosen
+    typed: frozenset[ToolGroup]  #: of which the typed tools are listed
     problems: tuple[str | Finding, ...]  #: what the operator should know, and no caller
     stamp: str  #: of the schema
     hash_key: bytes = field(repr=False)  #: of the mask hash
@@ -70,7 +71,7 @@ class View:
     @property
     def surface(self) -> Surface:
         """How tables are listed."""
-        return self.chosen.tables
+        return Surface.TYPED if ToolGroup.TABLES in self.typed else Surface.GENERIC
 
     @property
     def catalog(self) -> Catalog:
@@ -104,17 +105,17 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     """
     manner = resolved.settings.manner()
     same = before is not None and before.settings.manner().listing == manner.listing
-    surfaces = {name: view.chosen for name, view in before.views.items()} if before and same else {}
+    kept = {name: view.typed for name, view in before.views.items()} if before and same else {}
     offers: dict[Hashable, _Offer] = {}
     views: list[View] = []
     for each in resolved.roles:
-        role, chosen = each.served, surfaces.get(each.served.name)
+        role, typed = each.served, kept.get(each.served.name)
         queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
         # Roles that see the same have the same catalog.
-        key = (id(each.catalog), role.limits, tuple(query.name for query in queries), chosen)
+        key = (id(each.catalog), role.limits, tuple(query.name for query in queries), typed)
         if key not in offers:
             setting = Setting(catalog=each.catalog, limits=role.limits, style=manner.style, queries=queries)
-            offers[key] = _offer(setting, manner.listing, chosen)
+            offers[key] = _offer(setting, manner.listing, typed)
         views.append(_view(resolved, role, offers[key]))
     return Snapshot(
         catalog=resolved.catalog,
@@ -153,25 +154,25 @@ class _Offer(NamedTuple):
     """What roles that see the same can call, and what is listed of that."""
 
     setting: Setting
-    chosen: Chosen
+    typed: frozenset[ToolGroup]
     tools: Toolset
     definitions: tuple[ToolDefinition, ...]
     resources: tuple[Resource, ...]
 
 
-def _offer(setting: Setting, listing: Listing, chosen: Chosen | None) -> _Offer:
+def _offer(setting: Setting, listing: Listing, typed: frozenset[ToolGroup] | None) -> _Offer:
     tools = define(setting)
-    chosen = chosen or choose(listing, tools)
-    shown = listed(chosen, tools, pinned_tables(listing, setting.catalog))
+    typed = choose(listing, tools) if typed is None else typed
+    shown = listed(typed, tools, pinned_tables(listing, setting.catalog))
     definitions = tuple(tool.definition for tool in shown)
-    return _Offer(setting, chosen, tools, definitions, tuple(define_resources(setting)))
+    return _Offer(setting, typed, tools, definitions, tuple(define_resources(setting)))
 
 
 def _view(resolved: Resolved, role: Role, offer: _Offer) -> View:
     return View(
         role=role,
         setting=offer.setting,
-        chosen=offer.chosen,
+        typed=offer.typed,
         problems=resolved.problems,
         stamp=resolved.catalog.stamp,
         hash_key=resolved.settings.policy.hash_key.encode(),

@@ -247,5 +247,5 @@ def _is_large(found: ResultSet) -> bool:
 def _tool(view: View, name: str) -> Tool:
     tool = view.tools.get(name)
     if tool is None:
-        raise unknown_tool(name, view.tools, [each.name for each in view.definitions])
+        raise unknown_tool(name, view.tools)
     return tool

@@ -20,9 +20,8 @@ from dbtools.tools.arguments import (
     Meant,
     Steps,
     comparisons,
-    read,
 )
-from dbtools.tools.definition import ROWS_SCHEMA, GeneralTool, Setting
+from dbtools.tools.definition import Setting, Tool
 from dbtools.tools.nearest_values import Doubts, doubts
 
 MOST_GROUPS = 16
@@ -54,13 +53,11 @@ class AggregateArguments(Arguments):
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
 
 
-class AggregateRows(GeneralTool):
+class AggregateRows(Tool):
     """`aggregate_rows` for any table."""
 
     name = "aggregate_rows"
-    title = "Aggregate rows"
     arguments = AggregateArguments
-    output_schema = ROWS_SCHEMA
     description = (
         "Count, sum, average or group rows of one table or view in the database, by columns, paths "
         "along foreign keys (describe_tables names them) and date buckets: year quarter month week "
@@ -71,9 +68,8 @@ class AggregateRows(GeneralTool):
 
     def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":
         """Return the call that computes what *arguments* ask for."""
-        limits = self.setting.limits
-        asked = read(AggregateArguments, arguments, max_rows=limits.max_rows)
-        table = self.setting.table(asked.table)
+        asked = self.setting.read(AggregateArguments, arguments)
+        table, most = self.setting.table(asked.table), self.setting.limits.max_cell
         if not table.aggregated:
             raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
         names = replace(self.setting.names(table), aggregating=True)
@@ -92,7 +88,7 @@ class AggregateRows(GeneralTool):
         shape = Select(
             table=table,
             outputs=tuple(
-                Output(term=term, cut=limits.max_cell if term.type.large else None) for term in terms.values()
+                Output(term=term, cut=most if term.type.large else None) for term in terms.values()
             ),
             conditions=conditions,
             match=asked.match,

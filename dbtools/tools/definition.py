@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from enum import StrEnum
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Location, Table
@@ -15,10 +15,10 @@ from dbtools.paging import digest
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
 from dbtools.queries import Permitted
-from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style
+from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style, Surface
 from dbtools.statement import Output, Statement
-from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, narrowed_schema, schema_of
-from dbtools.tools.wording import table_names
+from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, narrowed_schema, read, schema_of
+from dbtools.tools.wording import LONGEST_LABEL, cleaned, table_names
 from dbtools.types import Family, quoted
 
 BYTES_PER_TOKEN = 4  #: of definitions
@@ -125,21 +125,19 @@ class Setting:
             hint = f"Name one of: {listing(map(catalog.label, tables))}."
         else:
             message = f"there is no table {quoted(name)}."
-            hint = self._known_tables(name)
+            many = len(self.labels) > MOST_NAMES
+            known = f"There are {len(self.labels):,} tables: list_tables finds them."
+            known = known if many else f"Tables: {listing(self.labels) or 'none'}."
+            hint = f"{nearest(name, self.labels)}{known}"
         raise errors.UnknownTable(f"{argument}: {message}", hint=hint)
 
-    def _known_tables(self, name: str) -> str:
-        """Return which tables there are, the one most like *name* first."""
-        catalog, labels = self.catalog, self.labels
-        bare = {table.name.lower() for table in catalog.tables}
-        likest = get_close_matches(name.lower(), bare, n=1, cutoff=0.8)
-        near = catalog.named(likest[0]) if likest else ()
-        if len(near) > 1:
-            return f"Did you mean one of: {listing(map(catalog.label, near))}?"
-        known = f"Tables: {listing(labels) or 'none'}."
-        if len(labels) > MOST_NAMES:
-            known = f"There are {len(labels):,} tables: list_tables finds them."
-        return f"{nearest(name, labels)}{known}"
+    def shown(self, table: Table) -> str:
+        """Return the name of *table* for a title."""
+        return cleaned(self.catalog.label(table), LONGEST_LABEL)
+
+    def read(self, model: type[ArgumentsT], arguments: Mapping[str, object]) -> ArgumentsT:
+        """Return *arguments* as *model*, with no more rows than the role may have."""
+        return read(model, arguments, max_rows=self.limits.max_rows)
 
     def link(
         self, table: Table, outputs: Sequence[Output], row: Sequence[object], column: Column
@@ -178,9 +176,19 @@ class Setting:
         return tuple(map(self.catalog.label, self.catalog.tables))
 
     @cached_property
+    def fingerprints(self) -> Mapping[str, str]:
+        """A digest of what descriptions say of each table, by its label; rows are not counted in it."""
+        catalog = self.catalog
+        referring = (catalog.references(table) for table in catalog.tables)
+        return {
+            label: digest(_described(table), [(other.location, key) for other, key in references])
+            for label, table, references in zip(self.labels, catalog.tables, referring, strict=True)
+        }
+
+    @cached_property
     def digest(self) -> str:
-        """A short name of all that is told of the tables, by which a definition changes when they do."""
-        return digest(*(_told(table) for table in self.catalog.tables))
+        """A digest of all tables, by which a definition changes when they do."""
+        return digest(*self.fingerprints.values())
 
     @cached_property
     def paths(self) -> Paths:
@@ -208,15 +216,14 @@ class Setting:
         return table_names(self.catalog)
 
 
-def _told(table: Table) -> object:
+def _described(table: Table) -> object:
     columns = [
         (each.name, each.type.name, each.nullable, each.default, each.generated, each.comment)
         for each in table.columns
     ]
     values = [(each.choices, each.type.labels, each.minimum, each.maximum) for each in table.columns]
-    # A dataclass is written with all of its fields.
     keys = (table.keys, table.foreign_keys)
-    return (table.schema, table.name, table.kind, table.comment, columns, values, *keys)
+    return (table.schema, table.name, table.kind, table.comment, columns, values, keys)
 
 
 class Call(Protocol):
@@ -233,58 +240,69 @@ class Call(Protocol):
         """Return the answer that the rows *found* make; *further* is what the inquiries brought."""
 
 
-class Settled(NamedTuple):
+AnswerT = TypeVar("AnswerT")
+
+
+class SingleCall(NamedTuple, Generic[AnswerT]):
     """A call that its one statement answers or, without one, the catalog."""
 
-    answer: Callable[[ResultSet], Answer]
+    answer: Callable[[ResultSet], AnswerT]
     statement: Statement | None = None
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return nothing."""
         return ()
 
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> AnswerT:
         """Return the answer."""
         return self.answer(found)
 
 
-class Tool(Protocol):
-    """Something that a model can call."""
+class ToolGroup(StrEnum):
+    """Tools that are listed together or not at all, and are replaced by generic ones where they are not."""
+
+    QUERIES = "queries"
+    TABLES = "tables"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tool:
+    """Something that a model can call. Each kind says how it is listed, and binds its calls."""
+
+    setting: Setting
+    table: Table | None = None  #: that it is for; None: any table, or a query
+    group: ClassVar[ToolGroup] = ToolGroup.TABLES
+    arguments: ClassVar[type[Arguments]]
+
+    @property
+    def surface(self) -> Surface | None:
+        """Whether it is listed with the typed tools of its group or instead of them; None: always."""
+        return None
 
     @property
     def name(self) -> str:
         """The name by which it is called."""
+        raise NotImplementedError
 
     @property
-    def table(self) -> Table | None:
-        """The table that it is for; None where it is for any."""
-
-    @property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-
-    def bind(self, arguments: Mapping[str, object]) -> Call:
-        """Return the call that *arguments* mean, or raise a CallError."""
-
-
-Toolset = Mapping[str, Tool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GeneralTool:
-    """A tool for any table or any query. Each kind says how it is listed, and binds its calls."""
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    arguments: ClassVar[type[Arguments]]
-    output_schema: ClassVar[Mapping[str, object]]
-    table: ClassVar[None] = None
-    setting: Setting
+    def title(self) -> str:
+        """The name that people read."""
+        return self.name.replace("_", " ").capitalize()
 
     @property
     def description(self) -> str:
         """The description that a model reads."""
         raise NotImplementedError
+
+    @property
+    def input_schema(self) -> Mapping[str, object]:
+        """The JSON Schema of its arguments."""
+        return self.setting.schema(self.arguments)
+
+    @property
+    def output_schema(self) -> Mapping[str, object]:
+        """The JSON Schema of its answers."""
+        return ROWS_SCHEMA
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -293,33 +311,50 @@ class GeneralTool:
             name=self.name,
             title=self.title,
             description=self.description,
-            input_schema=self.setting.schema(self.arguments),
+            input_schema=self.input_schema,
             output_schema=self.output_schema,
         )
 
+    def bind(self, arguments: Mapping[str, object]) -> Call:
+        """Return the call that *arguments* mean, or raise a CallError."""
+        raise NotImplementedError
+
     @classmethod
-    def define(cls, setting: Setting) -> Iterator[Self]:
-        """Yield the one tool of its kind."""
+    def define(cls, setting: Setting) -> Iterator["Tool"]:
+        """Yield the tools of its kind."""
         yield cls(setting=setting)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableTool:
-    """A tool for one table. Each kind says how it is listed, and binds its calls."""
+Toolset = Mapping[str, Tool]
 
-    prefix: ClassVar[str]
-    setting: Setting
-    names: Names
+
+class TableTool(Tool):
+    """A tool for one table or, with the table as an argument, for any."""
+
+    prefix: ClassVar[str]  #: of the name of one table's tool
+    general_name: ClassVar[str]  #: of the tool for any
 
     @property
-    def table(self) -> Table:
-        """The table that it is for."""
-        return self.names.table
+    def surface(self) -> Surface:
+        """Where it is listed."""
+        return Surface.GENERIC if self.table is None else Surface.TYPED
 
     @property
     def name(self) -> str:
-        """The name of the tool."""
-        return f"{self.prefix}_{self.setting.tool_names[self.table.location]}"
+        """The name by which it is called."""
+        tools = self.setting.tool_names
+        return self.general_name if self.table is None else f"{self.prefix}_{tools[self.table.location]}"
+
+    @classmethod
+    def suits(cls, table: Table) -> bool:
+        """Return whether *table* has such a tool."""
+        return True
+
+    @classmethod
+    def define(cls, setting: Setting) -> Iterator[Tool]:
+        """Yield the tool for any table, then that of each."""
+        yield cls(setting=setting)
+        yield from (cls(setting=setting, table=each) for each in setting.catalog.tables if cls.suits(each))
 
 
 def content_schema(required: Mapping[str, object], **optional: object) -> Mapping[str, object]:

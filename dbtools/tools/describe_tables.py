@@ -1,6 +1,5 @@
 """The tool `describe_tables`: tables, columns, types, keys, relations, comments and row estimates."""
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -10,15 +9,15 @@ from pydantic import Field
 from dbtools.catalog import Column, Table
 from dbtools.cells import size
 from dbtools.paths import spelled
-from dbtools.results import Answer, Reserve
+from dbtools.results import Answer, Budget, Reserve
 from dbtools.tools.arguments import Arguments, Array, read
 from dbtools.tools.definition import (
     MOST_NAMES,
     STRING,
     TABLES,
-    GeneralTool,
     Setting,
-    Settled,
+    SingleCall,
+    Tool,
     content_schema,
 )
 from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, told
@@ -47,11 +46,10 @@ class DescribeArguments(Arguments):
 DESCRIPTION_SCHEMA = content_schema(TABLES, note=STRING)
 
 
-class DescribeTables(GeneralTool):
+class DescribeTables(Tool):
     """`describe_tables` for one catalog."""
 
     name = "describe_tables"
-    title = "Describe tables"
     arguments = DescribeArguments
     output_schema = DESCRIPTION_SCHEMA
 
@@ -64,23 +62,23 @@ class DescribeTables(GeneralTool):
             f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> Settled:
+    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
         every = self.setting.catalog.tables
         tables = [self.setting.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
         # Of very many tables names are enough, unless somebody asks for all of their columns.
         if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
-            return Settled(answer=lambda _: self._answer(every[:MOST_NAMES], Detail.NAMES, of=len(every)))
+            return SingleCall(answer=lambda _: self._answer(every[:MOST_NAMES], Detail.NAMES, of=len(every)))
         named = tuple(dict.fromkeys(tables)) or every
-        return Settled(answer=lambda _: self._answer(named, asked.detail, of=len(named)))
+        return SingleCall(answer=lambda _: self._answer(named, asked.detail, of=len(named)))
 
     def _answer(self, tables: Sequence[Table], detail: Detail, *, of: int) -> Answer:
         """Return the descriptions of *tables*, as many as fit; there are as many as *of*."""
         budget = self.setting.budgets[Reserve.NOTE]
         described = budget.entries(
             (_described(self.setting, table, detail) for table in tables),
-            lambda description: _shortened(description, budget.room),
+            lambda description: _shortened(description, budget),
         )
         truncated = len(described) < of
         content: dict[str, object] = {"table_count": of, "truncated": truncated, "tables": described}
@@ -90,17 +88,17 @@ class DescribeTables(GeneralTool):
         return budget.answer(content, rows=len(described), truncated=truncated, note=note)
 
 
-def _shortened(description: dict[str, object], room: int) -> dict[str, object]:
-    """Return *description* with as many of its columns as fit into *room* bytes, and how many it has."""
+def _shortened(description: dict[str, object], budget: Budget) -> dict[str, object]:
+    """Return *description* with as many of its columns as fit, and how many it has."""
     columns = description.get("columns")
     if not isinstance(columns, list):
         return description
     head: dict[str, object] = {
         name: description[name] for name in ("name", "schema", "kind") if name in description
     }
-    sizes = range(len(columns))
-    most = bisect_right(sizes, room, key=lambda count: size({**head, "columns": columns[:count]}))
-    return {**head, "columns": columns[: max(most - 1, 0)], "column_count": len(columns)}
+    head["column_count"] = len(columns)
+    most = budget.fitting((size(each) + 1 for each in columns), size(head | {"columns": []}))
+    return head | {"columns": columns[:most]}
 
 
 def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """The tools `get_T` and `get_row`: one row by its key, with whole cells, and pictures and sound as such."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shown_cut
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE
-from dbtools.paths import Place, folded
+from dbtools.paths import Names, Place, folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Condition, Output, Select, Statement, decode, either
 from dbtools.tools.arguments import (
@@ -22,12 +22,11 @@ from dbtools.tools.arguments import (
     Written,
     as_text,
     check,
-    read,
     unknown_argument,
 )
-from dbtools.tools.definition import ROW_SCHEMA, GeneralTool, Setting, Settled, TableTool, ToolDefinition
+from dbtools.tools.definition import ROW_SCHEMA, Setting, SingleCall, TableTool
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
-from dbtools.tools.wording import LONGEST_LABEL, argument_names, cleaned, quotation, table_name
+from dbtools.tools.wording import argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
 
 LONGEST_CHARACTER = 4  #: bytes
@@ -43,45 +42,108 @@ class RowArguments(Arguments):
     columns: Columns = Field(default=(), description="default all; also paths")
 
 
-@dataclass(frozen=True, kw_only=True)
 class GetRow(TableTool):
-    """`get_T` for one table that has a key."""
+    """`get_T` for one table that has a key, or `get_row` for any."""
 
     prefix = "get"
+    general_name = "get_row"
+    arguments = RowArguments
+    output_schema = ROW_SCHEMA
+
+    @cached_property
+    def lookup(self) -> "Lookup | None":
+        """What reads the table's rows."""
+        return lookup(self.setting, self.table) if self.table else None
+
+    @property
+    def title(self) -> str:
+        """The name that people read."""
+        return f"Get one of {self.setting.shown(self.table)}" if self.table else "Get a row"
+
+    @property
+    def description(self) -> str:
+        """The description that a model reads."""
+        if self.table is None:
+            return (
+                "Get one row of a table by its key, all columns, long texts whole; "
+                "pictures and sound come as such. Columns may be paths along foreign keys."
+            )
+        bytes = any(column.type.family is Family.BYTES for column in self.table.columns)
+        label = table_name(self.setting.catalog, self.table)
+        pictures = " Pictures and sound come as such." if bytes else ""
+        return f"Get one row of {label} by its key, long texts whole.{pictures}"
+
+    @property
+    def input_schema(self) -> Mapping[str, object]:
+        """The JSON Schema of its arguments: of one table's tool the columns of the key."""
+        if self.lookup is None:
+            return super().input_schema
+        return {
+            "type": "object",
+            "properties": {name: _argument(name, column) for name, column in self.lookup.keys.items()},
+            "required": list(self.lookup.keys),
+            "additionalProperties": False,
+        }
+
+    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
+        """Return the call that gets the row whose key *arguments* are, or name."""
+        if self.lookup is not None:
+            check(arguments)
+            return self.lookup.bind(self.lookup.texts(arguments))
+        asked = self.setting.read(RowArguments, arguments)
+        table = self.setting.table(asked.table)
+        if not key_arguments(table):
+            raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
+        keys = {column.name: column for column in table.key_columns()}
+        found = replace(lookup(self.setting, table), keys=keys, columns=asked.columns)
+        return found.bind(found.texts(asked.key, "key"))
+
+    @classmethod
+    def suits(cls, table: Table) -> bool:
+        """Return whether *table* has a key by which its rows can be named."""
+        return bool(key_arguments(table))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """What reads rows of one table by their key."""
+
+    setting: Setting
+    names: Names
     keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
     columns: Sequence[str] = ()  #: what is shown, as it was named; nothing: all columns
 
-    @cached_property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-        catalog, table = self.setting.catalog, self.table
-        label = table_name(catalog, table)
-        bytes = any(column.type.family is Family.BYTES for column in table.columns)
-        pictures = " Pictures and sound come as such." if bytes else ""
-        return ToolDefinition(
-            name=self.name,
-            title=f"Get one of {cleaned(catalog.label(table), LONGEST_LABEL)}",
-            description=f"Get one row of {label} by its key, long texts whole.{pictures}",
-            input_schema={
-                "type": "object",
-                "properties": {name: _argument(name, column) for name, column in self.keys.items()},
-                "required": list(self.keys),
-                "additionalProperties": False,
-            },
-            output_schema=ROW_SCHEMA,
-        )
+    @property
+    def table(self) -> Table:
+        """The table that is read."""
+        return self.names.table
 
-    def bind(self, arguments: Mapping[str, object]) -> Settled:
-        """Return the call that gets the row whose key *arguments* are."""
-        check(arguments)
-        for name in arguments:
-            if name not in self.keys:
-                raise unknown_argument(name, list(self.keys))
-        return self.bind_key(_key_texts(self.keys, arguments))
+    def texts(self, arguments: Mapping[str, object], place: str = "") -> Sequence[str]:
+        """Return the values of the key in *arguments* at *place*, or raise a CallError."""
+        known = {name: name for name in self.keys}
+        given: dict[str, object] = {}
+        for name, value in arguments.items():
+            key = folded(name, known)
+            if key is None:
+                raise unknown_argument(name, list(known), place)
+            if key in given:
+                raise errors.BadArgument(f"{place or 'arguments'}: {key} is named twice.")
+            given[key] = value
+        prefix = f"{place}." if place else ""
+        return [self._text(name, given.get(name), prefix) for name in known]
 
-    def bind_key(self, texts: Sequence[str]) -> Settled:
+    def _text(self, name: str, value: object, prefix: str) -> str:
+        text = as_text(value)
+        if text is None:
+            raise errors.BadArgument(f"{prefix}{name} is missing.", hint=f"The key is: {listing(self.keys)}.")
+        if not isinstance(text, str):
+            wants = self.keys[name].type.wants
+            raise errors.BadArgument(f"{prefix}{name}: must be {wants}, not an array or an object.")
+        return text
+
+    def bind(self, texts: Sequence[str]) -> SingleCall[Answer]:
         """Return the call that gets the row whose key is written as *texts*."""
-        return Settled(statement=self.statement(texts), answer=partial(self._answer, texts))
+        return SingleCall(statement=self.statement(texts), answer=partial(self._answer, texts))
 
     def statement(self, texts: Sequence[str]) -> Statement:
         """Return what reads the row whose key is written as *texts*."""
@@ -164,60 +226,15 @@ def _argument(name: str, column: Column) -> dict[str, object]:
     return schema | ({"description": description} if description else {})
 
 
-class GetRowOfAny(GeneralTool):
-    """`get_row` for any table that has a key."""
-
-    name = "get_row"
-    title = "Get a row"
-    arguments = RowArguments
-    output_schema = ROW_SCHEMA
-    description = (
-        "Get one row of a table by its key, all columns, long texts whole; "
-        "pictures and sound come as such. Columns may be paths along foreign keys."
-    )
-
-    def bind(self, arguments: Mapping[str, object]) -> Settled:
-        """Return the call that gets the row that *arguments* name."""
-        asked = read(RowArguments, arguments)
-        table = self.setting.table(asked.table)
-        keys = key_arguments(table)
-        if not keys:
-            raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
-        known = {column.name: column for column in keys.values()}
-        given: dict[str, object] = {}
-        for name, value in asked.key.items():
-            column = folded(name, known)
-            if column is None:
-                raise unknown_argument(name, list(known), "key")
-            if column.name in given:
-                raise errors.BadArgument(f"key: {column.name} is named twice.")
-            given[column.name] = value
-        texts = _key_texts(known, given, "key.")
-        names = self.setting.names(table)
-        return GetRow(setting=self.setting, names=names, keys=known, columns=asked.columns).bind_key(texts)
+def lookup(setting: Setting, table: Table) -> Lookup:
+    """Return what reads the rows of *table*, which has a key."""
+    return Lookup(setting=setting, names=setting.names(table), keys=key_arguments(table))
 
 
 def key_arguments(table: Table) -> Mapping[str, Column]:
     """Return the columns that name a row of *table* by their arguments; none where no row can be named."""
     keys = argument_names(table.key_columns())
     return keys if all(Operator.EQ in column.type.operators for column in keys.values()) else {}
-
-
-def _key_texts(
-    keys: Mapping[str, Column], arguments: Mapping[str, object], prefix: str = ""
-) -> tuple[str, ...]:
-    """Return the values of *keys* in *arguments* as texts, or raise BadArgument."""
-    texts: list[str] = []
-    for name, column in keys.items():
-        text = as_text(arguments.get(name))
-        if text is None:
-            raise errors.BadArgument(f"{prefix}{name} is missing.", hint=f"The key is: {listing(keys)}.")
-        if not isinstance(text, str):
-            raise errors.BadArgument(
-                f"{prefix}{name}: must be {column.type.wants}, not an array or an object."
-            )
-        texts.append(text)
-    return tuple(texts)
 
 
 def _shown(cell: object, link: Link | None, encode: Encode) -> object:
@@ -228,10 +245,3 @@ def _shown(cell: object, link: Link | None, encode: Encode) -> object:
         # The picture itself goes along; in base64 it would only cost tokens.
         return f"[{len(cell):,} bytes, {type}] {link.uri}"
     return encode(cell)
-
-
-def define(setting: Setting) -> Iterator[GetRow]:
-    """Yield `get_T` for every table that has a key."""
-    for table in setting.catalog.tables:
-        if keys := key_arguments(table):
-            yield GetRow(setting=setting, names=setting.names(table), keys=keys)

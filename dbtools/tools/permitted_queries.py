@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
@@ -12,7 +12,7 @@ from dbtools import errors
 from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, Returns
-from dbtools.results import Answer, Reserve, ResultSet, Rows
+from dbtools.results import Answer, Reserve, ResultSet, Rows, Surface
 from dbtools.statement import Output, QueryShape, Statement, argument
 from dbtools.tools.arguments import Arguments, Object, narrowed_schema, read
 from dbtools.tools.definition import (
@@ -23,15 +23,14 @@ from dbtools.tools.definition import (
     ROW_SCHEMA,
     ROWS,
     STRING,
-    GeneralTool,
     Setting,
-    Settled,
+    SingleCall,
     Tool,
-    ToolDefinition,
+    ToolGroup,
     content_schema,
 )
+from dbtools.tools.list_tables import best_first
 from dbtools.tools.query_arguments import arguments_schema, properties_of, read_arguments, required_of
-from dbtools.tools.search import fit, found_by, words_of
 from dbtools.tools.wording import cleaned, sentences, told
 from dbtools.types import SAFE_INTEGER, Family, quoted
 
@@ -49,13 +48,20 @@ SHOWN: Mapping[Family, tuple[str, ...]] = {
 }
 
 
+class GenericQueryTool(Tool):
+    """A tool for any query, which is listed where they have no tools of their own."""
+
+    group = ToolGroup.QUERIES
+    surface = Surface.GENERIC
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class QueryTool:
+class QueryTool(Tool):
     """The tool of one permitted query."""
 
-    setting: Setting
+    group = ToolGroup.QUERIES
+    surface = Surface.TYPED
     permitted: Permitted
-    table: None = None
     #: The variants that have been called, by their clauses: they go with the tool and its catalog.
     shapes: dict[frozenset[int], QueryShape] = field(default_factory=dict, init=False, repr=False)
 
@@ -64,23 +70,32 @@ class QueryTool:
         """The name of the query."""
         return self.permitted.name
 
-    @cached_property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-        query, columns = self.permitted.query, self.permitted.columns
-        one = query.returns is Returns.ONE
-        shown = f"{'One row' if one else 'Rows'} of: {listing(column.name for column in columns)}."
-        return ToolDefinition(
-            name=query.name,
-            title=query.title or query.name.replace("_", " ").capitalize(),
-            description=sentences(query.description.rstrip(), shown),
-            input_schema=arguments_schema(self.permitted),
-            output_schema=narrowed_schema(ROW_SCHEMA, ("properties", "row"), _object_schema(columns))
-            if one
-            else _rows_schema(columns, self.setting.style.rows),
-        )
+    @property
+    def title(self) -> str:
+        """The name that people read."""
+        return self.permitted.query.title or super().title
 
-    def bind(self, arguments: Mapping[str, object]) -> Settled:
+    @property
+    def description(self) -> str:
+        """The description that a model reads."""
+        rows = "One row" if self.permitted.query.returns is Returns.ONE else "Rows"
+        columns = listing(column.name for column in self.permitted.columns)
+        return sentences(self.permitted.query.description.rstrip(), f"{rows} of: {columns}.")
+
+    @property
+    def input_schema(self) -> Mapping[str, object]:
+        """The JSON Schema of its arguments."""
+        return arguments_schema(self.permitted)
+
+    @property
+    def output_schema(self) -> Mapping[str, object]:
+        """The JSON Schema of its answers."""
+        columns = self.permitted.columns
+        if self.permitted.query.returns is Returns.ONE:
+            return narrowed_schema(ROW_SCHEMA, ("properties", "row"), _object_schema(columns))
+        return _rows_schema(columns, self.setting.style.rows)
+
+    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that runs the query with *arguments*."""
         query, limits = self.permitted.query, self.setting.limits
         given = read_arguments(self.permitted, arguments)
@@ -91,7 +106,7 @@ class QueryTool:
             limit=min(most, limits.max_rows),
             timeout=math.inf if query.timeout is None else query.timeout,
         )
-        return Settled(statement=statement, answer=partial(self._answer, statement.limit))
+        return SingleCall(statement=statement, answer=partial(self._answer, statement.limit))
 
     def _shape(self, present: frozenset[str]) -> QueryShape:
         permitted, limits = self.permitted, self.setting.limits
@@ -170,11 +185,10 @@ class RunArguments(Arguments):
 QUERIES_SCHEMA = content_schema({"query_count": INTEGER, "truncated": BOOLEAN, "queries": ENTRIES})
 
 
-class FindQueries(GeneralTool):
+class FindQueries(GenericQueryTool):
     """`find_queries`: the permitted queries, by words."""
 
     name = "find_queries"
-    title = "Find queries"
     arguments = FindArguments
     output_schema = QUERIES_SCHEMA
 
@@ -186,16 +200,15 @@ class FindQueries(GeneralTool):
             "run_query runs one: prefer it where one answers the question."
         )
 
-    def bind(self, arguments: Mapping[str, object]) -> Settled:
+    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that finds what *arguments* search for."""
         asked = read(FindArguments, arguments)
-        return Settled(answer=lambda _: self._answer(asked.search.strip()))
+        return SingleCall(answer=lambda _: self._answer(asked.search.strip()))
 
     def _answer(self, search: str) -> Answer:
         """Return the queries that match, as many as fit."""
         budget = self.setting.budgets[Reserve.QUERY]
-        words = words_of(search)
-        matching = found_by(words, self.setting.queries, _fit) if words else self.setting.queries
+        matching = best_first(search, self.setting.queries, _texts) if search else self.setting.queries
         shown = budget.entries(map(_entry, matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
@@ -206,8 +219,8 @@ class FindQueries(GeneralTool):
         return budget.answer(content, rows=len(shown), truncated=truncated, note=note)
 
 
-def _fit(permitted: Permitted, word: str) -> int:
-    return fit(word, permitted.name, f"{permitted.query.title} {permitted.query.description}")
+def _texts(permitted: Permitted) -> tuple[Sequence[str], str]:
+    return (permitted.name,), f"{permitted.query.title} {permitted.query.description}"
 
 
 def _entry(permitted: Permitted) -> dict[str, object]:
@@ -223,18 +236,17 @@ def _entry(permitted: Permitted) -> dict[str, object]:
     ) | {"columns": [column.name for column in permitted.columns]}
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunQuery(GeneralTool):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunQuery(GenericQueryTool):
     """`run_query`: a permitted query by its name."""
 
     name = "run_query"
-    title = "Run query"
     arguments = RunArguments
     output_schema = OBJECT  #: of many rows or of one, as the query has it
     description = "Run a prepared query by its name; find_queries tells names and arguments."
     tools: Mapping[str, QueryTool]
 
-    def bind(self, arguments: Mapping[str, object]) -> Settled:
+    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that runs the query that *arguments* name."""
         asked = read(RunArguments, arguments)
         tool = self.tools.get(asked.query)

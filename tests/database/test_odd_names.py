@@ -252,8 +252,11 @@ def test_row_of_odd_names_is_got_in_every_way(caller: Caller, shop: Shop) -> Non
     uri = str(row_uri("%(limit)s", ["2"]))
     cell = str(cell_uri("%(limit)s", ["2"], "%(limit)s"))
     tools = caller.portal.call(caller.toolbox.view, caller.role).tools.values()
-    (getting,) = (each for each in tools if isinstance(each, GetRow) and each.table.name == "%(limit)s")
-    (argument,) = getting.keys
+    (getting,) = (
+        each for each in tools if isinstance(each, GetRow) and each.table and each.table.name == "%(limit)s"
+    )
+    assert getting.lookup is not None
+    (argument,) = getting.lookup.keys
 
     rows: list[Any] = [
         caller.call("get_row", **TABLE, key={"%(c0_0)s": "2"})["row"],

@@ -3,22 +3,22 @@
 import pytest
 
 from dbtools.catalog import Catalog
-from dbtools.errors import BadValue, UnknownArgument
+from dbtools.errors import UnknownArgument
 from dbtools.links import CELL_TEMPLATE
 from dbtools.policy import Limits
 from dbtools.results import ResultSet
 from dbtools.statement import Condition, Order, Output, Select, Statement
-from dbtools.tools.definition import Setting
-from dbtools.tools.resources import Completed, Completion, bind_completion
+from dbtools.tools.definition import Setting, SingleCall
+from dbtools.tools.resources import Completed, bind_completion
 from dbtools.types import Family, Operator
-from tests.unit.shop import ID, ORDER_LINE, PRODUCT, SALE, SHOP, column, select_of, setting, table
+from tests.unit.shop import ID, PRODUCT, SALE, SHOP, column, select_of, setting, table
 
 NOTHING = ResultSet(outputs=(), rows=())
 WORD = table(column("word", nullable=False), name="word", key=("word",))
 SETTING = setting(*SHOP.tables, WORD)
 
 
-def _completion(name: str, value: str = "", of: Setting = SETTING, /, **given: str) -> Completion:
+def _completion(name: str, value: str = "", of: Setting = SETTING, /, **given: str) -> SingleCall[Completed]:
     return bind_completion(of, CELL_TEMPLATE, name, value, given)
 
 
@@ -101,7 +101,7 @@ def test_nothing_is_known_without_a_table_or_with_two(name: str) -> None:
 
     assert _known(name) == []
     assert _known(name, "", twins, table="twin") == []
-    assert _completion(name, "", twins, table="x.twin") != Completion()
+    assert (_completion(name, "", twins, table="x.twin").statement is None) is (name == "column")
 
 
 @pytest.mark.parametrize("name", ["", "tables", "KEY", "\x1b"])
@@ -142,43 +142,12 @@ def test_beginning_of_a_key_is_a_value_like_any_other(value: str) -> None:
     assert statement.values == {"start": value}
 
 
-@pytest.mark.parametrize(
-    ("value", "equal", "start"),
-    [
-        pytest.param("", {}, None, id="nothing yet"),
-        pytest.param("1", {}, "1", id="first part begun"),
-        pytest.param("12,", {"c0_0": 12}, None, id="first part done"),
-        pytest.param("12,3", {"c0_0": 12}, "3", id="second part begun"),
-    ],
-)
-def test_parts_of_a_composite_key_are_looked_up_one_after_the_other(
-    value: str, equal: dict[str, object], start: str | None
-) -> None:
-    order_id, product_id, _ = ORDER_LINE.columns
-    statement = _asked(value, table="order line")
-    operators = [(each.term, each.operator) for each in select_of(statement).conditions]
-
-    beginning = {"start": start} if start else {}
-    last = product_id if equal else order_id
-    assert statement.values == {**equal, **beginning}
-    assert operators == [
-        *((order_id, Operator.EQ) for _ in equal),
-        *((last, Operator.STARTS_WITH) for _ in beginning),
-    ]
-    assert [each.term for each in statement.shape.outputs] == [order_id, product_id]
-
-
-def test_key_of_too_many_parts_has_no_end() -> None:
-    assert _known("key", "1,2,3", table="order line") == []
+def test_composite_key_is_not_completed() -> None:
+    assert _known("key", "1", table="order line") == []
 
 
 def test_comma_belongs_to_a_key_of_one_column() -> None:
     assert _asked("a,b", table="word").values == {"start": "a,b"}
-
-
-def test_part_that_is_no_value_of_its_column_is_refused() -> None:
-    with pytest.raises(BadValue):
-        _completion("key", "x,1", table="order line")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +167,6 @@ def test_keys_are_completed_where_people_write_them(family: Family, completes: b
 
 
 def test_keys_are_written_as_in_an_address() -> None:
-    assert _keys("order line", (1, 2), (1, 10)) == Completed(values=("1,2", "1,10"))
     assert _keys("product", (2**60,)) == Completed(values=(str(2**60),))
     assert _keys("word", ("a",), more=True) == Completed(values=("a",), more=True)
     assert _keys("word") == Completed(values=())
@@ -206,18 +174,6 @@ def test_keys_are_written_as_in_an_address() -> None:
 
 def test_key_that_has_no_address_is_left_out() -> None:
     assert _keys("word", ("a",), (None,), ("\ud800",)) == Completed(values=("a",))
-
-
-def test_comma_in_a_composite_key_does_not_end_its_part() -> None:
-    of = setting(table(column("a", nullable=False), column("b", nullable=False), name="pair", key=("a", "b")))
-    completion = _completion("key", "", of, table="pair")
-    assert completion.statement is not None
-
-    found = ResultSet(outputs=completion.statement.shape.outputs, rows=(("x,y", "z"), ("x", "y")))
-
-    values = completion.render(found).values
-    assert "x,y" in values
-    assert "x,y,z" not in values
 
 
 def test_nothing_is_known_of_an_empty_database() -> None:

@@ -31,7 +31,6 @@ def test_comment_is_the_tables(ddl: str) -> None:
     [
         pytest.param("create view v as -- All of it\nselect a, -- not this\n b from t", id="after as"),
         pytest.param("create view v -- All of it\nas select count(a -- not this\n) from t", id="before as"),
-        pytest.param("create view v as select -- All of it\n a from t", id="on the line of select"),
         pytest.param(
             "create view v as\n-- All\n/* of it */\nselect\n -- not this\n a from t", id="over select"
         ),

@@ -105,8 +105,7 @@ class Backend(port.Backend):
         """Lend what tells the state of *subject*; a file tells nobody of changes."""
         stamp = partial(asyncio.to_thread, read_file, self._location, stamp_of)
         read = stamp if subject is Subject.SCHEMA else self.registry
-        with closing(Watched(self._location, read)) as watched:
-            yield watched.look
+        yield Watched(self._location, read).look
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the file holds now, None where there is none."""

@@ -1,11 +1,11 @@
 """Read what SQLite keeps only in the text of CREATE statements. The text in, comments and checks out.
 
 Whose a comment is:
-- The table's: between its name and the opening parenthesis, on that parenthesis' line, or at the top of the
-  body with an empty line after it. A view's: before its SELECT.
+- The table's: outside the body, on the line of its opening parenthesis, or at the top of the body with an
+  empty line after it. A view's: before its SELECT.
 - A column's: on lines of its own before the definition, within it, or after it on its last line, be it after
   the comma. Where a line holds several definitions, a comment at its end is nobody's.
-- A comment right below one that stands after code, and in line with it, goes on with that one.
+- A comment right below another one, and in line with it, goes on with that one.
 """
 
 import re
@@ -23,7 +23,6 @@ STEPS = {"(": 1, ",": 0, ")": -1}  #: into parentheses and out
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
 BINARY = "binary"  #: the collation of a column that names none
 VIEW = "create view "  #: what the statement of a view begins with: SQLite itself writes so
-QUERIES = ("select", "with", "values")  #: what a view's own query begins with
 CHECK = re.compile(r"(?<!\S)check$", re.IGNORECASE)  #: at the end of a phrase
 BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
 DECORATION = re.compile(r"[-=*#_~+/\s]*")  #: of which frames and rules are made
@@ -44,7 +43,7 @@ class Definition:
 
 @dataclass(frozen=True, kw_only=True)
 class _Statement:
-    """A CREATE statement; that of a view up to its AS."""
+    """A CREATE statement; that of a view up to its query."""
 
     sql: str
     code: Sequence[Token]  #: words that only blanks are between may be one
@@ -82,12 +81,14 @@ def read_definition(sql: str) -> Definition:
     folded = sql.lower()
     if not any(sign in folded for sign in SIGNS):
         return Definition()
-    head, query = _parts(sql)
-    statement = _statement(sql, head)
-    comments = _comments(statement)
-    comments[None] += _comments_of_query(sql, query)
+    statement = _statement(sql, _before_query(sql) if folded.startswith(VIEW) else readable(sql, PHRASE))
+    comments: dict[str | None, list[Token]] = {None: []}
+    for owner, comment in _owned(statement):
+        name = statement.name(owner) if owner >= 0 else None
+        if name is not None or owner == TABLE:
+            comments.setdefault(name, []).append(comment)
     return Definition(
-        comment=_cleaned(comments.pop(None, [])),
+        comment=_cleaned(comments.pop(None)),
         comments={name: _cleaned(found) for name, found in comments.items() if name is not None},
         checks=tuple(statement.checks),
         collations=dict(_collations(statement)) if "collate" in folded else {},
@@ -108,13 +109,11 @@ def module_of(sql: str) -> str:
     return next((fold(name.value) for using, name in pairwise(code) if using.word == "using"), "")
 
 
-def _parts(sql: str) -> tuple[Sequence[Token], Sequence[Token]]:
-    """Return the tokens of *sql*, in a view those before its AS and those after it."""
-    if sql[: len(VIEW)].lower() != VIEW:
-        return readable(sql, PHRASE), ()
-    tokens = readable(sql)
-    as_ = next((at for at, token in enumerate(tokens) if token.word == "as"), len(tokens))
-    return tokens[:as_], tokens[as_ + 1 :]
+def _before_query(sql: str) -> Iterator[Token]:
+    """Yield the tokens of the CREATE VIEW statement *sql* up to its AS, and the comments behind that."""
+    tokens = iter(readable(sql))
+    yield from takewhile(lambda token: token.word != "as", tokens)
+    yield from takewhile(lambda token: token.kind is Kind.COMMENT, tokens)
 
 
 def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
@@ -142,78 +141,39 @@ def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
     return _Statement(sql=sql, code=code, comments=comments, marks=marks, checks=checks)
 
 
-def _comments(statement: _Statement) -> dict[str | None, list[Token]]:
-    """Return the comments by the column that they belong to; by None, those of the table."""
-    opening = statement.marks[0] if statement.marks else len(statement.code)
-    comments: dict[str | None, list[Token]] = {
-        None: [each for at, each in statement.comments if at <= opening]
-    }
-    for owner, comment in _owned(statement):
-        name = statement.name(owner) if 0 <= owner < len(statement.marks) - 1 else None
-        if name is not None or owner == TABLE:
-            comments.setdefault(name, []).append(comment)
-    return comments
-
-
-def _comments_of_query(sql: str, tokens: Sequence[Token]) -> Iterable[Token]:
-    """Return the comments between the AS of a view and its SELECT, or on the line of that SELECT."""
-    if not tokens or tokens[0].word not in QUERIES:
-        return takewhile(lambda token: token.kind is Kind.COMMENT, tokens)
-    select, *rest = tokens
-    comments = takewhile(lambda token: token.kind is Kind.COMMENT, rest)
-    return takewhile(lambda comment: "\n" not in sql[select.end : comment.offset], comments)
-
-
 def _owned(statement: _Statement) -> Iterator[tuple[int, Token]]:
     """Yield each comment with the number of the definition that it belongs to, or TABLE, or NOBODY."""
-    above: Token | None = None
-    owner = NOBODY
+    owner, above = NOBODY, None
     for at, comment in statement.comments:
         number = bisect_left(statement.marks, at) - 1
         if not 0 <= number < len(statement.marks) - 1:
-            continue
-        if not statement.is_broken(statement.code[at - 1], comment):
-            owner = _owner_of_trailing(statement, number, at, comment)
-            above = comment
-        elif above is not None and _goes_on(statement.sql, above, comment):
-            above = comment
-        else:
-            owner = _owner_of_own_line(statement, number, at, comment)
-            above = None
+            owner = TABLE
+        elif above is None or not _goes_on(statement.sql, above, comment):
+            owner = _owner(statement, number, at, comment)
+        above = comment
         yield owner, comment
 
 
 def _goes_on(sql: str, above: Token, comment: Token) -> bool:
     """Return whether *comment* stands in the line below the comment *above*, and in its column."""
-    if not (above.text.startswith("--") and comment.text.startswith("--")):
-        return False
-    indents = {token.offset - sql.rfind("\n", 0, token.offset) for token in (above, comment)}
-    return len(indents) == 1 and sql.count("\n", above.end, comment.offset) == 1
+    columns = {token.offset - sql.rfind("\n", 0, token.offset) for token in (above, comment)}
+    return len(columns) == 1 and sql[above.end : comment.offset].strip(" \t\r") == "\n"
 
 
-def _owner_of_trailing(statement: _Statement, number: int, at: int, comment: Token) -> int:
-    """Return whose the *comment* before *at* is, which stands after code, or a mark, on the same line."""
+def _owner(statement: _Statement, number: int, at: int, comment: Token) -> int:
+    """Return whose the *comment* before *at* is, within or behind the definition *number* or its mark."""
     code, marks = statement.code, statement.marks
-    is_first = at - 1 == marks[number]
-    is_last = statement.is_broken(comment, code[at])
-    if is_first and not is_last:
-        return number
-    owner = number - 1 if is_first else number
+    is_first, ends_line = at - 1 == marks[number], statement.is_broken(comment, code[at])
+    if statement.is_broken(code[at - 1], comment):
+        if is_first and BLANK_LINE.search(statement.sql, comment.end, code[at].offset):
+            return NOBODY if number else TABLE
+        if is_first or at < marks[number + 1]:
+            return number
+        return number + 1 if code[at].text == "," else NOBODY
+    owner = number - 1 if is_first and ends_line else number
     # A column that was added later may have come between a comment and its own column.
-    if is_last and owner > 0 and (other := marks[owner] - 1) > marks[owner - 1]:
-        return owner if statement.is_broken(code[other], comment) else NOBODY
-    return owner
-
-
-def _owner_of_own_line(statement: _Statement, number: int, at: int, comment: Token) -> int:
-    """Return whose the *comment* before *at* is, which begins its line."""
-    code, marks = statement.code[at], statement.marks
-    if at - 1 == marks[number]:
-        is_heading = BLANK_LINE.search(statement.sql, comment.end, code.offset)
-        return number if not is_heading else NOBODY if number else TABLE
-    if at < marks[number + 1]:
-        return number
-    return number + 1 if code.text == "," else NOBODY
+    is_shared = owner > 0 and ends_line and not statement.is_broken(code[marks[owner] - 1], comment)
+    return NOBODY if is_shared else owner
 
 
 def _collations(statement: _Statement) -> Iterator[tuple[str, str]]:

@@ -39,14 +39,14 @@ def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> 
     found = {each.name: _of_virtual(each, columns) for each in virtual}
     if views:
         with closing(sqlite3.connect(":memory:")) as connection:
-            tables = _stand_ins(connection, columns)
+            _create_stand_ins(connection, columns)
             modules = {fold(name) for (name,) in connection.execute(MODULES)}
-            found |= {each.name: _of_view(connection, each, tables, columns, modules) for each in views}
+            found |= {each.name: _of_view(connection, each, columns, modules) for each in views}
     return {name: reads for name, reads in found.items() if reads != Reads()}
 
 
-def _stand_ins(connection: sqlite3.Connection, columns: Columns) -> Mapping[int, str]:
-    """Create empty tables with the names and *columns* of a file's, and return them by their first pages."""
+def _create_stand_ins(connection: sqlite3.Connection, columns: Columns) -> None:
+    """Create empty tables with the names and *columns* of a file's."""
     connection.execute(WARMING).fetchall()
     connection.execute("begin")
     for name, rows in columns.items():
@@ -54,41 +54,35 @@ def _stand_ins(connection: sqlite3.Connection, columns: Columns) -> Mapping[int,
         if rows and not fold(name).startswith("sqlite_"):
             names = ", ".join(identifier(row.name) for row in rows)
             connection.execute(f"create table {identifier(name)} ({names})")
-    return dict(
-        connection.execute("select rootpage, name from sqlite_schema where type = 'table'").fetchall()
-    )
 
 
 def _of_view(
-    connection: sqlite3.Connection,
-    view: Structure,
-    tables: Mapping[int, str],
-    columns: Columns,
-    modules: Container[str],
+    connection: sqlite3.Connection, view: Structure, columns: Columns, modules: Container[str]
 ) -> Reads:
-    """Return what *view* reads directly, told by the *tables* that stand for the file's."""
+    """Return what *view* reads directly."""
     sql = view.sql
     select = next((sql[part.end :] for part in in_groups(sql).parts if part.word == "as"), "")
     try:
-        told = explain(connection, select, allow=lambda *_: sqlite3.SQLITE_OK)
+        seen = explain(connection, select, allow=lambda *_: sqlite3.SQLITE_OK)
     except (sqlite3.Error, sqlite3.Warning):
         # It may read what cannot stand here, such as sqlite_sequence.
         return UNKNOWN
-    seen = told.reads | {(tables[root], "") for root in told.roots & tables.keys()}
     # To look for the words anywhere first costs next to nothing.
     if any(word in sql.lower() for word in SILENT_JOINS) and SILENT_JOINS & words_in(sql):
-        seen |= set(_shared(sql, {table for table, _ in seen}, columns))
+        seen |= set(_shared(sql, columns))
     matched = "match" in sql.lower()
     return Reads(columns=frozenset(_places(seen, columns, modules, matched=matched)))
 
 
-def _shared(sql: str, tables: Iterable[str], columns: Columns) -> Iterator[tuple[str, str]]:
-    """Yield the columns of *tables* that USING and NATURAL in *sql* may compare."""
+def _shared(sql: str, columns: Columns) -> Iterator[tuple[str, str]]:
+    """Yield the columns that USING and NATURAL in *sql* may compare, of all tables that it may name."""
     named = names_in(sql)
-    for table in tables:
-        for row in columns.get(table, ()):
-            if "natural" in named or fold(row.name) in named:
-                yield table, row.name
+    for table in columns:
+        if fold(table) in named:
+            yield table, ""
+            for row in columns[table]:
+                if "natural" in named or fold(row.name) in named:
+                    yield table, row.name
 
 
 def _places(

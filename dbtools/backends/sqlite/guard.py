@@ -4,7 +4,6 @@ import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from dbtools.backends.plans import identifier
 
@@ -41,24 +40,16 @@ def authorize(action: int, first: str | None, second: str | None, *_: str | None
 def secure(connection: sqlite3.Connection) -> None:
     """Make *connection* one that can only read, and that no cell can make too large."""
     connection.execute("pragma query_only = on")
-    read_quotes_as_names(connection)
+    if sys.version_info >= (3, 12):
+        # Nothing in double quotes is a text: a wall behind `with_names`. Views are the database's own.
+        (texts,) = connection.execute(VIEWS_WITH_QUOTES).fetchone()
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DDL, False)
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, bool(texts))
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.create_function(UNHEX, 1, bytes.fromhex, deterministic=True)
     _warm(connection)
     connection.set_authorizer(authorize)
-
-
-def read_quotes_as_names(connection: sqlite3.Connection) -> None:
-    """Have *connection* take nothing in double quotes for a text, unless a view may hold such a text.
-
-    Operators' SQL has none (`with_names`); this is a wall behind it, where Python can build one (3.12). Views
-    are the database's own, and come and go: it is to be done again when the schema has changed.
-    """
-    if sys.version_info >= (3, 12):
-        (texts,) = connection.execute(VIEWS_WITH_QUOTES).fetchone()
-        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DDL, False)
-        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, bool(texts))
 
 
 def resolve_views(connection: sqlite3.Connection) -> None:
@@ -73,30 +64,24 @@ def resolve_views(connection: sqlite3.Connection) -> None:
             connection.execute(COLUMNS_OF_VIEW, row).fetchone()
 
 
-class Account(NamedTuple):
-    """What SQLite reads to run a statement, by its own account."""
-
-    reads: set[tuple[str, str]]  #: tables and views with columns, also below views
-    tables: set[str]  #: of these
-    roots: set[int]  #: the first pages of tables and indexes: some are read without a word to the authorizer
-
-
 def explain(
     connection: sqlite3.Connection, sql: str, parameters: Sequence[None] = (), *, allow: Callable[..., int]
-) -> Account:
-    """Return what *sql* reads, without running it; from now on *allow* is the authorizer of *connection*."""
-    told = Account(set(), set(), set())
+) -> set[tuple[str, str]]:
+    """Return what *sql* reads, without running it: tables and views with columns, also below views.
+
+    Of tables that are joined by USING or NATURAL, SQLite may tell nothing (3.40). From now on *allow* is the
+    authorizer of *connection*.
+    """
+    reads: set[tuple[str, str]] = set()
 
     def note(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         if action == sqlite3.SQLITE_READ and first is not None:
-            told.reads.add((first, second or ""))
-            told.tables.add(first)
+            reads.add((first, second or ""))
         return allow(action, first, second, *rest)
 
     connection.set_authorizer(note)
-    rows = connection.execute(f"explain {sql}", parameters).fetchall()
-    told.roots.update(root for _, code, _, root, database, *_ in rows if code == "OpenRead" and database == 0)
-    return told
+    connection.execute(f"explain {sql}", parameters).close()
+    return reads
 
 
 def _warm(connection: sqlite3.Connection) -> None:

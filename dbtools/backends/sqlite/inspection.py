@@ -8,9 +8,8 @@ the file is opened for reading only. Of a view that the query names only the vie
 import asyncio
 import json
 import re
-import secrets
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -24,15 +23,7 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.sqlite.guard import (
-    LOCK_TIMEOUT,
-    Account,
-    authorize,
-    explain,
-    read_quotes_as_names,
-    resolve_views,
-    secure,
-)
+from dbtools.backends.sqlite.guard import LOCK_TIMEOUT, authorize, explain, resolve_views, secure
 from dbtools.backends.sqlite.location import Location, connect, open_file, wants_recovery
 from dbtools.backends.sqlite.syntax import (
     NULL,
@@ -43,7 +34,6 @@ from dbtools.backends.sqlite.syntax import (
     fold,
     lexis,
     with_names,
-    words_in,
 )
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Column, Table
@@ -67,20 +57,16 @@ RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name tha
 TEXT = Declared(type="text", array=False)
 
 RELATIONS = """
-select name, type, sql
+select name, type
 from main.sqlite_schema
 where type in ('table', 'view')
 and lower(name) in (select value from json_each(?1))
 """
-OPENED = """
-select tbl_name
-from main.sqlite_schema
-where rootpage in (select value from json_each(?1))
-"""
 STRICT = """
-select strict
-from pragma_table_list(?1)
+select min(strict)
+from pragma_table_list
 where schema = 'main'
+and lower(name) in (select value from json_each(?1))
 """
 COLUMNS = """
 select name
@@ -95,14 +81,14 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
     _check_lists(query, arrays)
     with closing(connect(location, lock_timeout=LOCK_TIMEOUT)) as connection:
         secure(connection)
-        connection.text_factory = _decoded
+        connection.text_factory = lambda text: text.decode(errors="replace")
         seen = _explain(connection, query)
         # What follows is the temporary view alone, of a query that only reads.
         connection.set_authorizer(None)
         connection.executescript("pragma query_only = off; pragma temp_store = memory")
-        seen.tables.update(name for (name,) in connection.execute(OPENED, (json.dumps([*seen.roots]),)))
-        _check_pragmas(connection, query, seen)
-        columns = tuple(_columns(connection, query, seen))
+        _check_pragmas(connection, query, {fold(table) for table, _ in seen})
+        strict = _is_strict(connection, query, {table for table, _ in seen})
+        columns = tuple(_columns(connection, query, strict=strict))
         reads = frozenset(_reads(connection, query, seen))
     return Inspected(
         columns=columns,
@@ -158,28 +144,17 @@ class Description:
     def _explain(self, table: Table, condition: Fragment) -> None:
         pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
         nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
-        # To explain is not to look at the file: what is known of its schema may be of before a migration, and
-        # so may a statement that is kept.
-        key = secrets.token_hex(8)
-        sql = f"explain select 1 from {identifier(table.name)} where ({''.join(pieces)}\n) /* {key} */"
-        connection = self._connection or self._open()
-        connection.execute("select 1 from main.sqlite_schema").close()
-        read_quotes_as_names(connection)
+        if self._connection is None:
+            connection = open_file(self._location, lock_timeout=LOCK_TIMEOUT)
+            secure(connection)
+            self._connection = connection
+        sql = f"explain select 1 from {identifier(table.name)} where ({''.join(pieces)}\n)"
         try:
-            connection.execute(sql, nulls).close()
+            self._connection.execute(sql, nulls).close()
         except sqlite3.Error as exc:
             if _is_passing(exc):
                 raise
             raise Refused(explained(str(exc), condition.text)) from exc
-
-    def _open(self) -> sqlite3.Connection:
-        self._connection = open_file(self._location, lock_timeout=LOCK_TIMEOUT)
-        try:
-            secure(self._connection)
-        except sqlite3.Error:
-            self._close()
-            raise
-        return self._connection
 
     def close(self) -> None:
         """Have the thread close the connection and end, after all that it was asked before."""
@@ -192,7 +167,7 @@ class Description:
             connection.close()
 
 
-def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> Account:
+def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> set[tuple[str, str]]:
     try:
         return explain(connection, query.shown(), [None] * len(query.numbers), allow=authorize)
     except (sqlite3.Error, sqlite3.Warning) as exc:
@@ -225,16 +200,23 @@ def _is_denied(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
 
 
-def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> None:
+def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> None:
     """Raise Refused where a pragma is read as a table: it is run in the call alone, and denied there."""
-    found = {name for name in map(fold, seen.tables) if name.startswith(PRAGMAS)}
-    found -= {fold(name) for name, *_ in _relations(connection, found)}
-    for name in sorted(found):
-        places = query.places_of(name)
-        raise refusal(f"{name} may not be read.", offset=places[0] if places else None)
+    found = {name for name in tables if name.startswith(PRAGMAS)}
+    for name in sorted(found - {fold(name) for name, _ in _relations(connection, found)}):
+        raise refusal(f"{name} may not be read.", offset=next(iter(query.places_of(name)), None))
 
 
-def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[Column]:
+def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> bool:
+    """Return whether what has a type surely holds it: all is from STRICT tables, and handed through."""
+    if query.words & COMPOUNDS:
+        return False
+    resolve_views(connection)
+    names = {*map(fold, tables), *query.names}
+    return connection.execute(STRICT, (json.dumps([*names]),)).fetchone() == (1,)
+
+
+def _columns(connection: sqlite3.Connection, query: WrittenQuery, *, strict: bool) -> Iterator[Column]:
     """Yield the columns with the types that SQLite hands through: an expression has none."""
     connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
     rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
@@ -242,7 +224,6 @@ def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: Account)
     if any(NULL in name for name in names):
         raise refusal("A column that is computed from a parameter has no name.", hint="Name it with AS.")
     _check_names(names)
-    strict = _is_strict(connection, query, seen)
     for _, name, declared, *_ in rows:
         yield Column(name=name, type=column_type(declared, strict=strict))
 
@@ -254,40 +235,28 @@ def _check_names(names: Iterable[str]) -> None:
     check_names(match[1] if match and match[1] in folded else name for name, match in pairs)
 
 
-def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> bool:
-    """Return whether what has a type surely holds it: all is from STRICT tables, and handed through."""
-    resolve_views(connection)
-    words = set(query.words)
-    for name, kind, sql in _relations(connection, seen.tables):
-        if kind == "view":
-            words |= words_in(sql)
-        elif connection.execute(STRICT, (name,)).fetchone() != (1,):
-            return False
-    return not words & COMPOUNDS
+def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the tables and views called one of *names*, which are folded, with their kinds."""
+    return connection.execute(RELATIONS, (json.dumps([*names]),)).fetchall()
 
 
-def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return the tables and views called one of *names*, in whatever case, with kind and definition."""
-    return connection.execute(RELATIONS, (json.dumps([fold(name) for name in names]),)).fetchall()
-
-
-def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[Read]:
+def _reads(
+    connection: sqlite3.Connection, query: WrittenQuery, seen: Collection[tuple[str, str]]
+) -> Iterator[Read]:
     """Yield what is read of the tables and views that the query may name itself.
 
     A view that it names is told in any case: SQLite does not tell of one of which no column is read.
     """
     relations = _relations(connection, query.names)
-    named = {name for name, *_ in relations}
-    named |= SCHEMA_TABLES if query.names & SCHEMA_TABLES else set()
-    columns = {name: {column for table, column in seen.reads if table == name} for name in named}
-    silent = named if query.words & SILENT_JOINS else set()
-    for name in silent - SCHEMA_TABLES:
-        shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
-        natural = "natural" in query.words
-        columns[name] |= {column for column in shared if natural or fold(column) in query.names}
-    views = {name for name, kind, _ in relations if kind == "view"}
-    for name in silent | views | (named & seen.tables):
-        yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
+    relations += [(name, "table") for name in query.names & SCHEMA_TABLES]
+    for name, kind in relations:
+        columns = {column for table, column in seen if table == name}
+        joined = bool(query.words & SILENT_JOINS)
+        if joined and name not in SCHEMA_TABLES:
+            shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
+            columns |= {each for each in shared if "natural" in query.words or fold(each) in query.names}
+        if columns or joined or kind == "view":
+            yield from (Read("", name, column) for column in columns - NO_COLUMNS or {""})
 
 
 def _parameter_type(declared: Declared) -> ColumnType:
@@ -296,7 +265,3 @@ def _parameter_type(declared: Declared) -> ColumnType:
     if not declared.array:
         return type
     return ColumnType(family=Family.ARRAY, name=f"{type.name}[]", element=type, large=True)
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode(errors="replace")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from threading import Event
 from typing import TypeVar
 
@@ -25,11 +26,12 @@ from dbtools.backends.port import Run
 from dbtools.backends.selects import compile_select
 from dbtools.backends.sources import Element, source, unveiled
 from dbtools.backends.sqlite.grammar import SqliteGrammar
-from dbtools.backends.sqlite.guard import LOCK_TIMEOUT, Search, secure
-from dbtools.backends.sqlite.location import Location, open_file, read_any_text, unavailable
+from dbtools.backends.sqlite.guard import LARGEST_VALUE, LOCK_TIMEOUT, Search, secure
+from dbtools.backends.sqlite.location import Location, is_locked, open_file, read_any_text, unavailable
 from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, held
+from dbtools.errors import SchemaChanged
 from dbtools.results import ResultSet
 from dbtools.statement import Output, Select
 from dbtools.types import ColumnType, Family
@@ -39,7 +41,10 @@ Row = tuple[object, ...]
 Reading = Callable[[Row], Row]  #: cells as they are fetched in, as they are answered out
 
 STOP_TIMEOUT = 2.0  #: seconds that a stopped statement has to end before its connection is given up
+PAUSE = 0.01  #: seconds between two attempts to read a file that another program locks
 OPERATIONS = 5_000  #: of SQLite's machine between two looks at the deadline
+MOST_LOOKS = 5  #: of a statement on the event loop
+SMALL_VALUE = 65_536  #: bytes of a cell that is read there
 PIECE = 2**20  #: bytes of a cell that are read at once
 LARGE = "('text', 'blob')"  #: storage classes of what is read piece by piece
 
@@ -52,7 +57,7 @@ class Connection(aiosqlite.Connection):
     """
 
     def __init__(self, where: Location) -> None:
-        super().__init__(lambda: self._open(where), iter_chunk_size=64)
+        super().__init__(lambda: _patiently(lambda: self._open(where)), iter_chunk_size=64)
         # A statement that cannot be stopped must not keep the process from ending.
         self._thread.daemon = True
         self.file = Opened(where)
@@ -61,19 +66,56 @@ class Connection(aiosqlite.Connection):
 
     @property
     def driver(self) -> sqlite3.Connection:
-        """The connection itself, for use on its thread."""
+        """The connection itself: for its thread, or for the event loop while that has nothing to do."""
         return self._conn
 
     def _open(self, where: Location) -> sqlite3.Connection:
         """Open *where*, or raise DatabaseUnavailable."""
         try:
-            connection = open_file(where, lock_timeout=LOCK_TIMEOUT)
+            connection = open_file(where, lock_timeout=0)
             # Before it is secured, whose functions nobody replaces.
             self.search = Search(connection)
             secure(connection)
         except sqlite3.Error as exc:
+            if is_locked(exc):
+                raise
             raise unavailable(where, exc) from exc
         return connection
+
+    def stamp(self) -> str:
+        """Return the stamp of the schema now, or raise ConnectionLost."""
+        self.driver.execute("begin")
+        try:
+            return self.file.stamp(self.driver)
+        finally:
+            self.driver.rollback()
+
+    def lookup(self, run: Run) -> ResultSet | None:
+        """Return what *run*, which reads a row by its key, finds at once, on the event loop.
+
+        A hop to a thread takes ten times as long. Return None where there is something to wait for or to cut,
+        such as a lock, and raise Stopped where the statement takes long: it is to be run on the thread.
+        """
+        driver, plan, looks = self.driver, run.plan, count(1)
+        driver.set_progress_handler(lambda: next(looks) > MOST_LOOKS, OPERATIONS)
+        driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, SMALL_VALUE)
+        try:
+            driver.execute("begin")
+            if not self.file.is_seen_as(driver, run.stamp):
+                return None
+            rows = driver.execute(run.label.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
+        except (sqlite3.Error, ConnectionLost, ValueError, OverflowError) as exc:
+            if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                raise Stopped from exc
+            return None
+        finally:
+            driver.rollback()
+            driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+            driver.set_progress_handler(None, 0)
+        length, more = sum(map(held, rows)), len(rows) > run.limit
+        if length > plan.shortest:
+            return None
+        return ResultSet(outputs=plan.outputs, rows=tuple(rows[: run.limit]), more=more, length=length)
 
     async def run(self, work: Callable[["Connection", Event], T]) -> T:
         """Return what *work* returns on the thread, in one hop, or raise ConnectionLost.
@@ -83,7 +125,9 @@ class Connection(aiosqlite.Connection):
         """
         cancelled = Event()
         try:
-            result: T = await self._execute(work, self, cancelled)  # type: ignore[no-untyped-call]
+            result: T = await self._execute(  # type: ignore[no-untyped-call]
+                _patiently, lambda: work(self, cancelled), cancelled.is_set
+            )
         except ValueError as exc:
             raise ConnectionLost from exc
         except asyncio.CancelledError:
@@ -113,6 +157,18 @@ class Connection(aiosqlite.Connection):
         return self.ended
 
 
+def _patiently(work: Callable[[], T], is_over: Callable[[], bool] = lambda: False) -> T:
+    """Return what *work* returns, which is done again while another program locks the file."""
+    until = time.monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as exc:
+            if not is_locked(exc) or is_over() or time.monotonic() > until:
+                raise
+        time.sleep(PAUSE)
+
+
 class Stopped(Exception):
     """The statement was stopped: by its deadline, or because nobody waits for it."""
 
@@ -136,7 +192,8 @@ class Job:
             self._check()
             # What is read is of one moment, and so is the version of its schema.
             self._driver.execute("begin")
-            self._connection.file.confirm(self._driver, self._run.stamp)
+            if self._run.stamp and self._connection.file.stamp(self._driver) != self._run.stamp:
+                raise SchemaChanged
             return self._fetch_somehow()
         except sqlite3.OperationalError as exc:
             # The error of a function that has ended by itself is a general one.

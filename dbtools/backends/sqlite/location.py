@@ -183,6 +183,11 @@ def _content(path: Path) -> tuple[str, str]:
     return OTHER
 
 
+def is_locked(error: Exception) -> bool:
+    """Return whether another program locks the file."""
+    return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
 def wants_recovery(error: Exception) -> bool:
     """Return whether a program stopped while writing, which a reader cannot undo."""
     return getattr(error, "sqlite_errorname", "") in ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")

@@ -16,8 +16,7 @@ from dbtools.backends.selects import compile_query, compile_select
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
 from dbtools.backends.sqlite.jobs import Connection, Job, Stopped, is_too_big
-from dbtools.backends.sqlite.location import RECOVERY, Location, wants_recovery
-from dbtools.backends.sqlite.lookups import Lookups
+from dbtools.backends.sqlite.location import RECOVERY, Location, is_locked, wants_recovery
 from dbtools.backends.sqlite.stamps import ConnectionLost
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.results import ResultSet
@@ -27,6 +26,7 @@ T = TypeVar("T")
 
 CONNECTIONS = 8
 ATTEMPTS = 2  #: to run something, where connections are lost
+MOST_SLOW = 1_000  #: lookups that are known to take long
 GRACE = 1.0  #: seconds beyond its timeout in which a statement is expected to have stopped itself
 WRITTEN = "dbtools_probe"  #: a table that is never kept
 GRAMMAR = SqliteGrammar()
@@ -37,9 +37,9 @@ class SqliteRunner:
 
     confirms = True
 
-    def __init__(self, where: Location) -> None:
-        self._pool = pool_of(lambda: Connection(where), size=CONNECTIONS)
-        self._lookups = Lookups(where)
+    def __init__(self, where: Location, connect: Callable[[Location], Connection] = Connection) -> None:
+        self._pool = pool_of(lambda: connect(where), size=CONNECTIONS)
+        self._slow: set[str] = set()  #: lookups that take long
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -49,7 +49,7 @@ class SqliteRunner:
 
     async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*: at once where it reads a row by its key, else in one hop."""
-        found = self._lookups.fetch(run) if run.plan.is_lookup else None
+        found = self._lookup(run) if run.plan.is_lookup else None
         if found is not None:
             return found
         try:
@@ -58,9 +58,22 @@ class SqliteRunner:
         except TimeoutError as exc:
             raise errors.TimedOut from exc
 
+    def _lookup(self, run: Run) -> ResultSet | None:
+        """Return the rows of *run* where it ends at once on the connection that was used last."""
+        connection: Connection | None = self._pool.warmest
+        if connection is None or run.plan.sql in self._slow:
+            return None
+        try:
+            return connection.lookup(run)
+        except Stopped:
+            if len(self._slow) >= MOST_SLOW:
+                self._slow.clear()
+            self._slow.add(run.plan.sql)
+        return None
+
     async def stamp(self) -> str:
         """Return the stamp of the schema now, in one hop."""
-        return await self._on_thread(lambda connection, _: connection.file.stamp(connection.driver))
+        return await self._on_thread(lambda connection, _: connection.stamp())
 
     async def ready(self) -> None:
         """Raise a CallError where no connection can be had."""
@@ -75,26 +88,18 @@ class SqliteRunner:
         for _ in range(ATTEMPTS):
             try:
                 async with self._pool.connection() as connection:
-                    if self._lookups.are_due:
-                        await self._lookups.renew()
                     result: T = await connection.run(work)
                     return result
             except ConnectionLost as exc:
                 lost = exc
                 # The other connections that wait are out of date as well.
-                await self.reopen()
+                await self._pool.dispose()
             except (Stopped, sqlite3.Error) as exc:
                 raise translated(exc) from exc
         raise errors.Unreadable from lost
 
-    async def reopen(self) -> None:
-        """Close the connections that nobody uses; those in use are closed when they come back."""
-        self._lookups.drop()
-        await self._pool.dispose()
-
     async def close(self) -> None:
         """Close every connection."""
-        self._lookups.close()
         await self._pool.dispose()
 
 
@@ -121,7 +126,7 @@ def translated(error: Exception) -> errors.CallError:
     if isinstance(error, Stopped):
         return errors.TimedOut()
     name = getattr(error, "sqlite_errorname", "") or ""
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    if is_locked(error):
         return errors.Busy()
     if wants_recovery(error):
         return errors.DatabaseUnavailable(RECOVERY[0], hint=RECOVERY[1])
