@@ -1,25 +1,14 @@
 """What is computed over rows: buckets that dates are grouped by, and measures of groups."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
-from dbtools.paths import Names, Place, folded, parts_of
-from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, ColumnType, Family, quoted
-
-
-class Bucket(StrEnum):
-    """The part of a date that rows are grouped by."""
-
-    YEAR = "year"
-    QUARTER = "quarter"
-    MONTH = "month"
-    WEEK = "week"
-    DAY = "day"
-    WEEKDAY = "weekday"
-    HOUR = "hour"
+from dbtools.paths import folded
+from dbtools.terms import Finds, Literal, Operand
+from dbtools.types import NUMERIC, TEMPORAL, ColumnType, Family, quoted
 
 
 class Function(StrEnum):
@@ -35,26 +24,7 @@ class Function(StrEnum):
 
 SUMMABLE = {*NUMERIC, Family.INTERVAL, Family.ANY}
 COMPARABLE = SUMMABLE | {Family.BOOLEAN, Family.TEXT, Family.ENUM, Family.UUID, *TEMPORAL}
-TEXT = ColumnType(family=Family.TEXT, name="text")
 COUNTED = ColumnType(family=Family.INTEGER, name="integer")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bucketed:
-    """A column of dates by one part of them, as text: 2024, 2024-Q1, 2024-03, 2024-W09, 2024-03-05, 1, 07.
-
-    Weeks are those of ISO 8601, and weekdays count from Monday, 1. What is no date is null.
-    """
-
-    place: Place
-    bucket: Bucket
-    type: ColumnType = field(default=TEXT, init=False)
-    nullable: bool = field(default=True, init=False)
-
-    @property
-    def name(self) -> str:
-        """The group as callers write it."""
-        return f"{self.place.name}:{self.bucket}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +32,7 @@ class Measure:
     """A function over the rows of a group; nulls count for nothing."""
 
     function: Function
-    place: Place | None = None  #: None: the rows themselves
+    place: Operand | None = None  #: None: the rows themselves
 
     @property
     def name(self) -> str:
@@ -88,7 +58,7 @@ class Measure:
         return ColumnType(family=family, name=str(family), infinite=of.infinite, lenient=of.lenient)
 
 
-Group = Place | Bucketed
+Group = Operand
 
 
 def functions_of(type: ColumnType) -> Iterator[Function]:
@@ -104,34 +74,15 @@ def functions_of(type: ColumnType) -> Iterator[Function]:
             yield from (Function.MIN, Function.MAX)
 
 
-def buckets_of(type: ColumnType) -> tuple[Bucket, ...]:
-    """Return the buckets that a column of *type* has."""
-    if type.family in MOMENTS or type.dated:
-        return tuple(Bucket)
-    return tuple(Bucket)[:-1] if type.family is Family.DATE else ()
-
-
-def find_group(names: Names, text: str, argument: str) -> tuple[str, Group]:
+def find_group(names: Finds, text: str, argument: str) -> tuple[str, Group]:
     """Return what *text* such as "ordered_on:month" groups by, and its name in results."""
-    parts = None if text in names.table.column_by_name else parts_of(text)
-    if parts is None or parts[1] is None:
-        place = names.find(text, argument)
-        if not (place.type.equatable and place.type.ordered):
-            raise errors.BadArgument(f"{argument}: {place.name} ({place.type.name}) cannot be grouped by.")
-        return text.strip(), place
-    column, _, wanted = text.rstrip().rpartition(":")
-    place = names.find(column, argument)
-    offered = buckets_of(place.type)
-    if wanted.lower() not in offered:
-        why = f"It takes: {listing(offered)}." if offered else "Buckets are for dates and timestamps."
-        raise errors.BadArgument(
-            f"{argument}: {place.name} ({place.type.name}) has no bucket {quoted(wanted)}.",
-            hint=f"{nearest(wanted, offered)}{why}",
-        )
-    return text.strip(), Bucketed(place=place, bucket=Bucket(wanted.lower()))
+    term = names.find(text, argument)
+    if isinstance(term, Literal) or not (term.type.equatable and term.type.ordered):
+        raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) cannot be grouped by.")
+    return text.strip(), term
 
 
-def find_measure(names: Names, function: Function, column: str, argument: str) -> Measure:
+def find_measure(names: Finds, function: Function, column: str, argument: str) -> Measure:
     """Return the measure of *function* over *column*, or raise a CallError that names the *argument*."""
     if not column or (column == "*" and function is Function.COUNT):
         if function is not Function.COUNT:
@@ -153,7 +104,7 @@ def find_measure(names: Names, function: Function, column: str, argument: str) -
 class Computed:
     """What `having` and `order_by` may name: groups and measures by their names in results."""
 
-    names: Names
+    names: Finds
     groups: Mapping[str, Group]
     measures: Mapping[str, Measure]
 

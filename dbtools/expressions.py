@@ -12,11 +12,12 @@ its result, is decided here; what it computes is decided by the databases, which
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from dbtools import errors
+from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
-from dbtools.paths import Place, spelled
+from dbtools.paths import Names, spelled
 from dbtools.terms import (
     NUMBER,
     TEXT,
@@ -45,6 +46,7 @@ TOKEN = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
+ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*", re.IGNORECASE | re.DOTALL)
 COMPUTED = re.compile(r"[-+*/()':]|^\s*[\d.]")  #: what makes a text an expression, if it is no column
 INTEGER = ColumnType(family=Family.INTEGER, name="integer", minimum=-(2**63), maximum=2**63 - 1)
 DECIMAL = ColumnType(family=Family.DECIMAL, name="decimal")
@@ -74,19 +76,13 @@ FUNCTIONS = {
 }
 
 
-class Finds(Protocol):
-    """What knows the columns and paths that callers may name."""
-
-    def find(self, text: str, argument: str) -> Place:
-        """Return the column or path that *text* names, or raise UnknownColumn for *argument*."""
-
-
 @dataclass(kw_only=True)
 class Expressions:
     """The terms of one call: what its texts mean, and the values of the literals in them."""
 
-    names: Finds
+    names: Names
     values: dict[str, object] = field(default_factory=dict)  #: by the names of parameters
+    aliases: dict[str, Operand] = field(default_factory=dict)  #: terms by the names that callers give them
     _literals: dict[tuple[Family, str], str] = field(default_factory=dict)
 
     def find(self, text: str, argument: str) -> Operand:
@@ -94,12 +90,30 @@ class Expressions:
 
         Raises UnknownColumn, or BadArgument with the position where *text* is no expression.
         """
+        if text in self.aliases:
+            return self.aliases[text]
         try:
             return self.names.find(text, argument)
         except errors.UnknownColumn:
             if not COMPUTED.search(text):
                 raise
         return _Parser(self, text, argument).parse()
+
+    def named(self, text: str, argument: str) -> tuple[str, Operand]:
+        """Return the term that *text* such as "quantity * price as total" means, and its name in results."""
+        match = ALIAS.fullmatch(text)
+        try:
+            term = self.find(text, argument)
+        except errors.CallError:
+            if match is None:
+                raise
+        else:
+            return term.name if isinstance(term, Column) else text.strip(), term
+        name = match["name"]
+        if name in self.names.table.column_by_name or name in self.aliases:
+            raise errors.BadArgument(f"{argument}: {quoted(name)} is the name of another column.")
+        self.aliases[name] = self.find(match["term"], argument)
+        return name, self.aliases[name]
 
     def literal(self, text: str, type: ColumnType, name: str) -> Literal:
         """Return the literal of *type* that *text* is; equal ones share a parameter.

@@ -12,26 +12,28 @@ from functools import cached_property
 from typing import Protocol
 
 from dbtools import errors
-from dbtools.aggregates import Bucketed, Group, Measure
+from dbtools.aggregates import Group, Measure
 from dbtools.catalog import Column, Table
 from dbtools.errors import listing, nearest
 from dbtools.masks import LONGEST
 from dbtools.paths import Distant
 from dbtools.sql import Parameter
+from dbtools.terms import RAISING, Calculation, Literal, Operand, are_comparable, parts_within
 from dbtools.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 
 MOST_CONDITIONS = 50
 MOST_SEARCHES = 10  #: conditions that search inside texts, which may be long
 MOST_VALUES = 1_000
+SIGNED = (Operator.EQ, Operator.NE, *ORDER[:4])  #: operators between two terms
 ORDER_FORM = 'Write "column" or "column desc".'
 LONGEST_PATTERN = 200  #: characters of a value that is searched for inside texts
 
 
-Term = Column | Distant | Bucketed | Measure  #: what a statement reads, compares and orders by
+Term = Operand | Measure  #: what a statement reads, compares and orders by
 
 
 class Finds(Protocol):
-    """What knows the terms that callers may name, such as `paths.Names`."""
+    """What knows the terms that callers may name, such as `Expressions`."""
 
     def find(self, text: str, argument: str) -> Term:
         """Return the term that *text* names, or raise a CallError that names the *argument*."""
@@ -67,10 +69,11 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """A comparison of one term with as many bound values as its operator takes."""
+    """A comparison of one term with another one, or with as many bound values as its operator takes."""
 
     term: Term
     operator: Operator
+    other: Operand | None = None
     wanted: bool = True  #: of IS_NULL: whether null is wanted
     parameters: tuple[str, ...] = ()
 
@@ -122,11 +125,27 @@ class Select:
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that are read, its own first."""
-        named: tuple[Output | Condition | Order, ...] = (*self.outputs, *self.comparisons, *self.order)
-        terms = [*(each.term for each in named), *self.groups]
-        places = [term.place if isinstance(term, Bucketed | Measure) else term for term in terms]
-        paths = [place.path for place in places if isinstance(place, Distant)]
+        paths = [part.path for part in self.parts if isinstance(part, Distant)]
         return tuple(dict.fromkeys((self.table, *(step.target for path in paths for step in path))))
+
+    @cached_property
+    def parts(self) -> tuple[Operand, ...]:
+        """Every term that is read, and what each is computed from."""
+        named: tuple[Output | Condition | Order, ...] = (*self.outputs, *self.comparisons, *self.order)
+        others = (each.other for each in self.comparisons)
+        terms = (*(each.term for each in named), *self.groups, *others)
+        operands = (term.place if isinstance(term, Measure) else term for term in terms)
+        return tuple(part for operand in operands if operand is not None for part in parts_within(operand))
+
+    @property
+    def raises(self) -> bool:
+        """Whether a row may raise an error, so that no hidden one may be computed with."""
+        return any(isinstance(part, Calculation) and part.operation in RAISING for part in self.parts)
+
+    @property
+    def literals(self) -> Mapping[str, ColumnType]:
+        """The types of the values in expressions, by their parameters."""
+        return {part.parameter: part.type for part in self.parts if isinstance(part, Literal)}
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -219,11 +238,14 @@ class Comparison:
     operator: Operator = Operator.EQ
     value: str | None = None
     values: tuple[str, ...] | None = None
+    value_column: str | None = None
     argument: str = "where"  #: where it stands among the arguments, for complaints
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The values, or the one value."""
+        if self.value_column is not None:
+            return ()
         return self.values if self.values is not None else (str(self.value),)
 
 
@@ -261,6 +283,8 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
             f"{argument}.op: {term.name} ({term.type.name}) cannot be compared by {operator}.",
             hint=f"It takes: {listing(term.type.operators)}.",
         )
+    if comparison.value_column is not None:
+        return _bind_other(names, comparison, term), ()
     texts = _texts(comparison)
     if operator is Operator.IS_NULL:
         wanted = texts[0].lower()
@@ -281,6 +305,28 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
         bound = [bound]
     parameters = tuple(f"{prefix}_{at}" for at in range(len(bound)))
     return Condition(term=term, operator=operator, parameters=parameters), bound
+
+
+def _bind_other(names: Finds, comparison: Comparison, term: Term) -> Condition:
+    """Return the condition that compares *term* with another one."""
+    argument, operator, text = comparison.argument, comparison.operator, comparison.value_column
+    if comparison.value is not None or comparison.values is not None:
+        raise errors.BadArgument(f"{argument}: value_column stands alone, without value or values.")
+    if operator not in SIGNED:
+        raise errors.BadOperator(
+            f"{argument}.op: {operator} does not take value_column.", hint=f"It takes: {listing(SIGNED)}."
+        )
+    other = names.find(str(text), f"{argument}.value_column")
+    if isinstance(other, Measure):
+        raise errors.BadArgument(f"{argument}.value_column: a measure is compared with values only.")
+    if other.type.mask is not None:
+        raise errors.BadOperator(f"{argument}: {other.name} is masked: it can be shown, and nothing else.")
+    if operator not in other.type.operators or not are_comparable(term.type, other.type):
+        raise errors.BadOperator(
+            f"{argument}.value_column: {term.name} ({term.type.name}) cannot be compared with "
+            f"{other.name} ({other.type.name})."
+        )
+    return Condition(term=term, operator=operator, other=other)
 
 
 def _texts(comparison: Comparison) -> tuple[str, ...]:

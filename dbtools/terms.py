@@ -6,6 +6,7 @@ A term is a value: equal terms are one term to a statement, however callers have
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from dbtools.catalog import Column
 from dbtools.paths import Distant
@@ -91,6 +92,13 @@ class Bucketed:
 Operand = Column | Distant | Literal | Calculation | Bucketed
 
 
+class Finds(Protocol):
+    """What knows the terms that callers may name."""
+
+    def find(self, text: str, argument: str) -> Operand:
+        """Return the term that *text* means, or raise a CallError that names the *argument*."""
+
+
 def parts_within(term: Operand) -> Iterator[Operand]:
     """Yield *term* and every term that it is computed from."""
     yield term
@@ -109,6 +117,15 @@ def buckets_of(type: ColumnType) -> tuple[Bucket, ...]:
     if type.family in MOMENTS or type.dated:
         return tuple(Bucket)
     return tuple(Bucket)[:-1] if type.family is Family.DATE else ()
+
+
+def are_comparable(type: ColumnType, other: ColumnType) -> bool:
+    """Return whether values of *type* have an order, or are equal or not, beside those of *other*."""
+    if type.family is Family.ENUM or type.family is not other.family:
+        return (
+            (is_number(type) and is_number(other)) or (is_moment(type) and is_moment(other)) or type == other
+        )
+    return type.comparable and other.comparable
 
 
 def is_moment(type: ColumnType) -> bool:

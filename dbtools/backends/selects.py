@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.aggregates import Bucket, Bucketed, Function, Measure
+from dbtools.aggregates import Function, Measure
 from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
 from dbtools.backends.sources import Element, Filtering, column_of, compile_pieces, seen_in, source, unveiled
 from dbtools.catalog import Column, Table
@@ -32,6 +32,7 @@ from dbtools.statement import (
     Term,
     argument,
 )
+from dbtools.terms import Bucket, Bucketed, Calculation, Literal
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
 Truth = sa.ColumnElement[bool]
@@ -95,15 +96,25 @@ class Grammar(Filtering, Protocol):
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
         """Return *function*, any but a count, over the values of *column*."""
 
+    def compared(
+        self, left: tuple[Element, ColumnType], right: tuple[Element, ColumnType]
+    ) -> tuple[Element, Element]:
+        """Return two terms, each with its type, in the form in which they are compared: as they are."""
+        return left[0], right[0]
+
+    def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
+        """Return *term*, of whose operands *operands* are the SQL."""
+
 
 class Terms:
     """The terms of one shape as SQL, and the tables that they are read from."""
 
-    def __init__(self, table: Table, grammar: Grammar) -> None:
+    def __init__(self, shape: Select, grammar: Grammar) -> None:
         self._grammar = grammar
         self.claims: dict[str, str] = {}  #: by the parameters of row filters
-        self._own = table
-        self._table = source(table, "t", grammar, self.claims)
+        self._own = shape.table
+        self._raises = shape.raises
+        self._table = self._source(shape.table, "t")
         self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
         self.clause: sa.FromClause = self._table  #: once every term has been asked for
 
@@ -116,6 +127,10 @@ class Terms:
                 return column_of(self._along(term.path), term.column.name)
             case Bucketed():
                 return self._grammar.bucket(self[term.place], term.place.type, term.bucket)
+            case Literal():
+                return self._grammar.value(term.parameter, term.type)
+            case Calculation():
+                return self._grammar.calculated(term, [self[each] for each in term.operands])
             case Measure():
                 return self._measure(term)
 
@@ -142,6 +157,9 @@ class Terms:
             case function:
                 return self._grammar.measure(function, column, measure.place.type)
 
+    def _source(self, table: Table, alias: str) -> sa.FromClause:
+        return source(table, alias, self._grammar, self.claims, guarded=table.guarded or self._raises)
+
     def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
         """Return the table that *path* leads to, joined where no other term has joined it."""
         if not path:
@@ -153,7 +171,7 @@ class Terms:
                 )
             before = self._along(path[:-1])
             alias = f"j{len(self._joined) + 1}"
-            target = source(path[-1].target, alias, self._grammar, self.claims)
+            target = self._source(path[-1].target, alias)
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
             # The target stands first: its collation tells its rows apart.
@@ -165,23 +183,24 @@ class Terms:
 
 def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
-    terms = Terms(shape.table, grammar)
+    terms = Terms(shape, grammar)
     select = sa.select(*_cells([grammar.cell(terms[each.term], each) for each in shape.outputs]))
     if shape.conditions:
-        conditions = [_condition(each, terms[each.term], grammar) for each in shape.conditions]
+        conditions = [_condition(each, terms, grammar) for each in shape.conditions]
         select = select.where(terms.asked(conditions, shape.match))
     if shape.after:
         select = select.where(terms.asked([_after(shape.after, terms, grammar)], Match.ALL))
     select = select.group_by(*(terms[group] for group in shape.groups))
     if shape.having:
-        select = select.having(*(_condition(each, terms[each.term], grammar) for each in shape.having))
+        select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
     # What is computed and read whole has a name in the answer, which an order may use.
     named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
     for step in shape.order:
         select = select.order_by(_ordered(step, terms, grammar, named))
     if shape.skip:
         select = select.offset(sa.bindparam("skip", type_=sa.BigInteger))
-    types = {name: each.term.type for each in shape.comparisons for name in each.parameters}
+    types = dict(shape.literals)
+    types |= {name: each.term.type for each in shape.comparisons for name in each.parameters}
     types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
     listing = (each for each in shape.comparisons if each.operator in LISTS)
     lists = frozenset(name for each in listing for name in each.parameters)
@@ -235,9 +254,12 @@ def _plan(
     )
 
 
-def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth:
-    type = condition.term.type
+def _condition(condition: Condition, terms: Terms, grammar: Grammar) -> Truth:
+    type, column = condition.term.type, terms[condition.term]
     operator = condition.operator
+    if condition.other is not None:
+        other = terms[condition.other], condition.other.type
+        return SIGNS[operator](*grammar.compared((column, type), other))
     if operator is Operator.IS_NULL:
         return column.is_(sa.null()) if condition.wanted else column.is_not(sa.null())
     first = condition.parameters[0]
@@ -258,7 +280,7 @@ def _condition(condition: Condition, column: Element, grammar: Grammar) -> Truth
 
 def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, str]) -> Element:
     term = step.term
-    if isinstance(term, Bucketed | Measure) and term in named:
+    if not isinstance(term, Column | Distant) and term in named:
         column: Element = sa.literal_column(named[term])
     else:
         column = grammar.sortable(terms[term], term.type)

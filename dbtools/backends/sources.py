@@ -41,10 +41,12 @@ class Filtering(Protocol):
         """Return the parameter *name*, a claim of the caller, as the type that *cast* names."""
 
 
-def source(table: Table, alias: str, grammar: Filtering, claims: dict[str, str]) -> sa.FromClause:
+def source(
+    table: Table, alias: str, grammar: Filtering, claims: dict[str, str], *, guarded: bool
+) -> sa.FromClause:
     """Return *table* as every statement reads it: the one place where a row filter narrows it.
 
-    The parameters of the filter are added to *claims*.
+    The parameters of the filter are added to *claims*. Where *guarded*, nothing is asked of a hidden row.
     """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
@@ -62,7 +64,7 @@ def source(table: Table, alias: str, grammar: Filtering, claims: dict[str, str])
         if grammar.barrier:
             select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(seen_in(table)))
         select = select.where(Written(_pieces(table.filter, grammar, claims)))
-    if table.guarded:
+    if guarded and table.filter is not None:
         # No planner moves a condition beneath an offset.
         select = select.offset(sa.literal_column("0"))
     return select.subquery(alias)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from dbtools.aggregates import Computed, Function, Group, Having, Measure, find_group, find_measure
 from dbtools.errors import BadArgument, Denied
-from dbtools.paths import Names
+from dbtools.expressions import Expressions
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Match, Order, Output, Select, Statement, bind_conditions, bind_order
 from dbtools.tools.arguments import (
@@ -72,7 +72,7 @@ class AggregateRows(Tool):
         table, most = self.setting.table(asked.table), self.setting.limits.max_cell
         if not table.aggregated:
             raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
-        names = replace(self.setting.names(table), aggregating=True)
+        names = Expressions(names=replace(self.setting.names(table), aggregating=True))
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)
         where = comparisons(asked.where, "where")
@@ -98,13 +98,13 @@ class AggregateRows(Tool):
         )
         return AggregateCall(
             setting=self.setting,
-            statement=Statement(shape=shape, values={**values, **bounds}, limit=asked.limit),
+            statement=Statement(shape=shape, values={**names.values, **values, **bounds}, limit=asked.limit),
             columns=tuple(terms),
             doubts=doubts(table, where, conditions, asked.match),
         )
 
 
-def _groups(names: Names, texts: Sequence[str]) -> Mapping[str, Group]:
+def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Group]:
     """Return the groups that *texts* name, by their names in results."""
     groups: dict[str, Group] = {}
     for at, text in enumerate(texts):
@@ -116,7 +116,7 @@ def _groups(names: Names, texts: Sequence[str]) -> Mapping[str, Group]:
 
 
 def _measures(
-    names: Names, asked: Sequence[MeasureArguments], taken: Mapping[str, Group]
+    names: Expressions, asked: Sequence[MeasureArguments], taken: Mapping[str, Group]
 ) -> Mapping[str, Measure]:
     """Return the measures *asked* for by their names in results, none of which is *taken*."""
     if not asked:

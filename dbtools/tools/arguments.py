@@ -17,6 +17,7 @@ from dbtools.types import UNSENDABLE, Operator, quoted
 DEEPEST = 32
 DEFAULT_LIMIT = 50  #: rows of a list
 MOST_COLUMNS = 500
+MOST_SKIPPED = 100_000  #: rows before the first one
 MOST_STEPS = 16  #: of an order
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
@@ -128,6 +129,7 @@ MEANT_BY_SIGN: Mapping[str, str] = {
 }
 Written = Annotated[str, BeforeValidator(as_text)]
 Count = Annotated[int, BeforeValidator(_as_integer)]
+Offset = Annotated[Count, Field(ge=0, le=MOST_SKIPPED)]
 Array = BeforeValidator(_as_array)
 Object = BeforeValidator(_as_json)
 Meant = BeforeValidator(_as_meant)
@@ -151,6 +153,7 @@ class Where(Arguments):
     )
     value: Written | SkipJsonSchema[None] = None
     values: Annotated[tuple[Written, ...], Field(max_length=MOST_VALUES), Array] | SkipJsonSchema[None] = None
+    value_column: str | SkipJsonSchema[None] = None
 
 
 Conditions = Annotated[tuple[Where, ...], Field(max_length=MOST_CONDITIONS), Array]
@@ -166,6 +169,7 @@ class ListArguments(Arguments):
     columns: Columns = ()
     order_by: Steps = Field(default=(), description='"column" or "column desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
+    offset: Offset = 0
     cursor: str = Field(default="", description="next_cursor of the page before")
 
 
@@ -183,6 +187,7 @@ def comparisons(conditions: Sequence[Where], argument: str) -> tuple[Comparison,
             operator=each.op,
             value=each.value,
             values=each.values,
+            value_column=each.value_column,
             argument=f"{argument}[{index}]",
         )
         for index, each in enumerate(conditions)

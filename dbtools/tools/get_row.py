@@ -11,10 +11,12 @@ from dbtools import errors
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shown_cut
 from dbtools.errors import listing
+from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
-from dbtools.paths import Names, Place, folded
+from dbtools.paths import Names, folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Condition, Output, Select, Statement, decode, either
+from dbtools.terms import Operand
 from dbtools.tools.arguments import (
     Arguments,
     Columns,
@@ -152,12 +154,17 @@ class Lookup:
             value = decode(condition.term, Operator.EQ, text, name)
             (parameter,) = condition.parameters
             values[parameter] = either([value], [text]) if condition.operator is Operator.IN else value
-        return Statement(shape=self._shape, values=values, limit=1)
+        return Statement(shape=self._shape, values={**self.terms.values, **values}, limit=1)
 
     @cached_property
-    def places(self) -> Mapping[str, Place]:
+    def terms(self) -> Expressions:
+        """What may be named, with the values of literals."""
+        return Expressions(names=self.names)
+
+    @cached_property
+    def places(self) -> Mapping[str, Operand]:
         """What is shown, by its name in the result."""
-        return find_columns(self.names, self.columns)
+        return find_columns(self.terms, self.columns)
 
     @cached_property
     def encoders(self) -> tuple[tuple[str, Encode], ...]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, size
 from dbtools.errors import BadArgument
+from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
 from dbtools.paging import (
     LONGEST_KEY,
@@ -19,9 +20,10 @@ from dbtools.paging import (
     total_order,
     write_cursor,
 )
-from dbtools.paths import Names, Place
+from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
+from dbtools.terms import Operand
 from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema
 from dbtools.tools.definition import Setting, TableTool
 from dbtools.tools.nearest_values import Doubts, doubts
@@ -95,17 +97,20 @@ def _one_of(names: Iterable[str]) -> dict[str, object]:
 
 def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall":
     """Return the call that lists the rows that *asked* asks for of the table of *names*."""
-    columns = find_columns(names, asked.columns)
+    terms = Expressions(names=names)
+    columns = find_columns(terms, asked.columns)
     where = comparisons(asked.where, "where")
-    conditions, values = bind_conditions(names, where)
-    total = total_order(names.table, bind_order(names, asked.order_by))
+    conditions, values = bind_conditions(terms, where)
+    total = total_order(names.table, bind_order(terms, asked.order_by))
     mark = digest(
         setting.catalog.qualified(names.table),
-        [[each.column, each.op, each.value, each.values] for each in asked.where],
+        [[each.column, each.op, each.value, each.values, each.value_column] for each in asked.where],
         asked.match,
         [[step.term.name, step.direction] for step in total.order],
     )
-    position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position()
+    if asked.cursor and asked.offset:
+        raise BadArgument("offset: a cursor says itself where to go on.", hint="Pass one of them.")
+    position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position(skip=asked.offset)
     steps, keys = after(total.order, position)
     shape = Select(
         table=names.table,
@@ -119,7 +124,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     return ListCall(
         setting=setting,
         table=names.table,
-        statement=Statement(shape=shape, values={**values, **keys}, limit=asked.limit),
+        statement=Statement(shape=shape, values={**terms.values, **values, **keys}, limit=asked.limit),
         columns=columns,
         total=total,
         position=position,
@@ -128,22 +133,21 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
     )
 
 
-def find_columns(names: Names, texts: Sequence[str]) -> Mapping[str, Place]:
-    """Return what *texts* name by its name in results: by default all of the table's own columns."""
+def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
+    """Return what *texts* mean by its name in results: by default all of the table's own columns."""
     if not texts:
-        return names.table.column_by_name
-    columns: dict[str, Place] = {}
+        return terms.names.table.column_by_name
+    columns: dict[str, Operand] = {}
     for at, text in enumerate(texts):
-        place = names.find(text, f"columns[{at}]")
-        label = place.name if isinstance(place, Column) else text.strip()
-        if place in columns.values() or label in columns:
-            raise BadArgument(f"columns: {place.name} is named twice.")
-        columns[label] = place
+        label, term = terms.named(text, f"columns[{at}]")
+        if term in columns.values() or label in columns:
+            raise BadArgument(f"columns: {term.name} is named twice.")
+        columns[label] = term
     return columns
 
 
 def _outputs(
-    setting: Setting, table: Table, columns: Mapping[str, Place], total: Total, *, named: bool
+    setting: Setting, table: Table, columns: Mapping[str, Operand], total: Total, *, named: bool
 ) -> tuple[Output, ...]:
     """Return what to read: the visible columns, then what cursor and links need besides."""
     most = setting.limits.max_cell
@@ -165,7 +169,7 @@ class ListCall:
     setting: Setting
     table: Table
     statement: Statement
-    columns: Mapping[str, Place]  #: what is shown, by its name in the result
+    columns: Mapping[str, Operand]  #: what is shown, by its name in the result
     total: Total
     position: Position
     mark: str

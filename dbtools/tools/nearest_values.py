@@ -107,7 +107,9 @@ def _doubt(of: Table, comparison: Comparison, condition: Condition) -> Doubt | N
 def _note_of_days(comparisons: Sequence[Comparison], conditions: Sequence[Condition]) -> str:
     """Return that a day means its first moment, where *conditions* compare moments with the end of a day."""
     for comparison, condition in zip(comparisons, conditions, strict=True):
-        if comparison.operator not in MISTAKABLE or condition.term.type.family not in MOMENTS:
+        if not comparison.texts or comparison.operator not in MISTAKABLE:
+            continue
+        if condition.term.type.family not in MOMENTS:
             continue
         last = comparison.texts[-1].strip()
         if DAY.fullmatch(last):

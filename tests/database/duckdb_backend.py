@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as numbered_dialect
 from sqlalchemy.types import UserDefinedType
 
 from dbtools import errors
-from dbtools.aggregates import Bucket, Function
+from dbtools.aggregates import Function
 from dbtools.backends import port, selects
 from dbtools.backends.plans import ESCAPE, ListForms, Plan, identifier
 from dbtools.backends.port import (
@@ -40,6 +40,7 @@ from dbtools.cells import Cut
 from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter, words
 from dbtools.statement import Output, QueryShape, Shape
+from dbtools.terms import Bucket
 from dbtools.types import ColumnType, Family, Operator
 
 LEXIS = Lexis(

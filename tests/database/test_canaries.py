@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from dbtools.aggregates import Bucket, Function
+from dbtools.aggregates import Function
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
 from dbtools.settings.sections import GrantSection
+from dbtools.terms import Bucket
 from dbtools.types import Mask, Operator
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.test_policies import (

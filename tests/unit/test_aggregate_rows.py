@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from jsonschema import Draft202012Validator
 
-from dbtools.aggregates import Bucket, Bucketed, Function, Measure, buckets_of, functions_of
+from dbtools.aggregates import Function, Measure, functions_of
 from dbtools.catalog import Column, ForeignKey
 from dbtools.cells import Cut
 from dbtools.errors import CallError
@@ -14,6 +14,7 @@ from dbtools.paths import Distant
 from dbtools.policy import Limits
 from dbtools.results import Answer, Rows, Style, Text
 from dbtools.statement import Condition, Direction, Match, Order, Output, Select, Statement
+from dbtools.terms import Bucket, Bucketed, buckets_of
 from dbtools.tools.definition import ROWS_SCHEMA, Toolset
 from dbtools.types import ColumnType, Family, Operator
 from tests.unit.shop import ID, TYPES, answer, column, names, select_of, table, tools

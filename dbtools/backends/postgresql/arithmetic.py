@@ -5,11 +5,12 @@ operand that is computed itself is written once, so that the SQL grows no faster
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.types import UserDefinedType
 
-from dbtools.backends.postgresql.grammar import FIRST, LAST, Named
-from dbtools.backends.sources import Element
+from dbtools.backends.sources import Element, veiled
 from dbtools.catalog import Column
 from dbtools.paths import Distant
 from dbtools.terms import Calculation, Operand, Operation
@@ -25,11 +26,25 @@ TYPES: Mapping[Family, str] = {
     Family.TIMESTAMP: "pg_catalog.timestamp",
     Family.TIMESTAMPTZ: "pg_catalog.timestamptz",
 }
+FIRST, LAST = "timestamp '0001-01-01'", "timestamp '9999-12-31 23:59:59.999999'"
 SIGNS = {Operation.ADD: "+", Operation.SUBTRACT: "-", Operation.MULTIPLY: "*"}
 MOST_DAYS = 3_700_000  #: more than there are from the year 1 to 9999
-#: Days of 20,000 years, after which the calendar repeats. The server has no moment MOST_DAYS before the year 1.
+#: Days of 20,000 years, after which the calendar repeats. No moment is MOST_DAYS before the year 1.
 AHEAD = 7_304_850
 ZERO: Element = sa.literal_column("0")
+
+
+class Named(UserDefinedType[Any]):
+    """A type by the quoted name that the catalog gave it."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: object) -> str:
+        """Return what stands for the name, as it is written in SQL, until the statement is compiled."""
+        return veiled(self.name)
 
 
 def calculated(term: Calculation, operands: Sequence[Element]) -> Element:

@@ -8,7 +8,7 @@ import math
 import operator
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -170,11 +170,11 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "dbtools_negate": (1, _negate),
     "dbtools_abs": (1, _abs),
     "dbtools_round": (2, _round),
+    "dbtools_moment": (1, _microseconds),
     "dbtools_days": (2, _days),
     "dbtools_shift": (2, _shift),
 }
 OF_DECIMALS = (Operation.ADD, Operation.SUBTRACT, Operation.MULTIPLY, Operation.DIVIDE)
-NAMES = {**{each: each.name.lower() for each in Operation}}
 NATIVE = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
 
@@ -184,9 +184,14 @@ def install(connection: sqlite3.Connection) -> None:
         connection.create_function(name, arguments, function, deterministic=True)
 
 
-def calculated(term: Calculation, operands: list[Element]) -> Element:
+def moment(cell: Element) -> Element:
+    """Return the SQL of when the date in *cell* is, null where it is none."""
+    return sa.func.dbtools_moment(cell)
+
+
+def calculated(term: Calculation, operands: Sequence[Element]) -> Element:
     """Return the SQL of *term*, of whose *operands* this is the SQL."""
-    name = NAMES[term.operation]
+    name = term.operation.name.lower()
     if term.operation in NATIVE:
         return getattr(sa.func, name)(*operands)  # type: ignore[no-any-return]
     exact = term.operation in OF_DECIMALS and term.type.family is Family.DECIMAL

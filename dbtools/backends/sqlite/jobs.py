@@ -352,7 +352,7 @@ def giant_plan(shape: Select) -> Plan | None:
 
 @lru_cache(maxsize=100)
 def _statement_of_cell(table: Table, name: str) -> str:
-    rows = source(table, "t", SqliteGrammar(), {})
+    rows = source(table, "t", SqliteGrammar(), {}, guarded=table.guarded)
     column: Element = sa.column(quoted_name(name, quote=True), _selectable=rows)
     number: Element = sa.column(quoted_name(str(table.row_identifier), quote=True), _selectable=rows)
     statement = sa.select(column).select_from(rows).where(number == sa.bindparam("number"))
