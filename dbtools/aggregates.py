@@ -1,85 +1,22 @@
 """What is computed over rows: buckets that dates are grouped by, and measures of groups."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
+from dbtools.expressions import Expressions
 from dbtools.paths import folded
-from dbtools.terms import Finds, Literal, Operand
-from dbtools.types import NUMERIC, TEMPORAL, ColumnType, Family, quoted
+from dbtools.terms import Finds, Function, Literal, Measure, Operand, functions_of
+from dbtools.types import quoted
 
 
-class Function(StrEnum):
-    """How the values of a group become one."""
-
-    COUNT = "count"
-    COUNT_DISTINCT = "count_distinct"
-    SUM = "sum"
-    AVG = "avg"
-    MIN = "min"
-    MAX = "max"
-
-
-SUMMABLE = {*NUMERIC, Family.INTERVAL, Family.ANY}
-COMPARABLE = SUMMABLE | {Family.BOOLEAN, Family.TEXT, Family.ENUM, Family.UUID, *TEMPORAL}
-COUNTED = ColumnType(family=Family.INTEGER, name="integer")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measure:
-    """A function over the rows of a group; nulls count for nothing."""
-
-    function: Function
-    place: Operand | None = None  #: None: the rows themselves
-
-    @property
-    def name(self) -> str:
-        """The name that a measure has where none is given."""
-        return str(self.function) if self.place is None else f"{self.function}_{self.place.name}"
-
-    @property
-    def nullable(self) -> bool:
-        """Whether it is null where there is no value."""
-        return self.function not in (Function.COUNT, Function.COUNT_DISTINCT)
-
-    @property
-    def type(self) -> ColumnType:
-        """The type of its values."""
-        if self.place is None or not self.nullable:
-            return COUNTED
-        of = self.place.type
-        if self.function in (Function.MIN, Function.MAX) or of.family in (Family.INTERVAL, Family.ANY):
-            return of
-        family = of.family
-        if self.function is Function.AVG and family is Family.INTEGER:
-            family = Family.DECIMAL
-        return ColumnType(family=family, name=str(family), infinite=of.infinite, lenient=of.lenient)
-
-
-Group = Operand
-
-
-def functions_of(type: ColumnType) -> Iterator[Function]:
-    """Yield the functions that take a column of *type*."""
-    if type.mask is not None:
-        return
-    yield Function.COUNT
-    if type.equatable and type.ordered:
-        yield Function.COUNT_DISTINCT
-        if type.family in SUMMABLE:
-            yield from (Function.SUM, Function.AVG)
-        if type.family in COMPARABLE:
-            yield from (Function.MIN, Function.MAX)
-
-
-def find_group(names: Finds, text: str, argument: str) -> tuple[str, Group]:
+def find_group(names: Expressions, text: str, argument: str) -> tuple[str, Operand]:
     """Return what *text* such as "ordered_on:month" groups by, and its name in results."""
-    term = names.find(text, argument)
+    name, term = names.named(text, argument)
     if isinstance(term, Literal) or not (term.type.equatable and term.type.ordered):
         raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) cannot be grouped by.")
-    return text.strip(), term
+    return name, term
 
 
 def find_measure(names: Finds, function: Function, column: str, argument: str) -> Measure:
@@ -104,13 +41,13 @@ def find_measure(names: Finds, function: Function, column: str, argument: str) -
 class Computed:
     """What `having` and `order_by` may name: groups and measures by their names in results."""
 
-    names: Finds
-    groups: Mapping[str, Group]
+    names: Expressions
+    groups: Mapping[str, Operand]
     measures: Mapping[str, Measure]
 
-    def find(self, text: str, argument: str) -> Group | Measure:
+    def find(self, text: str, argument: str) -> Operand | Measure:
         """Return the group or the measure that *text* names, or raise UnknownColumn."""
-        known: Mapping[str, Group | Measure] = {**self.groups, **self.measures}
+        known: Mapping[str, Operand | Measure] = {**self.groups, **self.measures}
         found = folded(text.strip(), known) or self._group(text, argument)
         if found is None:
             raise errors.UnknownColumn(
@@ -119,10 +56,10 @@ class Computed:
             )
         return found
 
-    def _group(self, text: str, argument: str) -> Group | None:
+    def _group(self, text: str, argument: str) -> Operand | None:
         """Return the group that *text* means in another spelling."""
         try:
-            _, group = find_group(self.names, text, argument)
+            group = self.names.find(text, argument)
         except errors.CallError:
             return None
         return group if group in self.groups.values() else None

@@ -15,19 +15,22 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dbtools import errors
-from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
-from dbtools.paths import Names, spelled
+from dbtools.paths import Names, Referrer, folded, spelled
 from dbtools.terms import (
     NUMBER,
     TEXT,
     Bucket,
     Bucketed,
     Calculation,
+    Function,
     Literal,
+    Measure,
     Operand,
     Operation,
+    Related,
     buckets_of,
+    functions_of,
     is_moment,
     is_number,
 )
@@ -46,7 +49,7 @@ TOKEN = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
-ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*", re.IGNORECASE | re.DOTALL)
+ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[a-z_]\w*)\s*", re.ASCII | re.I | re.DOTALL)
 COMPUTED = re.compile(r"[-+*/()':]|^\s*[\d.]")  #: what makes a text an expression, if it is no column
 INTEGER = ColumnType(family=Family.INTEGER, name="integer", minimum=-(2**63), maximum=2**63 - 1)
 DECIMAL = ColumnType(family=Family.DECIMAL, name="decimal")
@@ -67,6 +70,7 @@ JOINABLE = (
     Family.TIMESTAMPTZ,
     Family.UUID,
 )
+MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
 FUNCTIONS = {
     each.value: each
     for each in (
@@ -100,7 +104,7 @@ class Expressions:
         return _Parser(self, text, argument).parse()
 
     def named(self, text: str, argument: str) -> tuple[str, Operand]:
-        """Return the term that *text* such as "quantity * price as total" means, and its name in results."""
+        """Return the name in results of *text* such as "quantity * price as total", and the term it means."""
         match = ALIAS.fullmatch(text)
         try:
             term = self.find(text, argument)
@@ -108,12 +112,25 @@ class Expressions:
             if match is None:
                 raise
         else:
-            return term.name if isinstance(term, Column) else text.strip(), term
+            return text.strip(), term
         name = match["name"]
         if name in self.names.table.column_by_name or name in self.aliases:
             raise errors.BadArgument(f"{argument}: {quoted(name)} is the name of another column.")
         self.aliases[name] = self.find(match["term"], argument)
         return name, self.aliases[name]
+
+    def referring(self, relation: str, argument: str) -> "tuple[Referrer, Expressions]":
+        """Return the referring rows that *relation* names, and the terms of their table."""
+        table, paths = self.names.table, self.names.paths
+        known = paths.referrers(table)
+        referrer = folded(relation, known)
+        if referrer is None:
+            raise errors.UnknownColumn(
+                f"{argument}: no rows {quoted(relation)} refer to {table.name}.",
+                hint=f"{nearest(relation, known)}Relations: {listing(known) or 'none'}.",
+            )
+        names = Names(table=referrer.table, paths=paths, aggregating=self.names.aggregating)
+        return referrer, Expressions(names=names, values=self.values, _literals=self._literals)
 
     def literal(self, text: str, type: ColumnType, name: str) -> Literal:
         """Return the literal of *type* that *text* is; equal ones share a parameter.
@@ -136,7 +153,8 @@ class _Parser:
     """Reads one expression, from left to right."""
 
     def __init__(self, scope: Expressions, text: str, argument: str) -> None:
-        self._scope = scope
+        self._scope = self._outer = scope
+        self._relation: str | None = None  #: in whose rows names are looked for
         self._text = text
         self._argument = argument
         self._tokens = self._split()
@@ -151,7 +169,7 @@ class _Parser:
         term = self._sum()
         if self._token.kind != "end":
             raise self._expected("an operator or the end")
-        return replace(term, name=self._text.strip()) if isinstance(term, Calculation) else term
+        return replace(term, name=self._text.strip()) if isinstance(term, Calculation | Related) else term
 
     def _split(self) -> "list[_Token]":
         tokens: list[_Token] = []
@@ -234,6 +252,10 @@ class _Parser:
                 raise self._expected("a column")
             parts.append(_unquoted(self._token))
             self._next += 1
+        if self._relation is not None:
+            inside = parts[0].lower() == self._relation and len(parts) > 1
+            self._check(inside, first, f"names here begin with {self._relation}, as in {self._relation}.id")
+            parts = parts[1:]
         found = self._scope.names.find(".".join(map(spelled, parts)), self._argument)
         if found.type.mask is not None:
             message = f"{self._argument}: {found.name} is masked: it can be shown, and nothing else."
@@ -253,10 +275,12 @@ class _Parser:
         return Bucketed(place=term, bucket=Bucket(token.text.lower()))
 
     def _function(self, name: _Token) -> Operand:
+        if name.text.lower() in MEASURES:
+            return self._related(name)
         operation = FUNCTIONS.get(name.text.lower())
         if operation is None:
-            known = nearest(name.text, FUNCTIONS)
-            hint = f"{known}Functions: {listing(FUNCTIONS)}."
+            known = [*FUNCTIONS, *MEASURES]
+            hint = f"{nearest(name.text, known)}Functions: {listing(known)}."
             raise self._refusal(name.at, f"{quoted(name.text)} is not a function", hint=hint)
         self._take("(")
         operands = [self._sum()]
@@ -264,6 +288,32 @@ class _Parser:
             operands.append(self._sum())
         self._close()
         return RULES[operation](self, name, operation, operands)
+
+    def _related(self, name: _Token) -> Related:
+        """Return a measure of the rows that refer to a row: its argument names the relation first."""
+        self._take("(")
+        relation = self._token
+        self._check(self._scope is self._outer, relation, "a measure of related rows stands in no other one")
+        if relation.kind not in ("name", "quoted"):
+            raise self._expected("a relation")
+        referrer, self._scope = self._outer.referring(_unquoted(relation), self._argument)
+        if not referrer.table.aggregated:
+            message = f"{self._argument}: rows of {referrer.name} may not be aggregated."
+            raise errors.Denied(message, hint="some and none in where ask for such rows.")
+        self._relation = referrer.name
+        place: Operand | None = None
+        if self._tokens[self._next + 1].text == ")":
+            self._next += 1
+        else:
+            place = self._sum()
+        self._scope, self._relation = self._outer, None
+        self._close()
+        function = Function(name.text.lower())
+        offered = [Function.COUNT] if place is None else list(functions_of(place.type))
+        what = referrer.name if place is None else _described(place)
+        self._check(function in offered, name, f"there is no {function} of {what}")
+        text = f"{function}({referrer.name if place is None else place.name})"
+        return Related(referrer=referrer, measure=Measure(function=function, place=place), name=text)
 
     def _close(self) -> None:
         if not self._take(")"):
@@ -334,7 +384,8 @@ class _Parser:
     def first(self, name: _Token, operation: Operation, operands: Sequence[Operand]) -> Operand:
         """Return the first of several values of one family."""
         leading = next((each for each in operands if not isinstance(each, Literal)), operands[0])
-        fitted = [self._as_moment(each, leading) for each in operands]
+        dated = leading.type.family is not Family.TEXT
+        fitted = [self._as_moment(each, leading) for each in operands] if dated else operands
         if all(is_number(each.type) for each in fitted):
             type = _widest(fitted)
         else:

@@ -5,15 +5,17 @@ no such row, its columns are null.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from typing import TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, ForeignKey, Location, Table
 from dbtools.errors import listing, nearest
+from dbtools.naming import normalised, table_names
 from dbtools.types import ColumnType, quoted
 
 MOST_STEPS = 3
@@ -55,6 +57,19 @@ class Distant:
         return self.column.type
 
 
+@dataclass(frozen=True, kw_only=True)
+class Referrer:
+    """A foreign key backwards: the rows of *table* that refer to a row."""
+
+    name: str
+    foreign_key: ForeignKey
+    table: Table
+
+    def __hash__(self) -> int:
+        """Hash by name and table, so that a statement's shape is found again quickly."""
+        return hash((self.name, self.table))
+
+
 Place = Column | Distant  #: where a cell is: in the row itself, or at the end of a path
 
 
@@ -92,6 +107,7 @@ class Paths:
         self.catalog = catalog
         self._relations: dict[Location, Mapping[str, Relation]] = {}
         self._steps: dict[Location, Mapping[str, Relation]] = {}
+        self._referrers: dict[Location, Mapping[str, Referrer]] = {}
 
     def relations(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by their names."""
@@ -107,6 +123,28 @@ class Paths:
             by_column = {each.foreign_key.columns[0]: each for each in reversed(single)}
             self._steps[table.location] = {**by_column, **relations}
         return self._steps[table.location]
+
+    def referrers(self, table: Table) -> Mapping[str, Referrer]:
+        """Return what refers to *table*, by the name of its table, and its columns if there are more keys."""
+        if table.location not in self._referrers:
+            found = [each for each in self.catalog.references(table) if each[1].joinable]
+            keys = Counter(source.location for source, _ in found)
+            named: dict[str, Referrer] = {}
+            for source, key in found:
+                name = self.table_names[source.location]
+                if keys[source.location] > 1:
+                    name = f"{name}_by_{'_'.join(map(normalised, key.columns))}"
+                name = next(
+                    each for each in chain([name], (f"{name}_{n}" for n in count(2))) if each not in named
+                )
+                named[name] = Referrer(name=name, foreign_key=key, table=source)
+            self._referrers[table.location] = named
+        return self._referrers[table.location]
+
+    @cached_property
+    def table_names(self) -> Mapping[Location, str]:
+        """The part T of the names of each table's tools."""
+        return table_names(self.catalog)
 
     def _named(self, table: Table) -> Iterator[Relation]:
         """Yield the relations of *table*: named after the column, else after target and columns.
@@ -141,7 +179,6 @@ class Names:
 
     table: Table
     paths: Paths
-    near: bool = False  #: whether only `listed` may be named
     aggregating: bool = False  #: whether what is named takes part in counts and sums
 
     @cached_property
@@ -164,11 +201,6 @@ class Names:
         if own is not None:
             return own
         found = self._along(text.strip(), argument)
-        if self.near and isinstance(found, Distant) and found.name not in self.listed:
-            raise errors.UnknownColumn(
-                f"{argument}: this tool does not take the path {quoted(text)}.",
-                hint="list_rows, get_row and aggregate_rows take every path, listed or not.",
-            )
         # Where a row has one other row at most, counting one counts the other.
         path = found.path if self.aggregating and isinstance(found, Distant) else ()
         if not all(step.target.aggregated for step in path):

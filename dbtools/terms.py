@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from dbtools.catalog import Column
-from dbtools.paths import Distant
-from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family
+from dbtools.paths import Distant, Referrer
+from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, ColumnType, Family
 
 
 class Bucket(StrEnum):
@@ -89,7 +89,73 @@ class Bucketed:
         return f"{self.place.name}:{self.bucket}"
 
 
-Operand = Column | Distant | Literal | Calculation | Bucketed
+class Function(StrEnum):
+    """How the values of a group become one."""
+
+    COUNT = "count"
+    COUNT_DISTINCT = "count_distinct"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+SUMMABLE = {*NUMERIC, Family.INTERVAL, Family.ANY}
+COMPARABLE = SUMMABLE | {Family.BOOLEAN, Family.TEXT, Family.ENUM, Family.UUID, *TEMPORAL}
+COUNTED = ColumnType(family=Family.INTEGER, name="integer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A function over the rows of a group; nulls count for nothing."""
+
+    function: Function
+    place: "Operand | None" = None  #: None: the rows themselves
+
+    @property
+    def name(self) -> str:
+        """The name that a measure has where none is given."""
+        return str(self.function) if self.place is None else f"{self.function}_{self.place.name}"
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it is null where there is no value."""
+        return self.function not in (Function.COUNT, Function.COUNT_DISTINCT)
+
+    @property
+    def type(self) -> ColumnType:
+        """The type of its values."""
+        if self.place is None or not self.nullable:
+            return COUNTED
+        of = self.place.type
+        if self.function in (Function.MIN, Function.MAX) or of.family in (Family.INTERVAL, Family.ANY):
+            return of
+        family = of.family
+        if self.function is Function.AVG and family is Family.INTEGER:
+            family = Family.DECIMAL
+        return ColumnType(family=family, name=str(family), infinite=of.infinite, lenient=of.lenient)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Related:
+    """A measure of the rows that refer to a row."""
+
+    referrer: Referrer
+    measure: Measure
+    name: str = field(compare=False)  #: as it is written
+
+    @property
+    def type(self) -> ColumnType:
+        """The type of its values."""
+        return self.measure.type
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it is null where no row refers to the row."""
+        return self.measure.nullable
+
+
+Operand = Column | Distant | Literal | Calculation | Bucketed | Related
 
 
 class Finds(Protocol):
@@ -108,6 +174,8 @@ def parts_within(term: Operand) -> Iterator[Operand]:
                 yield from parts_within(operand)
         case Bucketed():
             yield from parts_within(term.place)
+        case Related() if term.measure.place is not None:
+            yield from parts_within(term.measure.place)
         case _:
             pass
 
@@ -136,3 +204,16 @@ def is_moment(type: ColumnType) -> bool:
 def is_number(type: ColumnType) -> bool:
     """Return whether values of *type* are numbers, or may be."""
     return type.family in NUMERIC or type.family is Family.ANY
+
+
+def functions_of(type: ColumnType) -> Iterator[Function]:
+    """Yield the functions that take a column of *type*."""
+    if type.mask is not None:
+        return
+    yield Function.COUNT
+    if type.equatable and type.ordered:
+        yield Function.COUNT_DISTINCT
+        if type.family in SUMMABLE:
+            yield from (Function.SUM, Function.AVG)
+        if type.family in COMPARABLE:
+            yield from (Function.MIN, Function.MAX)

@@ -12,17 +12,19 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.aggregates import Function, Measure
 from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
 from dbtools.backends.sources import Element, Filtering, column_of, compile_pieces, seen_in, source, unveiled
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
-from dbtools.paths import Distant, Relation
+from dbtools.paths import Distant, Referrer, Relation
 from dbtools.sql import Lexis
 from dbtools.statement import (
     After,
+    AnyOf,
+    Clause,
     Condition,
     Direction,
+    Existence,
     Match,
     Order,
     Output,
@@ -32,11 +34,12 @@ from dbtools.statement import (
     Term,
     argument,
 )
-from dbtools.terms import Bucket, Bucketed, Calculation, Literal
+from dbtools.terms import Bucket, Bucketed, Calculation, Function, Literal, Measure, Related
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
 Truth = sa.ColumnElement[bool]
 
+MOST_RELATED = 10  #: subqueries on related rows
 MOST_JOINS = 30  #: more take a planner too long, and one database takes no more than 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
 LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
@@ -109,13 +112,20 @@ class Grammar(Filtering, Protocol):
 class Terms:
     """The terms of one shape as SQL, and the tables that they are read from."""
 
-    def __init__(self, shape: Select, grammar: Grammar) -> None:
+    def __init__(
+        self, table: Table, grammar: Grammar, *, raises: bool, claims: dict[str, str], alias: str = "t"
+    ) -> None:
         self._grammar = grammar
-        self.claims: dict[str, str] = {}  #: by the parameters of row filters
-        self._own = shape.table
-        self._raises = shape.raises
-        self._table = self._source(shape.table, "t")
+        self._claims = claims  #: by the parameters of row filters
+        self._own = table
+        self._raises = raises
+        self._alias = alias
+        self._table = self._source(table, alias)
+        self._related = 0
+        self._subqueries: dict[Related, Element] = {}
         self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
+        self.same: Sequence[Truth] = ()  #: of a subquery: what ties its rows to that of the outer statement
+        self.outer: sa.FromClause | None = None
         self.clause: sa.FromClause = self._table  #: once every term has been asked for
 
     def __getitem__(self, term: Term) -> Element:
@@ -131,8 +141,54 @@ class Terms:
                 return self._grammar.value(term.parameter, term.type)
             case Calculation():
                 return self._grammar.calculated(term, [self[each] for each in term.operands])
+            case Related():
+                # Once: PostgreSQL groups by a subquery, and not by another one that reads the same.
+                if term not in self._subqueries:
+                    inner = self._referring(term.referrer)
+                    value = inner[term.measure]
+                    self._subqueries[term] = inner.selected(sa.select(value)).scalar_subquery()
+                return self._subqueries[term]
             case Measure():
                 return self._measure(term)
+
+    def all_of(self, clauses: Sequence[Clause], match: Match) -> Truth:
+        """Return whether all or any of *clauses* hold."""
+        return self.asked([self._clause(each) for each in clauses], match)
+
+    def _clause(self, clause: Clause) -> Truth:
+        match clause:
+            case Condition():
+                return _condition(clause, self, self._grammar)
+            case AnyOf():
+                return sa.or_(sa.false(), *map(self._clause, clause.conditions))
+            case Existence():
+                inner = self._referring(clause.referrer)
+                met = [inner.all_of(clause.conditions, clause.match)] if clause.conditions else []
+                found: Truth = inner.selected(sa.select(sa.literal_column("1")).where(*met)).exists()
+                return found if clause.wanted else sa.not_(found)
+
+    def _referring(self, referrer: Referrer) -> "Terms":
+        """Return the terms of the rows of *referrer*, for a subquery."""
+        self._related += 1
+        if self._related > MOST_RELATED:
+            raise BadArgument(f"More than {MOST_RELATED} related tables in one call.", hint="Name fewer.")
+        inner = Terms(
+            referrer.table,
+            self._grammar,
+            raises=self._raises,
+            claims=self._claims,
+            alias=f"r{self._related}",
+        )
+        key = referrer.foreign_key
+        pairs = zip(key.target_columns, key.columns, strict=True)
+        # The target stands first: its collation tells its rows apart.
+        inner.outer = self._table
+        inner.same = [column_of(self._table, there) == column_of(inner._table, here) for there, here in pairs]
+        return inner
+
+    def selected(self, select: Any) -> Any:
+        """Return *select* from these terms' tables, of the rows that refer to the outer one."""
+        return select.select_from(self.clause).where(*self.same).correlate(self.outer)
 
     def asked(self, conditions: Sequence[Truth], match: Match) -> Truth:
         """Return whether all or any of *conditions* hold, which hidden rows are not asked at a barrier."""
@@ -158,7 +214,7 @@ class Terms:
                 return self._grammar.measure(function, column, measure.place.type)
 
     def _source(self, table: Table, alias: str) -> sa.FromClause:
-        return source(table, alias, self._grammar, self.claims, guarded=table.guarded or self._raises)
+        return source(table, alias, self._grammar, self._claims, guarded=table.guarded or self._raises)
 
     def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
         """Return the table that *path* leads to, joined where no other term has joined it."""
@@ -170,7 +226,7 @@ class Terms:
                     f"Paths through more than {MOST_JOINS} tables in one call.", hint="Name fewer."
                 )
             before = self._along(path[:-1])
-            alias = f"j{len(self._joined) + 1}"
+            alias = f"{self._alias.replace('t', '')}j{len(self._joined) + 1}"
             target = self._source(path[-1].target, alias)
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
@@ -183,11 +239,11 @@ class Terms:
 
 def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
-    terms = Terms(shape, grammar)
+    claims: dict[str, str] = {}
+    terms = Terms(shape.table, grammar, raises=shape.raises, claims=claims)
     select = sa.select(*_cells([grammar.cell(terms[each.term], each) for each in shape.outputs]))
     if shape.conditions:
-        conditions = [_condition(each, terms, grammar) for each in shape.conditions]
-        select = select.where(terms.asked(conditions, shape.match))
+        select = select.where(terms.all_of(shape.conditions, shape.match))
     if shape.after:
         select = select.where(terms.asked([_after(shape.after, terms, grammar)], Match.ALL))
     select = select.group_by(*(terms[group] for group in shape.groups))
@@ -204,7 +260,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
     listing = (each for each in shape.comparisons if each.operator in LISTS)
     lists = frozenset(name for each in listing for name in each.parameters)
-    return _plan(shape, select.select_from(terms.clause), grammar, types, lists, terms.claims)
+    return _plan(shape, select.select_from(terms.clause), grammar, types, lists, claims)
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)

@@ -11,11 +11,10 @@ from enum import Enum, StrEnum, auto
 from itertools import islice
 from urllib.parse import unquote
 
-from dbtools.aggregates import Function
 from dbtools.backends.records import rfc3339
 from dbtools.cells import plain
 from dbtools.statement import Direction, Match
-from dbtools.terms import Bucket
+from dbtools.terms import Bucket, Function
 from dbtools.tools.describe_tables import Detail
 from dbtools.types import Operator
 

@@ -6,19 +6,24 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.aggregates import Computed, Function, Group, Having, Measure, find_group, find_measure
+from dbtools.aggregates import Computed, Having, find_group, find_measure
+from dbtools.binding import bind_having, bind_order, bind_where
 from dbtools.errors import BadArgument, Denied
 from dbtools.expressions import Expressions
 from dbtools.results import Answer, Page, Reserve, ResultSet
-from dbtools.statement import Match, Order, Output, Select, Statement, bind_conditions, bind_order
+from dbtools.statement import Match, Order, Output, Select, Statement
+from dbtools.terms import Function, Measure, Operand
 from dbtools.tools.arguments import (
     DEFAULT_LIMIT,
+    MOST_SKIPPED,
     Arguments,
     Array,
+    Comparisons,
     Conditions,
     Count,
     Meant,
     Steps,
+    clauses,
     comparisons,
 )
 from dbtools.tools.definition import Setting, Tool
@@ -45,12 +50,13 @@ class AggregateArguments(Arguments):
 
     table: str
     group_by: Annotated[tuple[str, ...], Field(max_length=MOST_GROUPS), Array] = ()
-    measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array]
+    measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array] = ()
     where: Conditions = ()
     match: Match = Match.ALL
-    having: Conditions = Field(default=(), description="like where, on names of measures")
+    having: Comparisons = Field(default=(), description="like where, on names of measures")
     order_by: Steps = Field(default=(), description='names of groups and measures: "revenue desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
+    offset: Count = Field(default=0, ge=0, le=MOST_SKIPPED)
 
 
 class AggregateRows(Tool):
@@ -75,16 +81,16 @@ class AggregateRows(Tool):
         names = Expressions(names=replace(self.setting.names(table), aggregating=True))
         groups = _groups(names, asked.group_by)
         measures = _measures(names, asked.measures, taken=groups)
-        where = comparisons(asked.where, "where")
-        conditions, values = bind_conditions(names, where)
-        having, bounds = bind_conditions(
-            Having(measures=measures), comparisons(asked.having, "having"), prefix="h"
-        )
+        where = clauses(asked.where, "where")
+        conditions, values = bind_where(names, where)
+        having, bounds = bind_having(Having(measures=measures), comparisons(asked.having, "having"))
         order = bind_order(Computed(names=names, groups=groups, measures=measures), asked.order_by)
         named = {step.term for step in order}
         # With the groups behind it the same call always has the same answer.
         total = (*order, *(Order(term=group) for group in groups.values() if group not in named))
         terms = {**groups, **measures}
+        values = {**names.values, **values, **bounds}
+        values |= {"skip": asked.offset} if asked.offset else {}
         shape = Select(
             table=table,
             outputs=tuple(
@@ -95,18 +101,19 @@ class AggregateRows(Tool):
             groups=tuple(groups.values()),
             having=having,
             order=total,
+            skip=asked.offset > 0,
         )
         return AggregateCall(
             setting=self.setting,
-            statement=Statement(shape=shape, values={**names.values, **values, **bounds}, limit=asked.limit),
+            statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
             doubts=doubts(table, where, conditions, asked.match),
         )
 
 
-def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Group]:
+def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Operand]:
     """Return the groups that *texts* name, by their names in results."""
-    groups: dict[str, Group] = {}
+    groups: dict[str, Operand] = {}
     for at, text in enumerate(texts):
         label, group = find_group(names, text, f"group_by[{at}]")
         if group in groups.values() or label in groups:
@@ -116,11 +123,12 @@ def _groups(names: Expressions, texts: Sequence[str]) -> Mapping[str, Group]:
 
 
 def _measures(
-    names: Expressions, asked: Sequence[MeasureArguments], taken: Mapping[str, Group]
+    names: Expressions, asked: Sequence[MeasureArguments], taken: Mapping[str, Operand]
 ) -> Mapping[str, Measure]:
     """Return the measures *asked* for by their names in results, none of which is *taken*."""
-    if not asked:
-        raise BadArgument("measures: at least one is needed.", hint='To count rows: [{"function": "count"}].')
+    if not (asked or taken):
+        message = "group_by or measures: at least one of them is needed."
+        raise BadArgument(message, hint='To count rows: measures [{"function": "count"}].')
     measures: dict[str, Measure] = {}
     for at, each in enumerate(asked):
         argument = f"measures[{at}]"

@@ -18,7 +18,7 @@ from dbtools.queries import Permitted
 from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style, Surface
 from dbtools.statement import Output, Statement
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, narrowed_schema, read, schema_of
-from dbtools.tools.wording import LONGEST_LABEL, cleaned, table_names
+from dbtools.tools.wording import LONGEST_LABEL, cleaned
 from dbtools.types import Family, quoted
 
 BYTES_PER_TOKEN = 4  #: of definitions
@@ -110,9 +110,9 @@ class Setting:
     style: Style = field(default_factory=Style)
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
 
-    def names(self, table: Table, *, near: bool = False) -> Names:
-        """Return what may be named of *table*; *near* is for tools that take only what they list."""
-        return Names(table=table, paths=self.paths, near=near)
+    def names(self, table: Table) -> Names:
+        """Return what may be named of *table*."""
+        return Names(table=table, paths=self.paths)
 
     def table(self, name: str, argument: str = "table") -> Table:
         """Return the one table that *name* means, or raise UnknownTable with the candidates."""
@@ -213,7 +213,7 @@ class Setting:
     @cached_property
     def tool_names(self) -> Mapping[Location, str]:
         """The part T of the names of each table's tools."""
-        return table_names(self.catalog)
+        return self.paths.table_names
 
 
 def _described(table: Table) -> object:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dbtools import errors
+from dbtools.binding import decode, either
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shown_cut
 from dbtools.errors import listing
@@ -15,7 +16,7 @@ from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
 from dbtools.paths import Names, folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
-from dbtools.statement import Condition, Output, Select, Statement, decode, either
+from dbtools.statement import Condition, Output, Select, Statement
 from dbtools.terms import Operand
 from dbtools.tools.arguments import (
     Arguments,
@@ -150,7 +151,7 @@ class Lookup:
     def statement(self, texts: Sequence[str]) -> Statement:
         """Return what reads the row whose key is written as *texts*."""
         values: dict[str, object] = {}
-        for condition, name, text in zip(self._shape.conditions, self.keys, texts, strict=True):
+        for condition, name, text in zip(self._shape.comparisons, self.keys, texts, strict=True):
             value = decode(condition.term, Operator.EQ, text, name)
             (parameter,) = condition.parameters
             values[parameter] = either([value], [text]) if condition.operator is Operator.IN else value

@@ -1,12 +1,12 @@
 """The tools `list_T` and `list_rows`: rows that meet conditions, in an order, a page at a time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from dbtools.binding import bind_order, bind_where
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, size
-from dbtools.errors import BadArgument
+from dbtools.errors import BadArgument, listing
 from dbtools.expressions import Expressions
 from dbtools.links import CELL_TEMPLATE
 from dbtools.paging import (
@@ -22,13 +22,13 @@ from dbtools.paging import (
 )
 from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
-from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
+from dbtools.statement import Output, Select, Statement
 from dbtools.terms import Operand
-from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema
+from dbtools.tools.arguments import ListArguments, RowsArguments, clauses
 from dbtools.tools.definition import Setting, TableTool
 from dbtools.tools.nearest_values import Doubts, doubts
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, table_name
-from dbtools.types import Family, Operator
+from dbtools.types import Family
 
 UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
 MOST_LINKS = 10
@@ -40,11 +40,6 @@ class ListRows(TableTool):
     prefix = "list"
     general_name = "list_rows"
     arguments = RowsArguments
-
-    @cached_property
-    def names(self) -> Names | None:
-        """What may be named of the table."""
-        return None if self.table is None else self.setting.names(self.table, near=True)
 
     @property
     def title(self) -> str:
@@ -63,48 +58,34 @@ class ListRows(TableTool):
             )
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
         listed = f"List rows of {table_name(catalog, table)}{comment and f' {comment}'}."
-        return f"{listed} Columns: {columns_line(catalog, table)}."
+        related = listing(self.setting.paths.referrers(table))
+        referring = f" Referred to by: {related}." if related else ""
+        return f"{listed} Columns: {columns_line(catalog, table)}.{referring}"
 
     @property
     def input_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its arguments: those of one table's tool list columns, paths and operators."""
-        if self.names is None:
-            return super().input_schema
-        # What is masked can be shown, and nothing else.
-        listed = self.names.listed
-        plain = {name: place for name, place in listed.items() if place.type.mask is None}
-        taken = {operator for place in plain.values() for operator in place.type.operators}
-        operator = _one_of(str(each) for each in Operator if each in taken)
-        operator |= {"default": str(Operator.EQ)} if Operator.EQ in taken else {}
-        where = ("properties", "where", "items", "properties")
-        schema = self.setting.schema(ListArguments)
-        schema = narrowed_schema(schema, (*where, "column"), _one_of(plain or listed))
-        schema = narrowed_schema(schema, (*where, "op"), operator)
-        return narrowed_schema(schema, ("properties", "columns", "items"), _one_of(listed))
+        """The JSON Schema of its arguments."""
+        return self.setting.schema(RowsArguments if self.table is None else ListArguments)
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
         """Return the call that lists the rows that *arguments* ask for."""
         setting = self.setting
-        if self.names is not None:
-            return bind_list(setting, self.names, setting.read(ListArguments, arguments))
+        if self.table is not None:
+            return bind_list(setting, setting.names(self.table), setting.read(ListArguments, arguments))
         asked = setting.read(RowsArguments, arguments)
         return bind_list(setting, setting.names(setting.table(asked.table)), asked)
-
-
-def _one_of(names: Iterable[str]) -> dict[str, object]:
-    return {"type": "string", "enum": list(names)}
 
 
 def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall":
     """Return the call that lists the rows that *asked* asks for of the table of *names*."""
     terms = Expressions(names=names)
     columns = find_columns(terms, asked.columns)
-    where = comparisons(asked.where, "where")
-    conditions, values = bind_conditions(terms, where)
+    where = clauses(asked.where, "where")
+    conditions, values = bind_where(terms, where)
     total = total_order(names.table, bind_order(terms, asked.order_by))
     mark = digest(
         setting.catalog.qualified(names.table),
-        [[each.column, each.op, each.value, each.values, each.value_column] for each in asked.where],
+        [each.model_dump(exclude_defaults=True) for each in asked.where],
         asked.match,
         [[step.term.name, step.direction] for step in total.order],
     )
@@ -140,6 +121,7 @@ def find_columns(terms: Expressions, texts: Sequence[str]) -> Mapping[str, Opera
     columns: dict[str, Operand] = {}
     for at, text in enumerate(texts):
         label, term = terms.named(text, f"columns[{at}]")
+        label = term.name if isinstance(term, Column) else label
         if term in columns.values() or label in columns:
             raise BadArgument(f"columns: {term.name} is named twice.")
         columns[label] = term

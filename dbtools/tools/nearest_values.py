@@ -9,12 +9,13 @@ from heapq import nlargest, nsmallest
 from itertools import islice, pairwise
 from operator import itemgetter
 
+from dbtools.binding import Comparison, Written
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder
 from dbtools.dates import DAY, shortest
 from dbtools.paths import Distant, Place
 from dbtools.results import ResultSet
-from dbtools.statement import Comparison, Condition, Match, Order, Output, Select, Statement
+from dbtools.statement import Clause, Condition, Match, Order, Output, Select, Statement
 from dbtools.types import MOMENTS, NUMERIC, TEMPORAL, TEXTUAL, Family, Operator, quoted
 
 MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
@@ -75,17 +76,16 @@ class Doubts:
         return " ".join(filter(None, [said, self.days]))
 
 
-def doubts(
-    table: Table, comparisons: Sequence[Comparison], conditions: Sequence[Condition], match: Match
-) -> Doubts:
-    """Return what to doubt of *conditions* on *table*, which mean *comparisons*."""
-    found = [
-        doubt
-        for comparison, condition in zip(comparisons, conditions, strict=True)
-        if (doubt := _doubt(table, comparison, condition)) is not None
+def doubts(table: Table, written: Sequence[Written], conditions: Sequence[Clause], match: Match) -> Doubts:
+    """Return what to doubt of *conditions* on *table*, which mean what is *written*."""
+    pairs = [
+        (comparison, condition)
+        for comparison, condition in zip(written, conditions, strict=True)
+        if isinstance(comparison, Comparison) and isinstance(condition, Condition)
     ]
+    found = [doubt for each in pairs if (doubt := _doubt(table, *each)) is not None]
     complete = len(found) == len(conditions) <= MOST_DOUBTS and match is Match.ALL
-    days = _note_of_days(comparisons, conditions)
+    days = _note_of_days(pairs)
     return Doubts(each=tuple(found[:MOST_DOUBTS]), complete=complete, days=days)
 
 
@@ -104,9 +104,9 @@ def _doubt(of: Table, comparison: Comparison, condition: Condition) -> Doubt | N
     return Doubt(place=place, operator=comparison.operator, wanted=comparison.texts, statement=statement)
 
 
-def _note_of_days(comparisons: Sequence[Comparison], conditions: Sequence[Condition]) -> str:
+def _note_of_days(conditions: Sequence[tuple[Comparison, Condition]]) -> str:
     """Return that a day means its first moment, where *conditions* compare moments with the end of a day."""
-    for comparison, condition in zip(comparisons, conditions, strict=True):
+    for comparison, condition in conditions:
         if not comparison.texts or comparison.operator not in MISTAKABLE:
             continue
         if condition.term.type.family not in MOMENTS:

@@ -18,7 +18,6 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as numbered_dialect
 from sqlalchemy.types import UserDefinedType
 
 from dbtools import errors
-from dbtools.aggregates import Function
 from dbtools.backends import port, selects
 from dbtools.backends.plans import ESCAPE, ListForms, Plan, identifier
 from dbtools.backends.port import (
@@ -40,7 +39,7 @@ from dbtools.cells import Cut
 from dbtools.results import ResultSet
 from dbtools.sql import Fragment, Lexis, Parameter, words
 from dbtools.statement import Output, QueryShape, Shape
-from dbtools.terms import Bucket
+from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
 
 LEXIS = Lexis(
@@ -180,6 +179,10 @@ class Grammar(selects.Grammar):
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
         """Compute what the database has under the same name."""
         return getattr(sa.func, function)(column)  # type: ignore[no-any-return]
+
+    def calculated(self, term: Calculation, operands: Sequence[Element]) -> Element:
+        """Refuse: this database is there for its seams."""
+        raise AssertionError(term)
 
 
 GRAMMAR = Grammar()

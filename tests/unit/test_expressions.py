@@ -93,25 +93,25 @@ def drawn(term: Operand) -> str:
         ("ordered_on:Year", "(year ordered_on)", Family.TEXT),
     ],
 )
-def test_expression_has_a_meaning_and_a_type(text, meaning, family):
+def test_expression_has_a_meaning_and_a_type(text: str, meaning: str, family: Family) -> None:
     term = expressions().find(text, "columns[0]")
 
     assert (drawn(term), term.type.family) == (meaning, family)
 
 
-def test_expression_is_named_as_it_is_written():
+def test_expression_is_named_as_it_is_written() -> None:
     term = expressions().find(" quantity  * unit_price ", "columns[0]")
 
     assert term.name == "quantity  * unit_price"
 
 
-def test_equal_expressions_are_one_term_however_they_are_written():
+def test_equal_expressions_are_one_term_however_they_are_written() -> None:
     known = expressions()
 
     assert known.find("quantity*2", "columns[0]") == known.find("( Quantity ) * 2", "order_by[0]")
 
 
-def test_equal_literals_share_a_parameter():
+def test_equal_literals_share_a_parameter() -> None:
     known = expressions()
     known.find("round(unit_price * 2, 2) + 2.0", "columns[0]")
     known.find("coalesce(note, '2')", "columns[1]")
@@ -156,7 +156,7 @@ def test_equal_literals_share_a_parameter():
         ("id + " + "1" * 5000, "bad_argument", "an expression has at most 4,000 characters"),
     ],
 )
-def test_what_is_no_expression_is_refused_with_its_position(text, code, message):
+def test_what_is_no_expression_is_refused_with_its_position(text: str, code: str, message: str) -> None:
     with pytest.raises(errors.CallError) as caught:
         expressions().find(text, "columns[0]")
 

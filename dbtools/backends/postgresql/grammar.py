@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 
-from dbtools.aggregates import Function
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.postgresql import arithmetic
 from dbtools.backends.postgresql.arithmetic import FIRST, LAST, TYPES, Named
 from dbtools.backends.selects import LONG, Grammar, Truth
 from dbtools.backends.sources import Element, veiling
 from dbtools.statement import Output
-from dbtools.terms import Bucket, Calculation
+from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
 
 #: An address that is cast to a text has a mask even where it is that of one host.

@@ -10,7 +10,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
-from dbtools.aggregates import Function
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.selects import LONG, Grammar, Truth
 from dbtools.backends.sources import Element, veiling
@@ -19,7 +18,7 @@ from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
 from dbtools.backends.sqlite.types import LEAST, MOST
 from dbtools.statement import Output
-from dbtools.terms import Bucket, Calculation, is_moment
+from dbtools.terms import Bucket, Calculation, Function, is_moment
 from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, Operator
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
