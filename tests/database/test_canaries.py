@@ -596,8 +596,8 @@ def _texts(value: object) -> Iterator[str]:
     match value:
         case str():
             yield value
-            # Errors name parts of a path and of an address as well.
-            yield from re.split(r"[.:/ ]", value)
+            # Errors name parts of a path, of an expression and of an address as well.
+            yield from re.split(r"[.:/ (),*+'-]", value)
         case Mapping():
             yield from (text for each in value.items() for text in _texts(each))
         case list() | tuple():
