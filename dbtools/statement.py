@@ -128,6 +128,7 @@ class Select:
     order: tuple[Order, ...] = ()
     after: tuple[After, ...] = ()
     skip: bool = False  #: whether the parameter `skip` leaves out the first rows
+    counting: bool = False  #: whether the answer is the number of the groups
 
     def __hash__(self) -> int:
         """Hash by a part of what makes it, so that it is found again quickly."""
@@ -138,7 +139,18 @@ class Select:
         compared = [(each.term.name, each.operator, each.parameters) for each in self.comparisons]
         ordered = [(each.term.name, each.direction) for each in self.order]
         named = [each.term.name for each in self.outputs] + [each.name for each in self.groups]
-        return hash((self.table.name, self.match, self.skip, len(self.after), *named, *compared, *ordered))
+        return hash(
+            (
+                self.table.name,
+                self.match,
+                self.skip,
+                self.counting,
+                len(self.after),
+                *named,
+                *compared,
+                *ordered,
+            )
+        )
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -133,7 +133,9 @@ class Measure:
         family = of.family
         if self.function is Function.AVG and family is Family.INTEGER:
             family = Family.DECIMAL
-        return ColumnType(family=family, name=str(family), infinite=of.infinite, lenient=of.lenient)
+        rounded = family in (Family.NUMBER, Family.DECIMAL)
+        name = str(family)
+        return ColumnType(family=family, name=name, infinite=of.infinite, lenient=of.lenient, rounded=rounded)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -241,7 +241,8 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     """Return the SQL of *shape* in *grammar*."""
     claims: dict[str, str] = {}
     terms = Terms(shape.table, grammar, raises=shape.raises, claims=claims)
-    select = sa.select(*_cells([grammar.cell(terms[each.term], each) for each in shape.outputs]))
+    read = [] if shape.counting else [grammar.cell(terms[each.term], each) for each in shape.outputs]
+    select = sa.select(*_cells(read)) if read else sa.select(sa.literal_column("1"))
     if shape.conditions:
         select = select.where(terms.all_of(shape.conditions, shape.match))
     if shape.after:
@@ -249,6 +250,10 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     select = select.group_by(*(terms[group] for group in shape.groups))
     if shape.having:
         select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
+    clause = terms.clause
+    if shape.counting:
+        clause = select.select_from(clause).subquery("g")
+        select = sa.select(sa.func.count().label("c0"))
     # What is computed and read whole has a name in the answer, which an order may use.
     named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
     for step in shape.order:
@@ -260,7 +265,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
     listing = (each for each in shape.comparisons if each.operator in LISTS)
     lists = frozenset(name for each in listing for name in each.parameters)
-    return _plan(shape, select.select_from(terms.clause), grammar, types, lists, claims)
+    return _plan(shape, select.select_from(clause), grammar, types, lists, claims)
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)

@@ -29,6 +29,7 @@ from dbtools.tools.arguments import (
 from dbtools.tools.definition import Setting, Tool
 from dbtools.tools.nearest_values import Doubts, doubts
 
+ROWS = Measure(function=Function.COUNT)
 MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
@@ -107,6 +108,7 @@ class AggregateRows(Tool):
             setting=self.setting,
             statement=Statement(shape=shape, values=values, limit=asked.limit),
             columns=tuple(terms),
+            limited="limit" in asked.model_fields_set,
             doubts=doubts(table, where, conditions, asked.match),
         )
 
@@ -147,12 +149,16 @@ class AggregateCall:
     setting: Setting
     statement: Statement
     columns: tuple[str, ...]
+    limited: bool  #: whether the caller has asked for no more groups
     doubts: Doubts
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where no row was found."""
         shape = self.statement.shape
         assert isinstance(shape, Select)
+        if found.more:
+            count = replace(shape, outputs=(Output(term=ROWS),), order=(), skip=False, counting=True)
+            return (Statement(shape=count, values=self.statement.values, limit=1),)
         # Without groups there is always a row, of nothing but nulls and counts of 0 where it stands for none.
         empty = not found.rows or not (shape.groups or any(map(_tells, shape.outputs, found.rows[0])))
         return self.doubts.statements if empty and not shape.having else ()
@@ -161,15 +167,18 @@ class AggregateCall:
         """Return the groups that *found* holds, as many as fit."""
         budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, self.columns)
-        counted = any(output.term == Measure(function=Function.COUNT) for output in found.outputs)
-        note = self.doubts.note(further, instead=self._note(page), proved=counted or not found.rows)
-        return budget.rows_answer(page, note=note)
+        counted = any(output.term == ROWS for output in found.outputs)
+        groups = int(str(further[0].rows[0][0])) if found.more and further else None
+        note = self.doubts.note(further, instead=self._note(page, groups), proved=counted or not found.rows)
+        return budget.rows_answer(page, group_count=groups, note=note)
 
-    def _note(self, page: Page) -> str:
+    def _note(self, page: Page, groups: int | None) -> str:
         if page.capped:
             return "Cut at max_tokens: group by fewer or shorter columns, or narrow where or having."
         if not page.truncated:
             return ""
+        if self.limited:
+            return "Limit reached as asked" + (f"; {groups:,} groups." if groups is not None else ".")
         if self.statement.limit < self.setting.limits.max_rows:
             return "More groups: raise limit, or narrow where or having."
         return "More groups: group more coarsely, or narrow where or having."

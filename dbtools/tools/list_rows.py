@@ -110,6 +110,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         total=total,
         position=position,
         mark=mark,
+        limited="limit" in asked.model_fields_set,
         doubts=doubts(names.table, where, conditions, asked.match),
     )
 
@@ -155,6 +156,7 @@ class ListCall:
     total: Total
     position: Position
     mark: str
+    limited: bool  #: whether the caller has asked for no more rows
     doubts: Doubts
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
@@ -195,6 +197,7 @@ class ListCall:
             more = "Cut at max_tokens: pass next_cursor as cursor, or name fewer columns."
         elif page.truncated:
             more = "More rows: pass next_cursor as cursor, or narrow where; for totals aggregate_rows."
+            more = "Limit reached as asked." if self.limited else more
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
         return " ".join(filter(None, [more, cut]))

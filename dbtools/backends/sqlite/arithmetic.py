@@ -174,6 +174,28 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "dbtools_days": (2, _days),
     "dbtools_shift": (2, _shift),
 }
+class Total:
+    """The sum of decimals, which keeps what each addition of binary numbers loses (Neumaier)."""
+
+    def __init__(self) -> None:
+        self.sum: Number | None = None
+        self.lost = 0.0
+
+    def step(self, cell: object) -> None:
+        """Add a cell."""
+        number = _number(cell)
+        if number is None:
+            return
+        before = self.sum or 0
+        self.sum = before + number
+        larger, smaller = (before, number) if abs(before) >= abs(number) else (number, before)
+        self.lost += (larger - self.sum) + smaller
+
+    def finalize(self) -> Number | None:
+        """Return the sum, null of no numbers."""
+        return None if self.sum is None else _in_range(self.sum + (self.lost or 0))
+
+
 OF_DECIMALS = (Operation.ADD, Operation.SUBTRACT, Operation.MULTIPLY, Operation.DIVIDE)
 NATIVE = (Operation.COALESCE, Operation.LENGTH, Operation.LOWER, Operation.UPPER)
 
@@ -182,6 +204,7 @@ def install(connection: sqlite3.Connection) -> None:
     """Give *connection* the functions."""
     for name, (arguments, function) in FUNCTIONS.items():
         connection.create_function(name, arguments, function, deterministic=True)
+    connection.create_aggregate("dbtools_total", 1, Total)
 
 
 def moment(cell: Element) -> Element:

@@ -148,9 +148,11 @@ class SqliteGrammar(Grammar):
         if function in (Function.MIN, Function.MAX):
             return getattr(sa.func, function)(numbers)  # type: ignore[no-any-return]
         total: Element = sa.func.sum(numbers)
+        if type.family is Family.DECIMAL and not type.lenient:
+            total = sa.func.dbtools_total(numbers)
         if type.family is Family.DECIMAL and (scale := SCALE.search(type.name)):
             total = _exact(total, numbers, int(scale[1]))
-        elif function is Function.AVG:
+        elif function is Function.AVG and type.lenient:
             return sa.func.avg(numbers)
         if function is Function.SUM:
             return total
