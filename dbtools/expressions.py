@@ -6,19 +6,19 @@
     primary  = number | 'text' | "(" sum ")" | function "(" sum { "," sum } ")" | path
 
 A path is a column, or a column at the end of foreign keys. Which operands an operation takes, and the type of
-its result, is decided here; what it computes is decided by the databases, which agree.
+its result, is decided by `operations`; what it computes is decided by the databases, which agree.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.errors import listing, nearest
+from dbtools.operations import DECIMAL, INTEGER, RULES, Literals, applied, combined, described, negated
 from dbtools.paths import Names, Referrer, folded, spelled
 from dbtools.terms import (
-    NUMBER,
     TEXT,
     Bucket,
     Bucketed,
@@ -31,14 +31,11 @@ from dbtools.terms import (
     Related,
     buckets_of,
     functions_of,
-    is_moment,
-    is_number,
 )
-from dbtools.types import ColumnType, Family, quoted
+from dbtools.types import ColumnType, quoted
 
 MOST_NODES = 64
 MOST_CHARACTERS = 4_000
-MOST_PLACES = 15  #: decimal places of a rounded number
 TOKEN = re.compile(
     r"""\s*(?:
         (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)
@@ -50,34 +47,11 @@ TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 ALIAS = re.compile(r"(?P<term>.*\S)\s+as\s+(?P<name>[a-z_]\w*)\s*", re.ASCII | re.I | re.DOTALL)
-COMPUTED = re.compile(r"[-+*/()':]|^\s*[\d.]")  #: what makes a text an expression, if it is no column
-INTEGER = ColumnType(family=Family.INTEGER, name="integer", minimum=-(2**63), maximum=2**63 - 1)
-DECIMAL = ColumnType(family=Family.DECIMAL, name="decimal")
-NUMBERS: Mapping[Family, ColumnType] = {
-    Family.INTEGER: INTEGER,
-    Family.DECIMAL: DECIMAL,
-    Family.NUMBER: NUMBER,
-    Family.ANY: NUMBER,
-}
+COMPUTED = re.compile(r"[-+*/()']|^\s*[\d.]")  #: what makes a text an expression, if it is no column
+MEANINGS = "Numbers take + - * /; date - date is days; date + days is a date."
 SIGNS = {"+": Operation.ADD, "-": Operation.SUBTRACT, "*": Operation.MULTIPLY, "/": Operation.DIVIDE}
-#: Families whose values may stand beside each other in coalesce.
-JOINABLE = (
-    Family.BOOLEAN,
-    Family.TEXT,
-    Family.DATE,
-    Family.TIME,
-    Family.TIMESTAMP,
-    Family.TIMESTAMPTZ,
-    Family.UUID,
-)
 MEASURES = ("count", "sum", "avg", "min", "max")  #: of related rows
-FUNCTIONS = {
-    each.value: each
-    for each in (
-        *(Operation.COALESCE, Operation.ABS, Operation.ROUND),
-        *(Operation.LENGTH, Operation.LOWER, Operation.UPPER),
-    )
-}
+FUNCTIONS = {str(each): each for each in RULES}
 
 
 @dataclass(kw_only=True)
@@ -85,9 +59,13 @@ class Expressions:
     """The terms of one call: what its texts mean, and the values of the literals in them."""
 
     names: Names
-    values: dict[str, object] = field(default_factory=dict)  #: by the names of parameters
+    literals: Literals = field(default_factory=Literals)
     aliases: dict[str, Operand] = field(default_factory=dict)  #: terms by the names that callers give them
-    _literals: dict[tuple[Family, str], str] = field(default_factory=dict)
+
+    @property
+    def values(self) -> Mapping[str, object]:
+        """The values of the literals, by the names of their parameters."""
+        return self.literals.values
 
     def find(self, text: str, argument: str) -> Operand:
         """Return the term that *text* means, a column or path before an expression.
@@ -99,9 +77,21 @@ class Expressions:
         try:
             return self.names.find(text, argument)
         except errors.UnknownColumn:
+            bucketed = self._bucketed(text, argument)
+            if bucketed is not None:
+                return bucketed
             if not COMPUTED.search(text):
                 raise
         return _Parser(self, text, argument).parse()
+
+    def _bucketed(self, text: str, argument: str) -> Bucketed | None:
+        """Return the part of a date that *text* such as "ordered_on:month" names, if it names one."""
+        name, colon, bucket = text.rpartition(":")
+        try:
+            place = self.names.find(name, argument) if colon else None
+        except errors.UnknownColumn:
+            return None
+        return None if place is None else bucketed(place, bucket.strip(), argument)
 
     def named(self, text: str, argument: str) -> tuple[str, Operand]:
         """Return the name in results of *text* such as "quantity * price as total", and the term it means."""
@@ -130,17 +120,7 @@ class Expressions:
                 hint=f"{nearest(relation, known)}Relations: {listing(known) or 'none'}.",
             )
         names = Names(table=referrer.table, paths=paths, aggregating=self.names.aggregating)
-        return referrer, Expressions(names=names, values=self.values, _literals=self._literals)
-
-    def literal(self, text: str, type: ColumnType, name: str) -> Literal:
-        """Return the literal of *type* that *text* is; equal ones share a parameter.
-
-        PostgreSQL groups by a parameter, and not by another one of the same value.
-        """
-        key = type.family, text
-        parameter = self._literals.setdefault(key, f"e{len(self._literals)}")
-        self.values[parameter] = type.read(text)
-        return Literal(parameter=parameter, type=type, name=name)
+        return referrer, Expressions(names=names, literals=self.literals)
 
 
 class _Token(NamedTuple):
@@ -211,12 +191,13 @@ class _Parser:
     def _factor(self) -> Operand:
         self._count()
         if sign := self._take("-"):
-            operand = self._factor()
-            self._check(is_number(operand.type), sign, f"{operand.name} is no number")
-            return _calculation(Operation.NEGATE, NUMBERS[operand.type.family], operand)
+            try:
+                return negated(self._factor())
+            except ValueError as exc:
+                raise self._refusal(sign.at, str(exc)) from exc
         term = self._primary()
-        while colon := self._take(":"):
-            term = self._bucket(term, colon)
+        while self._take(":"):
+            term = self._bucket(term)
         return term
 
     def _primary(self) -> Operand:
@@ -241,7 +222,7 @@ class _Parser:
 
     def _literal(self, token: _Token, text: str, type: ColumnType) -> Literal:
         try:
-            return self._scope.literal(text, type, token.text)
+            return self._scope.literals.bound(text, type, token.text)
         except ValueError as exc:
             raise self._refusal(token.at, str(exc)) from exc
 
@@ -262,17 +243,11 @@ class _Parser:
             raise errors.BadOperator(message)
         return found
 
-    def _bucket(self, term: Operand, colon: _Token) -> Bucketed:
-        token, offered = self._token, buckets_of(term.type)
-        if token.text.lower() not in offered:
-            why = f"It takes: {listing(offered)}." if offered else "Buckets are for dates and timestamps."
-            raise self._refusal(
-                colon.at,
-                f"{term.name} ({term.type.name}) has no bucket {quoted(token.text)}",
-                hint=f"{nearest(token.text, offered)}{why}",
-            )
+    def _bucket(self, term: Operand) -> Bucketed:
+        token = self._token
+        found = bucketed(term, token.text, self._argument)
         self._next += 1
-        return Bucketed(place=term, bucket=Bucket(token.text.lower()))
+        return found
 
     def _function(self, name: _Token) -> Operand:
         if name.text.lower() in MEASURES:
@@ -287,7 +262,10 @@ class _Parser:
         while self._take(","):
             operands.append(self._sum())
         self._close()
-        return RULES[operation](self, name, operation, operands)
+        try:
+            return applied(operation, operands, self._scope.literals)
+        except ValueError as exc:
+            raise self._refusal(name.at, str(exc)) from exc
 
     def _related(self, name: _Token) -> Related:
         """Return a measure of the rows that refer to a row: its argument names the relation first."""
@@ -310,7 +288,7 @@ class _Parser:
         self._close()
         function = Function(name.text.lower())
         offered = [Function.COUNT] if place is None else list(functions_of(place.type))
-        what = referrer.name if place is None else _described(place)
+        what = referrer.name if place is None else described(place)
         self._check(function in offered, name, f"there is no {function} of {what}")
         text = f"{function}({referrer.name if place is None else place.name})"
         return Related(referrer=referrer, measure=Measure(function=function, place=place), name=text)
@@ -325,79 +303,10 @@ class _Parser:
             raise self._refusal(self._token.at, f"more than {MOST_NODES} columns, numbers and operators")
 
     def _operation(self, sign: _Token, left: Operand, right: Operand) -> Operand:
-        """Return what *sign* makes of two operands: arithmetic, days between moments, or a moment moved."""
-        operation = SIGNS[sign.text]
-        left, right = self._as_moment(left, right), self._as_moment(right, left)
-        if is_number(left.type) and is_number(right.type):
-            return _calculation(operation, _result(operation, left, right), left, right)
-        if operation is Operation.SUBTRACT and is_moment(left.type) and is_moment(right.type):
-            return _calculation(Operation.DAYS, NUMBER, left, right)
-        if operation is Operation.ADD and is_number(left.type):
-            left, right = right, left
-        if (
-            operation in (Operation.ADD, Operation.SUBTRACT)
-            and is_moment(left.type)
-            and is_number(right.type)
-        ):
-            return _moved(left, right, backwards=operation is Operation.SUBTRACT)
-        raise self._refusal(
-            sign.at,
-            f"{_described(left)} {sign.text} {_described(right)} has no meaning",
-            hint="Numbers take + - * /; date - date is days; date + days is a date.",
-        )
-
-    def _as_moment(self, term: Operand, beside: Operand) -> Operand:
-        """Return *term*, or the moment that it is where it is a text in quotes beside a moment."""
-        if not (isinstance(term, Literal) and term.type is TEXT and is_moment(beside.type)):
-            return term
-        type = DATED if beside.type.dated else beside.type
-        if isinstance(beside, Literal):
-            return term
-        value = self._scope.values[term.parameter]
         try:
-            return self._scope.literal(str(value), type, term.name)
+            return combined(SIGNS[sign.text], left, right, self._scope.literals)
         except ValueError as exc:
-            raise errors.BadArgument(f"{self._argument}: {exc}.") from exc
-
-    def number(self, name: _Token, operation: Operation, operands: Sequence[Operand]) -> Operand:
-        """Return abs or round of a number."""
-        takes = 2 if operation is Operation.ROUND else 1
-        self._check(len(operands) <= takes, name, f"{operation} takes {takes} argument{'s'[takes == 1 :]}")
-        first, *places = operands
-        self._check(is_number(first.type), name, f"{operation} takes a number, not {_described(first)}")
-        for each in places:
-            known = self._scope.values[each.parameter] if isinstance(each, Literal) else None
-            whole = isinstance(known, int) and 0 <= known <= MOST_PLACES
-            self._check(whole, name, f"round takes 0 to {MOST_PLACES} decimal places, as a number")
-        if operation is Operation.ROUND and not places:
-            operands = (first, self._scope.literal("0", INTEGER, "0"))
-        return _calculation(operation, NUMBERS[first.type.family], *operands)
-
-    def text(self, name: _Token, operation: Operation, operands: Sequence[Operand]) -> Operand:
-        """Return the length of a text, or the text in other letters."""
-        self._check(len(operands) == 1, name, f"{operation} takes 1 argument")
-        of = operands[0].type.family
-        fits = of in (Family.TEXT, Family.ENUM, Family.ANY)
-        self._check(fits, name, f"{operation} takes a text, not {_described(operands[0])}")
-        return _calculation(operation, INTEGER if operation is Operation.LENGTH else TEXT, *operands)
-
-    def first(self, name: _Token, operation: Operation, operands: Sequence[Operand]) -> Operand:
-        """Return the first of several values of one family."""
-        leading = next((each for each in operands if not isinstance(each, Literal)), operands[0])
-        dated = leading.type.family is not Family.TEXT
-        fitted = [self._as_moment(each, leading) for each in operands] if dated else operands
-        if all(is_number(each.type) for each in fitted):
-            type = _widest(fitted)
-        else:
-            families = {
-                Family.TEXT if each.type.family is Family.ENUM else each.type.family for each in fitted
-            }
-            several = ", ".join(map(_described, fitted))
-            self._check(len(families) == 1, name, f"coalesce takes values of one kind, not {several}")
-            (family,) = families
-            self._check(family in JOINABLE, name, f"coalesce does not take {_described(leading)}")
-            type = replace(leading.type, labels=(), family=family, large=any(e.type.large for e in fitted))
-        return _calculation(operation, type, *fitted)
+            raise self._refusal(sign.at, str(exc), hint=MEANINGS) from exc
 
     def _check(self, holds: bool, token: _Token, what: str) -> None:
         if not holds:
@@ -415,60 +324,17 @@ class _Parser:
         )
 
 
-#: A moment in a text, where the database has no type for dates.
-DATED = ColumnType(family=Family.TIMESTAMP, name="timestamp", lenient=True)
-Rule = Callable[[_Parser, _Token, Operation, Sequence[Operand]], Operand]
-RULES: Mapping[Operation, Rule] = {
-    Operation.ABS: _Parser.number,
-    Operation.ROUND: _Parser.number,
-    Operation.COALESCE: _Parser.first,
-    Operation.LENGTH: _Parser.text,
-    Operation.LOWER: _Parser.text,
-    Operation.UPPER: _Parser.text,
-}
+def bucketed(term: Operand, name: str, argument: str) -> Bucketed:
+    """Return the part of the date *term* that *name* names, or raise BadArgument."""
+    offered = buckets_of(term.type)
+    if name.lower() not in offered:
+        why = f"It takes: {listing(offered)}." if offered else "Buckets are for dates and timestamps."
+        raise errors.BadArgument(
+            f"{argument}: {term.name} ({term.type.name}) has no bucket {quoted(name)}.",
+            hint=f"{nearest(name, offered)}{why}",
+        )
+    return Bucketed(place=term, bucket=Bucket(name.lower()))
 
 
 def _unquoted(token: _Token) -> str:
     return token.text[1:-1].replace('""', '"') if token.kind == "quoted" else token.text
-
-
-def _described(term: Operand) -> str:
-    return f"{term.name} ({term.type.name})"
-
-
-def _calculation(operation: Operation, type: ColumnType, *operands: Operand) -> Calculation:
-    name = f"{operation}({', '.join(each.name for each in operands)})"
-    return Calculation(operation=operation, operands=operands, type=type, name=name)
-
-
-def _result(operation: Operation, left: Operand, right: Operand) -> ColumnType:
-    """Return the type of arithmetic: division never truncates."""
-    type = _widest((left, right))
-    return NUMBER if operation is Operation.DIVIDE and type is INTEGER else type
-
-
-def _widest(terms: Sequence[Operand]) -> ColumnType:
-    """Return the type of numbers that holds all *terms*; a literal follows what stands beside it."""
-    families = {each.type.family for each in terms}
-    stored = {each.type.family for each in terms if not isinstance(each, Literal)}
-    if Family.DECIMAL in stored or (Family.DECIMAL in families and not stored & {Family.NUMBER, Family.ANY}):
-        return DECIMAL
-    return INTEGER if families == {Family.INTEGER} else NUMBER
-
-
-def _moved(moment: Operand, days: Operand, *, backwards: bool) -> Calculation:
-    """Return *moment* moved by *days*: a date by whole days stays a date.
-
-    A moment that has been moved before is moved once, by all the days: SQL would name it several times.
-    """
-    if backwards:
-        days = _calculation(Operation.NEGATE, NUMBERS[days.type.family], days)
-    if isinstance(moment, Calculation) and moment.operation is Operation.SHIFT:
-        moment, before = moment.operands
-        days = _calculation(Operation.ADD, _widest((before, days)), before, days)
-    type = moment.type
-    if type.family is Family.DATE and days.type.family is not Family.INTEGER:
-        type = replace(DATED, lenient=type.lenient)
-    elif type.dated:
-        type = DATED
-    return _calculation(Operation.SHIFT, replace(type, cast="", infinite=False), moment, days)

@@ -250,9 +250,9 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     select = select.group_by(*(terms[group] for group in shape.groups))
     if shape.having:
         select = select.having(*(_condition(each, terms, grammar) for each in shape.having))
-    clause = terms.clause
+    counted: sa.FromClause | None = None
     if shape.counting:
-        clause = select.select_from(clause).subquery("g")
+        counted = select.select_from(terms.clause).subquery("g")
         select = sa.select(sa.func.count().label("c0"))
     # What is computed and read whole has a name in the answer, which an order may use.
     named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
@@ -265,7 +265,9 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     types |= {each.parameter: each.order.term.type for each in shape.after if each.parameter}
     listing = (each for each in shape.comparisons if each.operator in LISTS)
     lists = frozenset(name for each in listing for name in each.parameters)
-    return _plan(shape, select.select_from(clause), grammar, types, lists, claims)
+    return _plan(
+        shape, select.select_from(terms.clause if counted is None else counted), grammar, types, lists, claims
+    )
 
 
 LISTS = (Operator.IN, Operator.NOT_IN)

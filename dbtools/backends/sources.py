@@ -11,7 +11,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 from sqlalchemy.sql.compiler import IdentifierPreparer
 
-from dbtools.catalog import RowFilter, Table
+from dbtools.catalog import RowFilter, Table, TableKind
 from dbtools.policy import BLANK
 
 Element = sa.ColumnElement[Any]
@@ -50,7 +50,9 @@ def source(
     """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
-    if table.filter is None and not any(column.type.mask in BLANK for column in table.columns):
+    # A view hides rows as a filter does.
+    barrier = guarded and (table.filter is not None or table.kind is TableKind.VIEW)
+    if not (table.filter or barrier or any(column.type.mask in BLANK for column in table.columns)):
         return whole.alias(alias)
     # Of a blank column, of which nothing is shown, no cell is read.
     visible = (
@@ -64,7 +66,7 @@ def source(
         if grammar.barrier:
             select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(seen_in(table)))
         select = select.where(Written(_pieces(table.filter, grammar, claims)))
-    if guarded and table.filter is not None:
+    if barrier:
         # No planner moves a condition beneath an offset.
         select = select.offset(sa.literal_column("0"))
     return select.subquery(alias)

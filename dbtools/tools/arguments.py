@@ -278,7 +278,8 @@ def read(
         refused = errors.BadArgument(f"limit: at most {max_rows}, not {limit}.")
         refused.limit = "max_rows"
         raise refused
-    return asked.model_copy(update={"limit": max_rows})
+    # The limit stays one that nobody has asked for.
+    return model.model_construct(asked.model_fields_set, **{**dict(asked), "limit": max_rows})
 
 
 def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors.UnknownArgument:

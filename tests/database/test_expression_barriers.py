@@ -14,6 +14,7 @@ create table owners (
     day date, at timestamp, word text
 );
 create table things (id integer primary key, owner_id integer references owners (id), whole bigint);
+create view shown_owners as select * from owners where shown = 1;
 insert into owners values
     (1, 1, 5, 2.5, 0.5, '2024-02-29', '2024-02-29 12:00:00', 'one'),
     (2, 1, null, null, null, null, null, null),
@@ -36,7 +37,11 @@ insert into owners values
 insert into things values (11, 11, 9223372036854775807), (12, 12, -9223372036854775808), (13, 1, 1);
 """,
 }
-GRANTS = {"owners": GrantSection(where="shown = 1"), "things": GrantSection(where="id < 10")}
+GRANTS = {
+    "owners": GrantSection(where="shown = 1"),
+    "things": GrantSection(where="id < 10"),
+    "shown_owners": GrantSection(accept_reads=True),
+}
 RAISING = (
     *("whole + 1", "whole - 2", "whole * whole", "-whole", "abs(whole)", "whole * 9223372036854775807"),
     *("ratio * 1e300", "ratio * ratio * ratio", "amount * amount", "amount / ratio", "whole / 0"),
@@ -65,6 +70,7 @@ def _calls(expression: str) -> Iterator[tuple[str, dict[str, object]]]:
     for name in ("whole", "ratio", "amount", "day", "at"):
         related = related.replace(name, f"owner.{name}")
     condition = {"column": expression, "op": "is_null", "value": "false"}
+    yield "list_rows", {"table": "shown_owners", "columns": ["id"], "where": [condition]}
     yield "list_rows", own | {"columns": ["id", expression]}
     yield "list_rows", own | {"columns": ["id"], "where": [condition]}
     yield "list_rows", own | {"columns": ["id"], "order_by": [expression], "limit": 2}

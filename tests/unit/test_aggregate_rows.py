@@ -461,10 +461,10 @@ def test_answer_shows_the_groups_and_whether_there_are_more() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "says"),
-    [pytest.param(2, "raise limit", id="few"), pytest.param(200, "more coarsely", id="as many as allowed")],
+    [({}, "raise limit"), ({"limit": 2}, "Limit reached as asked."), ({"limit": 200}, "Limit reached")],
 )
-def test_note_names_the_cheapest_next_step(limit: int, says: str) -> None:
-    more = _answer({"group_by": ["shop"], "limit": limit}, ("a", 1), more=True)
+def test_note_names_the_cheapest_next_step(limit: dict[str, object], says: str) -> None:
+    more = _answer({"group_by": ["shop"], **limit}, ("a", 1), more=True)
 
     assert says in str(more.structured["note"])
 

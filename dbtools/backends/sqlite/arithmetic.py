@@ -174,6 +174,8 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "dbtools_days": (2, _days),
     "dbtools_shift": (2, _shift),
 }
+
+
 class Total:
     """The sum of decimals, which keeps what each addition of binary numbers loses (Neumaier)."""
 
