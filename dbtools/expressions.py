@@ -90,6 +90,8 @@ class Expressions:
         try:
             place = self.names.find(name, argument) if colon else None
         except errors.UnknownColumn:
+            if bucket.strip().lower() in tuple(Bucket) and not COMPUTED.search(text):
+                raise
             return None
         return None if place is None else bucketed(place, bucket.strip(), argument)
 

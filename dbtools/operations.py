@@ -33,9 +33,9 @@ class Literals:
     _parameters: dict[tuple[Family, str], str] = field(default_factory=dict)
 
     def bound(self, text: str, type: ColumnType, name: str) -> Literal:
-        """Return the literal of *type* that *text* is; equal ones share a parameter.
+        """Return the literal of *type* that *text* is.
 
-        PostgreSQL groups by a parameter, and not by another one of the same value.
+        Equal ones share a parameter: a database may group by one, and not by another of the same value.
         """
         key = type.family, text
         parameter = self._parameters.get(key, f"e{len(self._parameters)}")

@@ -13,19 +13,8 @@ from dbtools.expressions import Expressions
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Match, Order, Output, Select, Statement
 from dbtools.terms import Function, Measure, Operand
-from dbtools.tools.arguments import (
-    DEFAULT_LIMIT,
-    MOST_SKIPPED,
-    Arguments,
-    Array,
-    Comparisons,
-    Conditions,
-    Count,
-    Meant,
-    Steps,
-    clauses,
-    comparisons,
-)
+from dbtools.tools.arguments import DEFAULT_LIMIT, MOST_SKIPPED, Arguments, Array, Count, Meant, Steps
+from dbtools.tools.clauses import Comparisons, Conditions, clauses, comparisons
 from dbtools.tools.definition import Setting, Tool
 from dbtools.tools.nearest_values import Doubts, doubts
 

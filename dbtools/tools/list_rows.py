@@ -24,7 +24,7 @@ from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement
 from dbtools.terms import Operand
-from dbtools.tools.arguments import ListArguments, RowsArguments, clauses
+from dbtools.tools.clauses import ListArguments, RowsArguments, clauses
 from dbtools.tools.definition import Setting, TableTool
 from dbtools.tools.nearest_values import Doubts, doubts
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, table_name

@@ -17,13 +17,12 @@ from dbtools.tools.arguments import (
     MOST_CHARACTERS,
     MOST_PARTS,
     Arguments,
-    ListArguments,
     as_text,
     check,
-    comparisons,
     read,
     unknown_argument,
 )
+from dbtools.tools.clauses import ListArguments, comparisons
 from dbtools.tools.definition import Call
 from dbtools.tools.describe_tables import DescribeArguments
 from dbtools.types import Family, Operator

@@ -10,7 +10,8 @@ from jsonschema import Draft202012Validator
 
 from dbtools.errors import CallError
 from dbtools.policy import Limits
-from dbtools.tools.arguments import ListArguments, read
+from dbtools.tools.arguments import read
+from dbtools.tools.clauses import ListArguments
 from dbtools.tools.definition import ToolDefinition, Toolset, tool_content
 from dbtools.tools.describe_tables import DescribeArguments
 from dbtools.types import Family, Operator

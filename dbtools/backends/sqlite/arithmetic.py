@@ -206,7 +206,7 @@ def install(connection: sqlite3.Connection) -> None:
     """Give *connection* the functions."""
     for name, (arguments, function) in FUNCTIONS.items():
         connection.create_function(name, arguments, function, deterministic=True)
-    connection.create_aggregate("dbtools_total", 1, Total)
+    connection.create_aggregate("dbtools_total", 1, Total)  # type: ignore[arg-type]
 
 
 def moment(cell: Element) -> Element:
