@@ -18,7 +18,8 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as numbered_dialect
 from sqlalchemy.types import UserDefinedType
 
 from dbtools import errors
-from dbtools.backends import port, selects
+from dbtools.backends import grammar, port
+from dbtools.backends.grammar import Truth
 from dbtools.backends.plans import ESCAPE, ListForms, Plan, identifier
 from dbtools.backends.port import (
     NO_SESSION,
@@ -32,7 +33,7 @@ from dbtools.backends.port import (
     refusal,
 )
 from dbtools.backends.records import RecordStore, Registry
-from dbtools.backends.selects import Truth, compile_query, compile_select
+from dbtools.backends.selects import compile_query, compile_select
 from dbtools.backends.sources import Element, veiling
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.cells import Cut
@@ -125,7 +126,7 @@ class Named(UserDefinedType[Any]):
         return self.name
 
 
-class Grammar(selects.Grammar):
+class Grammar(grammar.Grammar):
     """The Grammar of DuckDB."""
 
     barrier = False

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 
+from dbtools.backends.grammar import LONG, Grammar, Truth
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.postgresql import arithmetic
 from dbtools.backends.postgresql.arithmetic import FIRST, LAST, TYPES, Named
-from dbtools.backends.selects import LONG, Grammar, Truth
 from dbtools.backends.sources import Element, veiling
 from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function

@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
+from dbtools.backends.grammar import LONG, Grammar, Truth
 from dbtools.backends.plans import ESCAPE, sought
-from dbtools.backends.selects import LONG, Grammar, Truth
 from dbtools.backends.sources import Element, veiling
 from dbtools.backends.sqlite import arithmetic
 from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
