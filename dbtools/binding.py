@@ -163,7 +163,10 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
     places = [f"{argument}.values[{at}]" for at in range(len(texts))]
     if comparison.value is not None:
         places = [f"{argument}.value"]
-    bound = [decode(term, operator, text, where) for text, where in zip(texts, places, strict=True)]
+    try:
+        bound = [decode(term, operator, text, where) for text, where in zip(texts, places, strict=True)]
+    except errors.BadValue as exc:
+        raise _advised(exc, names, operator, texts[0]) from exc
     if term.type.family is Family.ANY and operator in EQUALITY:
         negative = operator in (Operator.NE, Operator.NOT_IN)
         operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
@@ -174,6 +177,16 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
         bound = [bound]
     parameters = tuple(f"{prefix}_{at}" for at in range(len(bound)))
     return Condition(term=term, operator=operator, parameters=parameters), bound
+
+
+def _advised(error: errors.BadValue, names: Finds, operator: Operator, text: str) -> errors.BadValue:
+    """Return *error*, with a hint if the value *text* is the name of a column."""
+    try:
+        is_column = operator in SIGNED and isinstance(names.find(text, "value"), Column | Distant)
+    except errors.CallError:
+        is_column = False
+    advice = f"To compare with the column {text}, pass it as value_column."
+    return errors.BadValue(error.message, hint=advice) if is_column else error
 
 
 def _bind_other(names: Finds, comparison: Comparison, term: Term) -> Condition:

@@ -56,10 +56,10 @@ class AggregateRows(Tool):
     arguments = AggregateArguments
     description = (
         "Count, sum, average or group rows of one table or view in the database, by columns, paths "
-        "along foreign keys (describe_tables names them) and date buckets: year quarter month week "
-        'day weekday hour. Revenue by country and month: group_by ["customer.country", '
-        '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
-        "count without a column counts rows."
+        "along foreign keys (describe_tables names them), expressions and date buckets: year quarter month "
+        'week day weekday hour. Revenue by country and month: group_by ["customer.country", '
+        '"ordered_on:month"], measures [{"function": "sum", "column": "amount * rate", "name": "revenue"}]. '
+        "count without a column counts rows; without measures, the answer is the groups."
     )
 
     def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":

@@ -57,9 +57,10 @@ class DescribeTables(Tool):
     def description(self) -> str:
         """The description that a model reads."""
         return (
-            "Describe tables and views: columns, types, keys, comments, and relations, whose names are "
-            "the steps of paths such as customer.country. detail: names, summary, or full with "
-            f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
+            "Describe tables and views: columns, types, keys, comments, relations, whose names are the steps "
+            "of paths such as customer.country, and referenced_by, the relations of count(orders) and of "
+            "some and none. detail: names, summary, or full with defaults and bounds. Reads no rows. "
+            f"(Schema {self.setting.digest}.)"
         )
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
@@ -112,9 +113,14 @@ def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, obje
     relations = {
         spelled(each.name): catalog.label(each.target) for each in setting.paths.relations(table).values()
     }
+    referrers = setting.paths.referrers(table)
+    referred = {
+        name: f"{catalog.label(each.table)}.{', '.join(each.foreign_key.columns)}"
+        for name, each in referrers.items()
+    }
     if detail is Detail.SUMMARY:
-        return head | {"columns": column_parts(catalog, table)} | told(relations=relations)
-    references = catalog.references(table)
+        columns = column_parts(catalog, table)
+        return head | {"columns": columns} | told(relations=relations, referenced_by=list(referrers))
     return (
         head
         | {"columns": [_full(column) for column in table.columns]}
@@ -123,7 +129,7 @@ def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, obje
             unique=[list(key.columns) for key in table.keys if not key.primary],
             references=relation_targets(catalog, table),
             relations=relations,
-            referenced_by=[f"{catalog.label(source)}.{', '.join(key.columns)}" for source, key in references],
+            referenced_by=referred,
         )
     )
 

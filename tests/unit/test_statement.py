@@ -391,3 +391,10 @@ def test_column_may_be_written_in_another_case_where_that_means_one() -> None:
     conditions, _ = bind_where(terms(PRODUCT), (Comparison(column="NAME", value="x"),))
 
     assert [each.term.name for each in conditions if isinstance(each, Condition)] == ["name"]
+
+
+def test_value_that_is_the_name_of_a_column_gets_a_hint() -> None:
+    with pytest.raises(errors.BadValue) as raised:
+        bind_where(terms(PRODUCT), [Comparison(column="price", operator=Operator.GT, value="id")])
+
+    assert raised.value.hint == "To compare with the column id, pass it as value_column."
