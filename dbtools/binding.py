@@ -156,10 +156,7 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
         return _bind_other(names, comparison, term), ()
     texts = _texts(comparison)
     if operator is Operator.IS_NULL:
-        wanted = texts[0].lower()
-        if wanted not in ("true", "false"):
-            raise errors.BadValue(f"{argument}.value: is_null takes true or false, not {quoted(texts[0])}.")
-        return Condition(term=term, operator=operator, wanted=wanted == "true"), ()
+        return _bind_null(term, texts[0], argument), ()
     places = [f"{argument}.values[{at}]" for at in range(len(texts))]
     if comparison.value is not None:
         places = [f"{argument}.value"]
@@ -177,6 +174,12 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
         bound = [bound]
     parameters = tuple(f"{prefix}_{at}" for at in range(len(bound)))
     return Condition(term=term, operator=operator, parameters=parameters), bound
+
+
+def _bind_null(term: Term, text: str, argument: str) -> Condition:
+    if text.lower() not in ("true", "false"):
+        raise errors.BadValue(f"{argument}.value: is_null takes true or false, not {quoted(text)}.")
+    return Condition(term=term, operator=Operator.IS_NULL, wanted=text.lower() == "true")
 
 
 def _advised(error: errors.BadValue, names: Finds, operator: Operator, text: str) -> errors.BadValue:
