@@ -7,7 +7,7 @@ says what a code alone does not, the name of the server's function that raised i
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import asyncpg
 
@@ -15,9 +15,6 @@ from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.urls import Destination
 from dbtools.errors import DatabaseUnavailable
 
-MISMATCHES = (62, 64)  #: of X.509: another name, another address
-OUTDATED = (9, 10)  #: not yet valid, and not any more
-WRONG_TLS = "The TLS handshake with the server failed."
 NO_SERVER = (
     "This is not a PostgreSQL server, or it closed the connection.",
     "Check host and port: PostgreSQL usually listens on 5432.",
@@ -63,7 +60,6 @@ STATES: Mapping[tuple[str, str], Words] = {
         "The server, the database or the user has no connection left.",
         "Close some, or raise max_connections, or the CONNECTION LIMIT of {user}.",
     ),
-    ("55000", ""): ("The database accepts no connections (datallowconn).", "Choose another one."),
     ("57", ""): NOT_READY,
     ("08P01", ""): (
         "The server, or a pooler in front of it, rejected the login or a setting from the URL.",
@@ -76,106 +72,85 @@ NO_PASSWORD = (
     "The server asks for a password, and none was given, or a wrong one in a password file.",
     "Set PGPASSWORD, or write postgresql://USER:PASSWORD@HOST/DATABASE.",
 )
-
-
-def _is_refused(exc: Exception) -> bool:
-    # A name with several addresses has one error for all.
-    return isinstance(exc, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(exc)
-
-
-def _is_certificate(exc: Exception, codes: Sequence[int] = ()) -> bool:
-    return isinstance(exc, ssl.SSLCertVerificationError) and (not codes or exc.verify_code in codes)
-
-
-#: Of other errors than the server's: the first that fits.
-ERRORS: Sequence[tuple[Callable[[Exception], bool], Words]] = (
-    (
-        lambda exc: _is_certificate(exc, MISMATCHES),
-        (
-            "The server's certificate is not valid for {host}.",
-            "Connect by a name in the certificate, or, without comparing names, with sslmode=verify-ca.",
-        ),
-    ),
-    (
-        lambda exc: _is_certificate(exc, OUTDATED),
-        ("The server's certificate has expired or is not valid yet.", "Renew it, or set the clock."),
-    ),
-    (
-        _is_certificate,
-        (
-            "The server's certificate is not signed by a trusted authority.",
-            "Name the authority's certificate: sslrootcert=FILE, or sslrootcert=system for a public one.",
-        ),
-    ),
-    (
-        lambda exc: isinstance(exc, ssl.SSLError) and "CERTIFICATE_REQUIRED" in (exc.reason or ""),
-        ("The server requires a client certificate.", "Name it and its key: sslcert=FILE and sslkey=FILE."),
-    ),
-    (
-        lambda exc: isinstance(exc, ssl.SSLError),
-        (WRONG_TLS, "Check the port, sslnegotiation and ssl_min_protocol_version."),
-    ),
-    (
-        lambda exc: isinstance(exc, socket.gaierror),
-        ("The host name {host} cannot be resolved (DNS).", "Check its spelling and the network."),
-    ),
-    (
-        _is_refused,
-        (
-            "The server cannot be reached: nothing listens on this port.",
-            "Is PostgreSQL running, are host and port right?",
-        ),
-    ),
-    (
-        lambda exc: isinstance(exc, TimeoutError),
-        (
-            "The server did not answer within {timeout:g} seconds.",
-            "Check host, port and firewall; connect_timeout=SECONDS in the URL allows more time.",
-        ),
-    ),
-    (
-        lambda exc: isinstance(exc, FileNotFoundError),
-        (
-            "The server cannot be reached: there is no socket in this folder.",
-            "Is it running on this machine?",
-        ),
-    ),
-    (
-        lambda exc: isinstance(exc, asyncpg.TargetServerAttributeNotMatched),
-        ("No host matches target_session_attrs={attrs}.", "Name more hosts, or remove it."),
-    ),
-    (lambda exc: isinstance(exc, asyncpg.InternalClientError), NO_SERVER),
-    (
-        lambda exc: isinstance(exc, asyncpg.ClientConfigurationError | ValueError),
-        (
-            "asyncpg, the driver, rejects this URL.",
-            "Check its parameters, and the PG… variables of the environment.",
-        ),
-    ),
-    (
-        lambda exc: isinstance(exc, asyncpg.InterfaceError),
-        (
-            "The server asks for an authentication method that asyncpg, the driver, does not support.",
-            "It supports scram-sha-256, md5 and certificates.",
-        ),
-    ),
-    (lambda exc: isinstance(exc, ConnectionError), NO_SERVER),
-    (
-        lambda exc: True,
-        ("The server cannot be reached.", "Is it running, are host, port and network right?"),
-    ),
+#: What asyncpg says where the server takes no TLS. It goes on without where the URL allows that.
+NO_TLS = "rejected SSL upgrade"
+TLS_REFUSED = (
+    "The server does not support TLS, which sslmode={mode} requires.",
+    "Set ssl = on at the server, or, in a trusted network, sslmode=prefer.",
 )
+MISMATCH = (
+    "The server's certificate is not valid for {host}.",
+    "Connect by a name in the certificate, or, without comparing names, with sslmode=verify-ca.",
+)
+EXPIRED = ("The server's certificate has expired or is not valid yet.", "Renew it, or set the clock.")
+#: By the codes of X.509: another name or address; not yet valid, or not any more.
+CERTIFICATES: Mapping[int, Words] = {62: MISMATCH, 64: MISMATCH, 9: EXPIRED, 10: EXPIRED}
+UNTRUSTED = (
+    "The server's certificate is not signed by a trusted authority.",
+    "Name the authority's certificate: sslrootcert=FILE, or sslrootcert=system for a public one.",
+)
+NO_CERTIFICATE = (
+    "The server requires a client certificate.",
+    "Name it and its key: sslcert=FILE and sslkey=FILE.",
+)
+NO_PEM = (
+    "A certificate or key is not in PEM format, or the key does not fit the certificate.",
+    "Check sslrootcert, sslcrl, sslcert and sslkey, and the key's sslpassword.",
+)
+NO_HANDSHAKE = (
+    "The TLS handshake with the server failed.",
+    "Check the port, sslnegotiation and ssl_min_protocol_version.",
+)
+NOT_LISTENING = (
+    "The server cannot be reached: nothing listens on this port.",
+    "Is PostgreSQL running, are host and port right?",
+)
+#: Of other errors than the server's and those of TLS: the first whose type fits.
+ERRORS: Mapping[type[Exception], Words] = {
+    socket.gaierror: (
+        "The host name {host} cannot be resolved (DNS).",
+        "Check its spelling and the network.",
+    ),
+    ConnectionRefusedError: NOT_LISTENING,
+    TimeoutError: (
+        "The server did not answer within {timeout:g} seconds.",
+        "Check host, port and firewall; connect_timeout=SECONDS in the URL allows more time.",
+    ),
+    FileNotFoundError: (
+        "The server cannot be reached: there is no socket in this folder.",
+        "Is it running on this machine?",
+    ),
+    asyncpg.TargetServerAttributeNotMatched: (
+        "No host matches target_session_attrs={attrs}.",
+        "Name more hosts, or remove it.",
+    ),
+    ConnectionError: NO_SERVER,
+    asyncpg.InternalClientError: NO_SERVER,
+    asyncpg.ClientConfigurationError: (
+        "asyncpg, the driver, rejects this URL.",
+        "Check its parameters, and the PG… variables of the environment.",
+    ),
+    asyncpg.InterfaceError: (
+        "The server asks for an authentication method that asyncpg, the driver, does not support.",
+        "It supports scram-sha-256, md5 and certificates.",
+    ),
+    Exception: ("The server cannot be reached.", "Is it running, are host, port and network right?"),
+}
 
 
 def unavailable(exc: Exception, target: Destination) -> DatabaseUnavailable:
     """Return what keeps *target* from being reached, without the server's words."""
     if isinstance(exc, asyncpg.PostgresError) and exc.sqlstate:
         message, hint = _of_state(exc, target)
-    elif "rejected SSL upgrade" in str(exc):
-        # asyncpg's words. It goes on without TLS where the server may, so this is none.
-        message, hint = NO_SERVER if target.mode in ("allow", "prefer") else _no_tls(target)
+    elif isinstance(exc, ssl.SSLError):
+        message, hint = _of_tls(exc)
+    elif NO_TLS in str(exc):
+        message, hint = NO_SERVER if target.mode in ("allow", "prefer") else TLS_REFUSED
+    elif f"[Errno {errno.ECONNREFUSED}]" in str(exc):
+        # A name with several addresses has one error for all.
+        message, hint = NOT_LISTENING
     else:
-        message, hint = next(words for fits, words in ERRORS if fits(exc))
+        message, hint = next(words for kind, words in ERRORS.items() if isinstance(exc, kind))
     words = _own(exc, target)
     return DatabaseUnavailable(f"{target.place}: {message.format(**words)}", hint=hint.format(**words))
 
@@ -188,11 +163,13 @@ def _of_state(exc: asyncpg.PostgresError, target: Destination) -> Words:
     return next((STATES[way] for way in ways if way in STATES), REFUSED)
 
 
-def _no_tls(target: Destination) -> Words:
-    return (
-        f"The server does not support TLS, which sslmode={target.mode} requires.",
-        "Set ssl = on at the server, or, in a trusted network, sslmode=prefer.",
-    )
+def _of_tls(exc: ssl.SSLError) -> Words:
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return CERTIFICATES.get(exc.verify_code, UNTRUSTED)
+    if "CERTIFICATE_REQUIRED" in (exc.reason or ""):
+        return NO_CERTIFICATE
+    # What fails before there is a handshake has no reason, or one of X.509.
+    return NO_PEM if exc.library == "X509" or not exc.reason else NO_HANDSHAKE
 
 
 def _own(exc: Exception, target: Destination) -> Mapping[str, object]:
@@ -209,6 +186,7 @@ def _own(exc: Exception, target: Destination) -> Mapping[str, object]:
         "database": target.database,
         "database_name": identifier(target.database),
         "host": ", ".join(target.hosts) or "localhost",
+        "mode": target.mode,
         "timeout": target.timeout,
         "attrs": target.parameters.get("target_session_attrs", "any"),
         "state": getattr(exc, "sqlstate", ""),
