@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from dbtools import errors
@@ -29,13 +28,11 @@ class Pool:
         end: Callable[[Any], asyncio.Future[object] | None],
     ) -> None:
         self._connect, self._is_usable, self._end = connect, is_usable, end
-        self._free = size  #: connections that may still be opened
+        self._slots = asyncio.Semaphore(size)
+        self._kept: set[Any] = set()  #: the connections that have been opened since the last disposal
         #: With the times since when they wait, those used last at the end: what was used last is warm.
         self._idle: list[tuple[Any, float]] = []
-        #: The calls that wait. Each gets a connection, or None to open one.
-        self._turns: deque[asyncio.Future[Any]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._era = object()  #: another one after each disposal
 
     def connection(self) -> "Loan":
         """Return what lends a connection, or raises Busy where none comes free in time."""
@@ -43,89 +40,61 @@ class Pool:
 
     async def dispose(self) -> None:
         """Close the idle connections; those in use are closed when they are released."""
-        idle, self._idle, self._era = self._idle, [], object()
-        await _all_of(self._close(connection for connection, _ in idle))
+        idle, self._idle, self._kept = self._idle, [], set()
+        ending = [ended for connection, _ in idle if (ended := self._end(connection))]
+        if ending:
+            await asyncio.wait(ending)
 
-    async def acquire(self) -> tuple[Any, object]:
-        """Return a connection that is to be released, and its era; or raise Busy."""
+    async def acquire(self) -> Any:
+        """Return a connection that is to be released, or raise Busy."""
+        if self._slots.locked():
+            await self._wait()
+        else:
+            await self._slots.acquire()
         while self._idle:
             connection, _ = self._idle.pop()
             if self._is_usable(connection):
-                return connection, self._era
-            self._free += 1
-        if self._free:
-            self._free -= 1
-        else:
-            connection, era = await self._turn()
-            if connection is not None:
-                return connection, era
-        era = self._era
+                return connection
+            self._kept.discard(connection)
+        kept = self._kept
         try:
-            return await self._connect(), era
+            connection = await self._connect()
         except BaseException:
-            self._hand_on(None)
+            self._slots.release()
             raise
+        kept.add(connection)
+        return connection
 
-    async def _turn(self) -> tuple[Any, object]:
-        """Wait for a connection, with its era, or for None: the right to open one."""
-        turn = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
+    async def _wait(self) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                connection, era = await turn
-                return connection, era
-        except BaseException as exc:
-            if turn.done() and not turn.cancelled():
-                # It came at the moment at which the wait ended.
-                self._take_back(*turn.result())
-            if isinstance(exc, TimeoutError):
-                raise _busy() from exc
-            raise
+                await self._slots.acquire()
+        except TimeoutError as exc:
+            raise errors.Busy("All connections to the database are busy.", hint="Try again.") from exc
 
-    async def release(self, connection: Any, era: object) -> None:
-        """Take *connection* back, which is of *era*."""
-        await _all_of(self._take_back(connection, era))
-
-    def _take_back(self, connection: Any, era: object) -> Sequence[asyncio.Future[object]]:
-        if connection is not None and not (self._is_usable(connection) and era is self._era):
-            return self._close([connection])
-        self._hand_on(connection)
-        return ()
-
-    def _hand_on(self, connection: Any) -> None:
-        while self._turns:
-            turn = self._turns.popleft()
-            if not turn.done():
-                turn.set_result((connection, self._era))
-                return
-        if connection is None:
-            self._free += 1
-            return
-        self._idle.append((connection, time.monotonic()))
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(IDLE, self._close_idle)
+    def release(self, connection: Any) -> None:
+        """Take *connection* back."""
+        ended: asyncio.Future[object] | None = None
+        if self._is_usable(connection) and connection in self._kept:
+            self._idle.append((connection, time.monotonic()))
+            self._timer = self._timer or asyncio.get_running_loop().call_later(IDLE, self._close_idle)
+        else:
+            self._kept.discard(connection)
+            ended = self._end(connection)
+        if ended is None:
+            self._slots.release()
+        else:
+            ended.add_done_callback(lambda _: self._slots.release())
 
     def _close_idle(self) -> None:
         """Close what nobody has needed for long."""
         self._timer, before = None, time.monotonic() - IDLE
-        old = [each for each in self._idle if each[1] <= before]
-        del self._idle[: len(old)]
-        self._close(connection for connection, _ in old)
+        while self._idle and self._idle[0][1] <= before:
+            connection, _ = self._idle.pop(0)
+            self._kept.discard(connection)
+            self._end(connection)
         if self._idle:
             self._timer = asyncio.get_running_loop().call_later(IDLE, self._close_idle)
-
-    def _close(self, connections: Iterable[Any]) -> list[asyncio.Future[object]]:
-        """Close *connections*, and return the futures of those that end soon."""
-        ending: list[asyncio.Future[object]] = []
-        for connection in connections:
-            is_idle, ended = self._is_usable(connection), self._end(connection)
-            if ended is None:
-                self._hand_on(None)
-            else:
-                ended.add_done_callback(lambda _: self._hand_on(None))
-                if is_idle:
-                    ending.append(ended)
-        return ending
 
 
 class Loan:
@@ -137,19 +106,10 @@ class Loan:
     async def __aenter__(self) -> Any:
         """Lend a connection, or raise Busy."""
         began = time.monotonic()
-        self._connection, self._era = await self._pool.acquire()
+        self._connection = await self._pool.acquire()
         note_wait(time.monotonic() - began)
         return self._connection
 
     async def __aexit__(self, *_: object) -> None:
         """Give it back."""
-        await self._pool.release(self._connection, self._era)
-
-
-def _busy() -> errors.Busy:
-    return errors.Busy("All connections to the database are busy.", hint="Try again.")
-
-
-async def _all_of(ending: Sequence[asyncio.Future[object]]) -> None:
-    if ending:
-        await asyncio.wait(ending)
+        self._pool.release(self._connection)
