@@ -82,12 +82,12 @@ async def test_statements_not_used_for_long_are_given_up(
 ) -> None:
     monkeypatch.setattr(pipeline, "KEPT", 2)
     for number in (1, 2, 1, 3):
-        sql = f"select {number}"
-        if connection.kept(sql) is None:
-            await connection.keep(sql, ())
+        key = f"select {number}", ""
+        if connection.kept(key) is None:
+            await connection.keep(key, ())
     await connection.prepare("select 'asyncpg closes what is given up now'")
 
-    assert [connection.kept(f"select {number}") is not None for number in (1, 2, 3)] == [
+    assert [connection.kept((f"select {number}", "")) is not None for number in (1, 2, 3)] == [
         True,
         False,
         True,

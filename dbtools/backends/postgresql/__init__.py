@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
-from dbtools.backends.postgresql import control, inspection
+from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import read_catalog
@@ -40,22 +40,22 @@ class Backend(port.Backend):
 
     facts = Facts(
         lexis=lexis,
-        interval=control.INTERVAL,
+        interval=changes.INTERVAL,
         claim_casts=None,
         implicit_casts={
             Family.DECIMAL: frozenset({Family.NUMBER}),
             Family.DATE: frozenset({Family.TIMESTAMP, Family.TIMESTAMPTZ}),
         },
         names_connections=True,
-        announcement=control.ANNOUNCEMENT,
-        watch_script=control.SCRIPT,
+        announcement=changes.ANNOUNCEMENT,
+        watch_script=changes.SCRIPT,
     )
     _runner: "PostgresqlRunner | None"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._destination = destination(url)
-        self._control = control.Control(url)
+        self._control = changes.Control(url)
         self._search_path: tuple[str, ...] | None = None
 
     @property
@@ -102,7 +102,7 @@ class Backend(port.Backend):
 
     def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
         """Lend what tells the state of *subject*; a notification, and a lost connection, are *heard*."""
-        return self._control.watch(heard, control.LOOKS[subject])
+        return self._control.watch(heard, changes.LOOKS[subject])
 
     async def registry(self) -> Registry | None:
         """Return what the registry in the database holds now, None where there is none."""
@@ -119,7 +119,7 @@ class Backend(port.Backend):
 
     async def install_watch(self) -> None:
         """Run the watch script, which needs a superuser."""
-        await control.install_watch(self.url)
+        await changes.install_watch(self.url)
 
     async def close(self) -> None:
         """Close every connection."""

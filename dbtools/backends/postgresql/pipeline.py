@@ -7,10 +7,13 @@ A pipeline mode of asyncpg would let us drop this module.
 """
 
 import asyncio
+import secrets
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import asyncpg
 
 if TYPE_CHECKING:
@@ -18,6 +21,14 @@ if TYPE_CHECKING:
 else:
     DriverConnection = asyncpg.Connection
 
+#: The internal one is what a call meets on a connection that the server is ending at that moment.
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+PATIENCE = 2.0  #: seconds that a connection has to become clean, or to close, before it is given up
+#: What the server says of a session that is another one than was prepared, and how one is known.
+ANOTHER = "dbtools_another_session"
+SESSION = "pg_catalog.current_setting('lock_timeout'), pg_catalog.current_setting('search_path')"
+BEGIN = "begin isolation level read committed read only"
+SET = "select where pg_catalog.set_config($1, $2, true) is null"
 SYNC = b"S\0\0\0\4"
 KEPT = 256  #: prepared statements of a connection
 #: It says when the transaction began.
@@ -29,12 +40,17 @@ def running(sql: str, *values: str) -> bytes:
 
     The server keeps nothing of it: a function could prepare another statement under its name.
     """
-    parse = _message(b"P", b"\0", _text(sql), b"\0\0")
+    parse = _message(b"P", b"\0", sql.encode(), b"\0\0\0")
     # A text that is none in UTF-8 is for the server to refuse.
     texts = [each.encode(errors="surrogatepass") for each in values]
     written = (struct.pack("!i", len(each)) + each for each in texts)
     bind = _message(b"B", b"\0", b"\0", struct.pack("!hh", 0, len(texts)), *written, b"\0\0")
     return parse + bind + _message(b"E", b"\0", b"\0\0\0\0")
+
+
+def _message(kind: bytes, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return kind + struct.pack("!i", len(body) + 4) + body
 
 
 def assertion(condition: str, mark: str) -> str:
@@ -51,13 +67,34 @@ def assertion(condition: str, mark: str) -> str:
 )"""
 
 
-def _message(kind: bytes, *parts: bytes) -> bytes:
-    body = b"".join(parts)
-    return kind + struct.pack("!i", len(body) + 4) + body
+def says(error: Exception, mark: str) -> bool:
+    """Return whether *error* is what the server says where an assertion has failed with *mark*."""
+    return isinstance(error, asyncpg.UndefinedObjectError) and mark in str(error.args[0])
 
 
-def _text(text: str) -> bytes:
-    return text.encode() + b"\0"
+def setting(values: Mapping[str, str], *, local: bool) -> str:
+    """Return the statement that sets *values*, for a transaction where it is *local*; it has no rows."""
+    calls = (
+        f"pg_catalog.set_config({_literal(name)}, {_literal(value)}, {str(local).lower()})"
+        for name, value in _with_role_last(values)
+    )
+    return f"select where pg_catalog.concat({', '.join(calls)}) is null"
+
+
+def setting_locally(values: Mapping[str, str]) -> bytes:
+    """Return the messages that set *values* for a transaction."""
+    return b"".join(running(SET, *each) for each in _with_role_last(values))
+
+
+def _with_role_last(values: Mapping[str, str]) -> Sequence[tuple[str, str]]:
+    """Return *values* in order: the role may not be allowed to set what the login may."""
+    return sorted(values.items(), key=lambda each: each[0] == "role")
+
+
+def _literal(value: str) -> str:
+    """Return *value* as a literal, whatever the settings are."""
+    escaped = value.replace("\\", "\\\\").replace("'", "''")
+    return f"E'{escaped}'"
 
 
 class Transport:
@@ -122,32 +159,69 @@ class Meeting(asyncio.Protocol):
 
 
 class Connection(DriverConnection):
-    """A connection that runs a statement, and what belongs to it, in one round trip."""
+    """A connection that runs a statement, and what belongs to it, in one round trip.
+
+    Behind a pooler each transaction begins by setting what it needs: elsewhere *local* is empty.
+    """
 
     def __init__(self, protocol: Any, transport: Transport, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
         self.transport = transport
+        self.local: dict[str, str] = {}
+        self.beginning = b""  #: the messages that begin a transaction
         self.marks = ""  #: by which its session is known
         self._carrier: Any = None
-        self._statements: dict[str, Kept] = {}  #: by their SQL, those used last at the end
+        self._statements: dict[Key, Kept] = {}  #: those used last at the end
 
-    def kept(self, sql: str) -> "Kept | None":
-        """Return the prepared statement of *sql*, None where there is none yet."""
-        kept = self._statements.pop(sql, None)
+    def pool(self, values: Mapping[str, str]) -> None:
+        """Set *values* in each transaction from now on, as behind a pooler."""
+        # asyncpg would set it off for a moment, and leave it so where a transaction has it off already.
+        capabilities: Any = self._server_caps  # type: ignore[has-type]
+        self._server_caps = capabilities._replace(jit=False)
+        self.local = dict(values)
+
+    async def keep_setting(self, values: Mapping[str, str]) -> None:
+        """Have *values* be set for as long as the connection lasts."""
+        if self.local:
+            self.local |= values
+        else:
+            await self.execute(setting(values, local=False))
+
+    async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
+        """Run *query*; one that begins a transaction sets all that holds in it."""
+        if self.local and query[:5].lower() == "begin":
+            begin, _, rest = query.partition(";")
+            # What the query itself sets comes later, and counts.
+            query = "; ".join(filter(None, (begin, setting(self.local, local=True), rest.strip(" ;"))))
+        return await super().execute(query, *args, timeout=timeout)
+
+    async def prepare(self, query: str, **options: Any) -> Any:
+        """Prepare *query*; anew behind a pooler, which may keep that text from before a migration."""
+        if not self.local:
+            return await super().prepare(query, **options)
+        query = f"{query}\n/* {secrets.token_hex(8)} */"
+        if self.is_in_transaction():
+            return await super().prepare(query, **options)
+        async with rolled_back(self, "begin read only"):
+            return await super().prepare(query, **options)
+
+    def kept(self, key: "Key") -> "Kept | None":
+        """Return the prepared statement of *key*, None where there is none yet."""
+        kept = self._statements.pop(key, None)
         if kept is not None:
-            self._statements[sql] = kept
+            self._statements[key] = kept
         return kept
 
-    async def keep(self, sql: str, guard: tuple[str, ...]) -> "Kept":
-        """Prepare *sql*, and keep it with its *guard* in the place of one not used for long."""
-        kept = self._statements[sql] = Kept(await self.prepare(sql), guard)
+    async def keep(self, key: "Key", guard: tuple[str, ...]) -> "Kept":
+        """Prepare the statement of *key*, and keep it with its *guard*; one not used for long gives way."""
+        kept = self._statements[key] = Kept(await self.prepare(key[0]), guard)
         if len(self._statements) > KEPT:
             self.forget(next(iter(self._statements)))
         return kept
 
-    def forget(self, sql: str) -> None:
-        """Keep the statement of *sql* no longer."""
-        del self._statements[sql]
+    def forget(self, key: "Key") -> None:
+        """Keep the statement of *key* no longer."""
+        self._statements.pop(key, None)
 
     async def run(self, statement: Any, values: Any, before: bytes, behind: bytes) -> list[asyncpg.Record]:
         """Return the rows of *statement*; the messages *before* and *behind* it go in the same round trip."""
@@ -166,10 +240,50 @@ class Connection(DriverConnection):
         return str(moment)
 
 
+Key = tuple[str, str]  #: the SQL of a statement, and the stamp of the schema that it was prepared for
+
+
 class Kept:
     """A prepared statement."""
 
     def __init__(self, statement: Any, guard: tuple[str, ...]) -> None:
         self.statement = statement
         self.guard = guard  #: the value that it is guarded by, after its own
-        self.versions: tuple[str, ...] | None = None  #: of its tables, since it was confirmed
+        self.is_confirmed = False  #: whether its tables have been as of the schema since it was prepared
+
+
+@asynccontextmanager
+async def rolled_back(connection: Any, begin: str) -> AsyncIterator[None]:
+    """Run what is within after the statements *begin*, and undo it."""
+    try:
+        await connection.execute(begin)
+        yield
+    finally:
+        await roll_back(connection)
+
+
+async def roll_back(connection: Any, check: bytes = b"") -> None:
+    """Make *connection* clean within a bounded time, or end it: it never serves another call dirty.
+
+    The messages *check* fail where it is not clean. A cancellation waits for all that: to end the connection
+    would end what tells the server to stop its statement.
+    """
+    rolling, interruption = asyncio.ensure_future(_roll_back(connection, check)), None
+    with anyio.CancelScope(shield=True):
+        while not rolling.done():
+            try:
+                await asyncio.wait([rolling])
+            except asyncio.CancelledError as exc:
+                interruption = exc
+    if interruption is not None:
+        raise interruption
+
+
+async def _roll_back(connection: Any, check: bytes) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await connection.execute("rollback")
+            if check:
+                await connection.send(check)
+    except DRIVER_ERRORS:
+        connection.terminate()

@@ -7,74 +7,78 @@ statement, and what rolls it back. The statement itself fails if anything that i
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 import sqlalchemy as sa
 
+from dbtools import errors
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import Label, Probe, Run, is_current
-from dbtools.backends.postgresql.connections import (
-    BEGIN,
-    DRIVER_ERRORS,
-    SAME_SESSION,
-    SET,
-    UNREADABLE,
-    UNSURE,
-    UNTOUCHED,
-    applying,
-    connect,
-    dated,
-    guarded,
-    is_another,
-    is_lost,
-    is_pooled,
-    keep_setting,
-    prepare,
-    roll_back,
-    says,
-    with_role_last,
-)
+from dbtools.backends.port import Probe, Run
+from dbtools.backends.postgresql.changes import CHANGED, confirmation, fingerprint
+from dbtools.backends.postgresql.connections import UNREADABLE, connect, is_lost, is_of_session, prepare
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
-from dbtools.backends.postgresql.pipeline import Connection, Kept, running
+from dbtools.backends.postgresql.pipeline import (
+    ANOTHER,
+    BEGIN,
+    DRIVER_ERRORS,
+    SESSION,
+    Connection,
+    Kept,
+    Key,
+    assertion,
+    roll_back,
+    rolled_back,
+    running,
+    says,
+    setting_locally,
+)
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.versions import CHANGED, confirmation, fingerprint, stays_confirmed
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.cells import Cut, held
-from dbtools.errors import (
-    BadValue,
-    Busy,
-    CallError,
-    DatabaseUnavailable,
-    OutOfRange,
-    Refused,
-    SchemaChanged,
-    TimedOut,
-    Unreadable,
-)
 from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-SCHEME = "postgresql+asyncpg://"
+T = TypeVar("T")
+
 CONNECTIONS = 8
 BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
 GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
-VICTIMS = 5  #: times that a statement is run again which had to make way for others
-BEGINNING, END, LEFT_ALONE = running(BEGIN), running("rollback"), running(UNTOUCHED)
+ATTEMPTS = 3  #: to run a statement that a lost connection or another statement has ended
 MAKING_WAY = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+STALE = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
 #: Statements of migrations take long on large tables only, which the registry's are not.
-MIGRATING = "60s"
+MIGRATING = {"statement_timeout": "60s"}
+PROBE = "create table dbtools_probe ()"  #: it is never made
 GRAMMAR = PostgresqlGrammar()
 
-WRITTEN, PROBE_TIMEOUT = "dbtools_probe", 5.0  #: a table that is never made; seconds
+SAME = f"pg_catalog.concat_ws(' ', {SESSION}) = $1::pg_catalog.text"
+#: Fails in another session. Its SELECT takes a snapshot: the transaction cannot be made one that writes.
+SAME_SESSION = f"select where {assertion(SAME, ANOTHER)} is null"
+UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)"
+#: Fails where a function has prepared a statement, which it may have put in the place of one of ours: that
+#: would serve the next caller, without the filters of a role. It ends the locks that a function may hold.
+UNTOUCHED = f"""select
+where {assertion(UNPREPARED, ANOTHER)} is null
+    or pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"""
+#: What the server says where anything may have happened to what a statement names since it was confirmed.
+UNSURE = "dbtools_unsure"
+#: 'now' is a constant: when the transaction began in which the statement was last analysed.
+UNCHANGED = f"pg_catalog.concat_ws(' ', {SESSION}, 'now'::pg_catalog.timestamptz) = ${{}}::pg_catalog.text"
+#: A statement that fails before it reads anything, unless the session is known and nothing has happened. The
+#: server analyses a prepared statement again after each change of what it names (PREPARE, Notes).
+GUARDED = f"""select * from ({{}}
+) as q
+where {assertion(UNCHANGED, UNSURE)} is not null"""
+END, LEFT_ALONE = running("rollback"), running(UNTOUCHED)
 
 
 class PostgresqlRunner:
@@ -94,45 +98,32 @@ class PostgresqlRunner:
 
     async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
-        failures: list[bool] = []
         try:
             async with asyncio.timeout(run.timeout + GRACE):
-                while True:
-                    try:
-                        return await self._fetch(run)
-                    except DRIVER_ERRORS as exc:
-                        await self._overcome(exc, failures, run.stamp)
+                return await self._attempt(partial(self._fetch, run))
         except TimeoutError as exc:
-            raise TimedOut from exc
+            raise errors.TimedOut from exc
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now."""
-        failures: list[bool] = []
+        return await self._attempt(self._fingerprint)
+
+    async def _attempt(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return what *work* returns, run again where something else has ended it; or raise a CallError."""
+        attempts = 1
         while True:
             try:
-                async with self._pool.connection() as connection:
-                    return await fingerprint(connection)
+                return await work()
             except DRIVER_ERRORS as exc:
-                await self._overcome(exc, failures)
-
-    async def _overcome(self, error: Exception, failures: list[bool], stamp: str = "") -> None:
-        """Raise a CallError unless it may help to run again what *error* has ended.
-
-        *failures*: of each error before, whether the statement had to make way; this one is added.
-        """
-        if says(error, CHANGED):
-            raise SchemaChanged from error
-        makes_way = isinstance(error, MAKING_WAY)
-        most = VICTIMS if makes_way else 1 if is_lost(error) or is_stale(error) or is_another(error) else 0
-        if failures.count(makes_way) >= most:
-            raise translated(error) from error
-        if is_stale(error) and stamp and not await is_current(self, stamp):
-            # Its columns are of other types by now.
-            raise SchemaChanged from error
-        if not makes_way:
-            # The other connections that wait are out of date as well.
-            await self.close()
-        failures.append(makes_way)
+                if says(exc, CHANGED) or isinstance(exc, STALE):
+                    raise errors.SchemaChanged from exc
+                makes_way = isinstance(exc, MAKING_WAY)
+                if attempts == ATTEMPTS or not (makes_way or is_lost(exc)):
+                    raise translated(exc) from exc
+                attempts += 1
+                if not makes_way:
+                    # The other connections that wait are lost as well.
+                    await self.close()
 
     async def _open(self) -> Connection:
         connection = await connect(self._url)
@@ -146,36 +137,39 @@ class PostgresqlRunner:
         return connection
 
     async def _fetch(self, run: Run) -> ResultSet:
-        """Run a statement."""
         async with self._pool.connection() as connection:
-            sql = run.plan.sql
-            if _is_guarded(connection, run):
-                sql = guarded(sql, len(run.plan.parameters) + 1)
-            sql = f"{run.label.comment}{sql}"
+            key = _key(connection, run)
             try:
-                records, more = await _read(connection, dated(connection, sql, run.stamp), run)
+                records, more = await _read(connection, key, run)
             except BaseException as exc:
-                await roll_back(connection)
-                if isinstance(exc, Exception) and is_another(exc):
+                await roll_back(connection, _check(run))
+                if isinstance(exc, STALE):
+                    connection.forget(key)
+                if isinstance(exc, Exception) and is_lost(exc):
                     connection.terminate()
-                if isinstance(exc, UNREADABLE) and is_pooled(connection):
-                    raise _outdated(connection) from exc
+                if isinstance(exc, UNREADABLE) and connection.local:
+                    # asyncpg knows the types of columns from one connection of the server's. After a
+                    # migration the pooler may have prepared it on another one, with others.
+                    connection.terminate()
+                    raise errors.SchemaChanged from exc
                 raise
         rows = _rows(records[: run.limit], run.plan)
         return ResultSet(outputs=run.plan.outputs, rows=rows, more=more)
 
+    async def _fingerprint(self) -> str:
+        async with self._pool.connection() as connection:
+            return await fingerprint(connection)
+
     async def probe(self) -> Probe:
         """Try to make a table in a transaction like those of calls."""
         async with self._pool.connection() as connection:
-            version = await connection.fetchval("show server_version")
+            version = f"PostgreSQL {await connection.fetchval('show server_version')}"
             try:
-                await _begin(connection, PROBE_TIMEOUT, Label())
-                await connection.execute(f"create table {WRITTEN} ()")
+                async with rolled_back(connection, BEGIN):
+                    await connection.execute(PROBE)
             except asyncpg.ReadOnlySQLTransactionError:
-                return Probe(version=f"PostgreSQL {version}", refuses_writes=True)
-            finally:
-                await roll_back(connection)
-        return Probe(version=f"PostgreSQL {version}", refuses_writes=False)
+                return Probe(version=version, refuses_writes=True)
+        return Probe(version=version, refuses_writes=False)
 
     async def ready(self) -> None:
         """Raise a CallError where no connection can be had."""
@@ -185,16 +179,6 @@ class PostgresqlRunner:
     async def close(self) -> None:
         """Close every connection; a call that comes later opens others."""
         await self._pool.dispose()
-
-
-def _outdated(connection: Connection) -> asyncpg.OutdatedSchemaCacheError:
-    """End *connection*, which cannot read the rows, and return what it means.
-
-    asyncpg knows the types of columns from one connection of the server's. After a migration the
-    pooler may have prepared it on another one, with others.
-    """
-    connection.terminate()
-    return asyncpg.OutdatedSchemaCacheError("the columns are of other types by now")
 
 
 def _is_usable(connection: Any) -> bool:
@@ -207,40 +191,22 @@ def _is_usable(connection: Any) -> bool:
 def open_engine(url: str) -> "AsyncEngine":
     """Return an engine that may change the database at *url*."""
 
-    async def connect_to_migrate() -> Any:
+    async def opened() -> Connection:
         connection = await connect(url)
-        await keep_setting(connection, "statement_timeout", MIGRATING)
+        await connection.keep_setting(MIGRATING)
         return connection
 
     # It imports the ORM, which no call needs.
-    asynchronous = import_module("sqlalchemy.ext.asyncio")
-    engine: AsyncEngine = asynchronous.create_async_engine(
-        SCHEME, async_creator=connect_to_migrate, poolclass=sa.NullPool
-    )
-    return engine
+    create: Callable[..., AsyncEngine] = import_module("sqlalchemy.ext.asyncio").create_async_engine
+    return create("postgresql+asyncpg://", async_creator=opened, poolclass=sa.NullPool)
 
 
-def is_stale(error: Exception) -> bool:
-    """Return whether a prepared statement met a schema that has changed since."""
-    return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
-
-
-async def _read(connection: Connection, sql: str, run: Run) -> tuple[list[asyncpg.Record], bool]:
-    """Return the records of *sql* in a transaction of its own, and whether *run* leaves some out."""
-    kept = connection.kept(sql)
-    if kept is not None and kept.guard:
-        try:
-            return await _run(connection, kept, run, BEGINNING + _limits(run.timeout, run.label))
-        except asyncpg.UndefinedObjectError as exc:
-            if not says(exc, UNSURE):
-                raise
-        connection.forget(sql)
-        await roll_back(connection)
-        kept = None
-    moment = await _begin(connection, run.timeout, run.label)
-    await _set(connection, run.session)
-    guard = (f"{connection.marks} {moment}",) if _is_guarded(connection, run) else ()
-    return await _run(connection, kept or await connection.keep(sql, guard), run, b"")
+def _key(connection: Connection, run: Run) -> Key:
+    """Return by what the statement of *run* is kept."""
+    sql = run.plan.sql
+    if _is_guarded(connection, run):
+        sql = _guarded(sql, len(run.plan.parameters) + 1)
+    return run.label.comment + sql, run.stamp
 
 
 def _is_guarded(connection: Connection, run: Run) -> bool:
@@ -248,17 +214,60 @@ def _is_guarded(connection: Connection, run: Run) -> bool:
 
     A pooler prepares it anew on each connection of the server's, and policies mean it anew for each role.
     """
-    return not run.session and not is_pooled(connection)
+    return not (run.session or connection.local)
+
+
+@lru_cache(maxsize=1_000)
+def _guarded(sql: str, place: int) -> str:
+    """Return *sql* as GUARDED by the parameter with the number *place*."""
+    return GUARDED.format(sql, place)
+
+
+def _check(run: Run) -> bytes:
+    """Return what fails where a function that *run* has called leaves something behind."""
+    return LEFT_ALONE if run.session or run.plan.runs_functions else b""
+
+
+async def _read(connection: Connection, key: Key, run: Run) -> tuple[list[asyncpg.Record], bool]:
+    """Return the records of *run* in a transaction of its own, and whether it leaves some out."""
+    kept = connection.kept(key)
+    begin = connection.beginning + _limit(run.timeout)
+    if run.label.application:
+        begin += setting_locally({"application_name": run.label.application})
+    if kept is not None and kept.guard:
+        try:
+            return await _run(connection, kept, run, begin)
+        except asyncpg.UndefinedObjectError as exc:
+            if not says(exc, UNSURE):
+                raise
+        await roll_back(connection)
+        kept = None
+    moment = await _begin(connection, run, begin)
+    if kept is None:
+        guard = (f"{connection.marks} {moment}",) if _is_guarded(connection, run) else ()
+        kept = await connection.keep(key, guard)
+    return await _run(connection, kept, run, b"")
+
+
+async def _begin(connection: Connection, run: Run, begin: bytes) -> str:
+    """Begin the transaction of *run* with the settings of its role, and return when that was."""
+    begin += running(SAME_SESSION, connection.marks)
+    if not run.session:
+        return await connection.send(begin)
+    try:
+        return await connection.send(begin + setting_locally(run.session))
+    except asyncpg.PostgresError as exc:
+        if not is_of_session(exc):
+            raise
+        # The server's words are for operators.
+        raise errors.Refused("The database does not take the settings of this role.") from exc
 
 
 async def _run(
     connection: Connection, kept: Kept, run: Run, before: bytes
 ) -> tuple[list[asyncpg.Record], bool]:
     """Run *kept* after the messages *before*, compare the versions if need be, and end the transaction."""
-    versions = tuple(run.versions)
-    end = END if kept.versions == versions else confirmation(versions) + END
-    if run.plan.runs_functions or run.session:
-        end = LEFT_ALONE + end
+    end = _check(run) + (END if kept.is_confirmed else confirmation(tuple(run.versions)) + END)
     values = (*run.parameters, *kept.guard)
     batch = max(1, BYTES_AT_ONCE // max(1, run.plan.most_bytes))
     if batch > run.limit or run.limit == 1:
@@ -269,40 +278,13 @@ async def _run(
             await connection.send(before)
         records, more = await _fetch_batches(kept.statement, values, run, batch)
         await connection.send(end)
-    if kept.guard and stays_confirmed(versions):
-        kept.versions = versions
+    kept.is_confirmed = bool(kept.guard)
     return records, more
-
-
-def _limits(timeout: float, label: Label) -> bytes:
-    """Return what has the transaction last *timeout* seconds, under the name of *label*."""
-    limits = _limit(timeout)
-    return limits + running(SET, "application_name", label.application) if label.application else limits
 
 
 @lru_cache
 def _limit(timeout: float) -> bytes:
     return running(f"set local statement_timeout = {max(1, round(timeout * 1000))}")
-
-
-async def _begin(connection: Connection, timeout: float, label: Label) -> str:
-    """Begin a transaction that lasts *timeout* seconds, and return when that was."""
-    begin = b"" if is_pooled(connection) else BEGINNING
-    if not begin:
-        await connection.execute(BEGIN)
-    return await connection.send(begin + _limits(timeout, label) + running(SAME_SESSION, connection.marks))
-
-
-async def _set(connection: Connection, session: Mapping[str, str]) -> None:
-    """Set *session* for the transaction of *connection*."""
-    if not session:
-        return
-    try:
-        with applying(session):
-            await connection.send(b"".join(running(SET, *each) for each in with_role_last(session)))
-    except Refused as exc:
-        # The server's words are for operators.
-        raise Refused("The database does not take the settings of this role.") from exc
 
 
 async def _fetch_batches(
@@ -347,29 +329,29 @@ def _row(record: asyncpg.Record, width: int, plan: Plan) -> tuple[object, ...]:
     return tuple(cells)
 
 
-BAD_VALUE = BadValue("The database cannot read one of the values, or a view fails on its rows.")
+BAD_VALUE = errors.BadValue("The database cannot read one of the values, or a view fails on its rows.")
 #: What SQLSTATEs mean to a caller, or classes of them by two characters (PostgreSQL, appendix A).
-MEANINGS: Sequence[tuple[str, CallError]] = (
+MEANINGS: Sequence[tuple[str, errors.CallError]] = (
     # Our own statements have no errors of syntax: what searches texts reads a value as syntax.
     ("42601 22", BAD_VALUE),
-    ("22003 22008", OutOfRange()),
-    ("57014", TimedOut()),
-    ("55P03 40001 40P01 53300 53400", Busy()),
-    ("55000", Unreadable("The view has no data yet: it has never been refreshed.")),
-    ("42P01 42703 42883 42804 3F000", SchemaChanged()),
-    ("25006", Refused("What is called writes, and dbtools only reads.")),
-    ("42501", Unreadable("The login may not read this table or view, or one that it reads.")),
-    ("54011", Refused("A row of all these columns is too wide.", hint="Name fewer columns.")),
-    ("08 57", DatabaseUnavailable()),
-    ("53 54", Refused("The database has no room for this call.", hint="Ask for less.")),
+    ("22003 22008", errors.OutOfRange()),
+    ("57014", errors.TimedOut()),
+    ("55P03 40001 40P01 53300 53400", errors.Busy()),
+    ("55000", errors.Unreadable("The view has no data yet: it has never been refreshed.")),
+    ("42P01 42703 42883 42804 3F000", errors.SchemaChanged()),
+    ("25006", errors.Refused("What is called writes, and dbtools only reads.")),
+    ("42501", errors.Unreadable("The login may not read this table or view, or one that it reads.")),
+    ("54011", errors.Refused("A row of all these columns is too wide.", hint="Name fewer columns.")),
+    ("08 57", errors.DatabaseUnavailable()),
+    ("53 54", errors.Refused("The database has no room for this call.", hint="Ask for less.")),
 )
 STATES = {state: meaning for states, meaning in MEANINGS for state in states.split()}
 
 
-def translated(error: Exception) -> CallError:
+def translated(error: Exception) -> errors.CallError:
     """Return what *error* means to a caller."""
     if not isinstance(error, asyncpg.PostgresError):
-        return DatabaseUnavailable()
+        return errors.DatabaseUnavailable()
     state = error.sqlstate or ""
-    known = STATES.get(state) or STATES.get(state[:2]) or Unreadable()
+    known = STATES.get(state) or STATES.get(state[:2]) or errors.Unreadable()
     return type(known)(known.message, hint=known.hint)
