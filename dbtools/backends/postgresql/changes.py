@@ -198,7 +198,6 @@ class Control:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: Any = None
-        self._listens = False  #: whether the connection has been told to
         self._ears: list[Heard] = []
         self._asking = asyncio.Lock()
 
@@ -230,10 +229,8 @@ class Control:
     async def _asked(self, ask: Ask[T]) -> T:
         try:
             if self._connection is None:
-                self._connection, self._listens = await connect(self._url), False
-            if self._ears and not self._listens:
+                self._connection = await connect(self._url)
                 await listen(self._connection, self._hear)
-                self._listens = True
             return await ask(self._connection)
         except DbtoolsError:
             raise

@@ -28,7 +28,6 @@ from dbtools.backends.postgresql.pipeline import (
     running,
     says,
     setting,
-    setting_locally,
 )
 from dbtools.backends.postgresql.urls import SETTINGS, Destination, destination
 from dbtools.errors import ConfigurationError, DatabaseUnavailable, Refused
@@ -165,7 +164,7 @@ async def prepare(connection: Connection) -> None:
         path = await connection.fetchval(PATH)
     await connection.keep_setting({"search_path": path})
     connection.marks = f"{SETTINGS['lock_timeout']}ms {path}"
-    connection.beginning = running(BEGIN) + setting_locally(connection.local)
+    connection.beginning = running(BEGIN) + setting(connection.local)
     for name, decoder in DECODERS.items():
         await connection.set_type_codec(
             name, schema="pg_catalog", format="text", encoder=str, decoder=decoder
@@ -177,7 +176,7 @@ async def apply(connection: Connection, session: Mapping[str, str]) -> None:
     check_session(session)
     try:
         async with rolled_back(connection, "begin read only"):
-            await connection.execute(setting(session, local=True))
+            await connection.set(session, local=True)
     except asyncpg.PostgresError as exc:
         if not is_of_session(exc):
             raise

@@ -185,7 +185,7 @@ def _own(exc: Exception, target: Destination) -> Mapping[str, object]:
         "user_name": identifier(target.user),
         "database": target.database,
         "database_name": identifier(target.database),
-        "host": ", ".join(target.hosts) or "localhost",
+        "host": ", ".join(host for host, _ in target.addresses),
         "mode": target.mode,
         "timeout": target.timeout,
         "attrs": target.parameters.get("target_session_attrs", "any"),

@@ -11,6 +11,7 @@ import secrets
 import struct
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -29,7 +30,12 @@ ANOTHER = "dbtools_another_session"
 SESSION = "pg_catalog.current_setting('lock_timeout'), pg_catalog.current_setting('search_path')"
 BEGIN = "begin isolation level read committed read only"
 SET = "select where pg_catalog.set_config($1, $2, true) is null"
+SET_ALL = """
+select pg_catalog.set_config(s.name, s.value, $3)
+from unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) as s (name, value)
+"""
 SYNC = b"S\0\0\0\4"
+CONNECTING = ("create_connection", "create_unix_connection")  #: of an event loop
 KEPT = 256  #: prepared statements of a connection
 #: It says when the transaction began.
 CARRIER = "select pg_catalog.transaction_timestamp()::pg_catalog.text"
@@ -72,16 +78,7 @@ def says(error: Exception, mark: str) -> bool:
     return isinstance(error, asyncpg.UndefinedObjectError) and mark in str(error.args[0])
 
 
-def setting(values: Mapping[str, str], *, local: bool) -> str:
-    """Return the statement that sets *values*, for a transaction where it is *local*; it has no rows."""
-    calls = (
-        f"pg_catalog.set_config({_literal(name)}, {_literal(value)}, {str(local).lower()})"
-        for name, value in _with_role_last(values)
-    )
-    return f"select where pg_catalog.concat({', '.join(calls)}) is null"
-
-
-def setting_locally(values: Mapping[str, str]) -> bytes:
+def setting(values: Mapping[str, str]) -> bytes:
     """Return the messages that set *values* for a transaction."""
     return b"".join(running(SET, *each) for each in _with_role_last(values))
 
@@ -89,12 +86,6 @@ def setting_locally(values: Mapping[str, str]) -> bytes:
 def _with_role_last(values: Mapping[str, str]) -> Sequence[tuple[str, str]]:
     """Return *values* in order: the role may not be allowed to set what the login may."""
     return sorted(values.items(), key=lambda each: each[0] == "role")
-
-
-def _literal(value: str) -> str:
-    """Return *value* as a literal, whatever the settings are."""
-    escaped = value.replace("\\", "\\\\").replace("'", "''")
-    return f"E'{escaped}'"
 
 
 class Transport:
@@ -127,22 +118,18 @@ class Loop:
 
     def __getattr__(self, name: str) -> Any:
         """Return what the loop itself has."""
-        return getattr(self._inner, name)
-
-    async def create_connection(self, factory: Callable[[], Any], *where: Any, **how: Any) -> Any:
-        """Connect over TCP."""
-        _, meeting = await self._inner.create_connection(lambda: Meeting(factory), *where, **how)
-        return meeting.transport, meeting.protocol
-
-    async def create_unix_connection(self, factory: Callable[[], Any], *where: Any, **how: Any) -> Any:
-        """Connect to a socket of this machine."""
-        _, meeting = await self._inner.create_unix_connection(lambda: Meeting(factory), *where, **how)
-        return meeting.transport, meeting.protocol
+        found = getattr(self._inner, name)
+        return partial(_connect, found) if name in CONNECTING else found
 
     async def start_tls(self, transport: Transport, *what: Any, **how: Any) -> Transport:
         """Go on encrypted."""
         encrypted: Any = await self._inner.start_tls(transport.inner, *what, **how)
         return Transport(encrypted)
+
+
+async def _connect(create: Any, factory: Callable[[], Any], *where: Any, **how: Any) -> Any:
+    _, meeting = await create(lambda: Meeting(factory), *where, **how)
+    return meeting.transport, meeting.protocol
 
 
 class Meeting(asyncio.Protocol):
@@ -180,20 +167,27 @@ class Connection(DriverConnection):
         self._server_caps = capabilities._replace(jit=False)
         self.local = dict(values)
 
+    async def set(self, values: Mapping[str, str], *, local: bool) -> None:
+        """Set *values*, where it is *local* for the transaction."""
+        names, texts = zip(*_with_role_last(values), strict=True)
+        await self.fetch(SET_ALL, names, texts, local)
+
     async def keep_setting(self, values: Mapping[str, str]) -> None:
         """Have *values* be set for as long as the connection lasts."""
         if self.local:
             self.local |= values
         else:
-            await self.execute(setting(values, local=False))
+            await self.set(values, local=False)
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
         """Run *query*; one that begins a transaction sets all that holds in it."""
-        if self.local and query[:5].lower() == "begin":
-            begin, _, rest = query.partition(";")
-            # What the query itself sets comes later, and counts.
-            query = "; ".join(filter(None, (begin, setting(self.local, local=True), rest.strip(" ;"))))
-        return await super().execute(query, *args, timeout=timeout)
+        if not (self.local and query[:5].lower() == "begin"):
+            return await super().execute(query, *args, timeout=timeout)
+        begin, _, rest = query.partition(";")
+        status = await super().execute(begin, timeout=timeout)
+        await self.set(self.local, local=True)
+        # What the query itself sets comes later, and counts.
+        return await super().execute(rest, timeout=timeout) if rest else status
 
     async def prepare(self, query: str, **options: Any) -> Any:
         """Prepare *query*; anew behind a pooler, which may keep that text from before a migration."""

@@ -36,7 +36,7 @@ from dbtools.backends.postgresql.pipeline import (
     rolled_back,
     running,
     says,
-    setting_locally,
+    setting,
 )
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.selects import compile_query, compile_select
@@ -233,7 +233,7 @@ async def _read(connection: Connection, key: Key, run: Run) -> tuple[list[asyncp
     kept = connection.kept(key)
     begin = connection.beginning + _limit(run.timeout)
     if run.label.application:
-        begin += setting_locally({"application_name": run.label.application})
+        begin += setting({"application_name": run.label.application})
     if kept is not None and kept.guard:
         try:
             return await _run(connection, kept, run, begin)
@@ -255,7 +255,7 @@ async def _begin(connection: Connection, run: Run, begin: bytes) -> str:
     if not run.session:
         return await connection.send(begin)
     try:
-        return await connection.send(begin + setting_locally(run.session))
+        return await connection.send(begin + setting(run.session))
     except asyncpg.PostgresError as exc:
         if not is_of_session(exc):
             raise

@@ -134,9 +134,8 @@ class Destination:
     @property
     def place(self) -> str:
         """Where the database is and who reads it, for people."""
-        hosts = zip(self.hosts or ["localhost"], self.ports, strict=True)
-        places = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts)
-        return f"{places}/{self.database} as {self.user}"
+        places = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.addresses]
+        return f"{','.join(places)}/{self.database} as {self.user}"
 
     @cached_property
     def user(self) -> str:
@@ -152,20 +151,14 @@ class Destination:
         """The name of the database."""
         return self.parameters.get("dbname") or self.user
 
-    @property
-    def hosts(self) -> Sequence[str]:
-        """The names of hosts, or folders of sockets; none where the driver is to look."""
-        written = self.parameters.get("host")
-        return written.split(",") if written else ()
-
     @cached_property
-    def ports(self) -> Sequence[int]:
-        """One port for each host, or for the one that the driver finds."""
-        number = max(1, len(self.hosts))
+    def addresses(self) -> Sequence[tuple[str, int]]:
+        """The names of hosts, or folders of sockets, with their ports."""
+        hosts = self.parameters.get("host", "localhost").split(",")
         ports = [_port(each) for each in self.parameters.get("port", "").split(",")]
-        if len(ports) not in (1, number):
+        if len(ports) not in (1, len(hosts)):
             raise ConfigurationError("The database's URL must have one port, or one for each host.")
-        return ports * number if len(ports) == 1 else ports
+        return list(zip(hosts, ports * len(hosts), strict=False))
 
     @property
     def mode(self) -> str:
@@ -192,12 +185,12 @@ class Destination:
 
     def arguments(self) -> dict[str, Any]:
         """Return what the driver takes, or raise DatabaseUnavailable where a file cannot be used."""
-        pairs = list(zip(self.hosts, self.ports, strict=False))
-        if self.parameters.get("load_balance_hosts") == "random":
-            random.shuffle(pairs)
+        is_random = self.parameters.get("load_balance_hosts") == "random"
+        pairs = random.sample(self.addresses, len(self.addresses)) if is_random else self.addresses
         return {
-            "host": [host for host, _ in pairs] or None,
-            "port": [port for _, port in pairs] or self.ports[0],
+            # Without one the driver looks for a socket first.
+            "host": [host for host, _ in pairs] if "host" in self.parameters else None,
+            "port": [port for _, port in pairs] if "host" in self.parameters else pairs[0][1],
             "user": self.user,
             "database": self.database,
             "timeout": self.timeout,
@@ -247,7 +240,7 @@ def destination(url: str) -> Destination:
     }
     service = _service({**environment, **written})
     found = Destination(parameters={**_canonical(environment), **service, **_canonical(written)})
-    _ = found.ports, found.settings, found.user
+    _ = found.addresses, found.settings, found.user
     is_complete = found.mode == "verify-full" and "sslcrl" not in found.parameters
     if found.parameters.get("sslrootcert") == SYSTEM and not is_complete:
         raise ConfigurationError("sslrootcert=system requires sslmode=verify-full, and takes no sslcrl.")
