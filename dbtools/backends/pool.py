@@ -1,4 +1,4 @@
-"""A pool of connections to a database, for both drivers."""
+"""A connection pool, for both drivers."""
 
 import asyncio
 import time
@@ -9,14 +9,14 @@ from dbtools import errors
 from dbtools.telemetry import note_wait
 
 PATIENCE = 5.0  #: seconds that a call waits for a connection
-IDLE = 300.0  #: seconds after which a connection that nobody has needed is closed
+IDLE = 300.0  #: seconds after which an unused connection is closed
 
 
 class Pool:
-    """At most *size* connections, each lent to one call at a time: to the one that has waited longest.
+    """At most *size* connections, each used by one call at a time; calls get one in the order of arrival.
 
-    *connect* opens one if none is idle. *end* closes one, and may return a future: until that is done, no
-    other one is opened in its place. A connection that is no longer usable is closed.
+    *connect* opens one if none is idle. *end* closes one, and may return a future: no other one is opened in
+    its place until the future is done.
     """
 
     def __init__(
@@ -29,24 +29,24 @@ class Pool:
     ) -> None:
         self._connect, self._is_usable, self._end = connect, is_usable, end
         self._slots = asyncio.Semaphore(size)
-        self._kept: set[Any] = set()  #: the connections that have been opened since the last disposal
-        #: With the times since when they wait, those used last at the end: what was used last is warm.
+        self._kept: set[Any] = set()  #: connections opened since the last `dispose`
+        #: Each with the time of its release; the most recently used one last, since its caches are warm.
         self._idle: list[tuple[Any, float]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def connection(self) -> "Loan":
-        """Return what lends a connection, or raises Busy where none comes free in time."""
+        """Return a context that acquires a connection, or raises Busy."""
         return Loan(self)
 
     async def dispose(self) -> None:
-        """Close the idle connections; those in use are closed when they are released."""
+        """Close the idle connections now, and those in use when they are released."""
         idle, self._idle, self._kept = self._idle, [], set()
         ending = [ended for connection, _ in idle if (ended := self._end(connection))]
         if ending:
             await asyncio.wait(ending)
 
     async def acquire(self) -> Any:
-        """Return a connection that is to be released, or raise Busy."""
+        """Return a connection, which must be released, or raise Busy."""
         if self._slots.locked():
             await self._wait()
         else:
@@ -73,7 +73,7 @@ class Pool:
             raise errors.Busy("All connections to the database are busy.", hint="Try again.") from exc
 
     def release(self, connection: Any) -> None:
-        """Take *connection* back."""
+        """Make *connection* idle, or close it if it is not usable or from before the last `dispose`."""
         ended: asyncio.Future[object] | None = None
         if self._is_usable(connection) and connection in self._kept:
             self._idle.append((connection, time.monotonic()))
@@ -87,7 +87,7 @@ class Pool:
             ended.add_done_callback(lambda _: self._slots.release())
 
     def _close_idle(self) -> None:
-        """Close what nobody has needed for long."""
+        """Close connections that have been idle for IDLE."""
         self._timer, before = None, time.monotonic() - IDLE
         while self._idle and self._idle[0][1] <= before:
             connection, _ = self._idle.pop(0)
@@ -98,18 +98,18 @@ class Pool:
 
 
 class Loan:
-    """Lends a connection of *pool*: written out, since a generator would take thrice as long."""
+    """Acquires and releases a connection of *pool*: a generator would take three times as long."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def __aenter__(self) -> Any:
-        """Lend a connection, or raise Busy."""
+        """Acquire a connection, or raise Busy."""
         began = time.monotonic()
         self._connection = await self._pool.acquire()
         note_wait(time.monotonic() - began)
         return self._connection
 
     async def __aexit__(self, *_: object) -> None:
-        """Give it back."""
+        """Release the connection."""
         self._pool.release(self._connection)

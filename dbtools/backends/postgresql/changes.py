@@ -1,14 +1,12 @@
-"""How a change of a PostgreSQL schema is noticed: by a text that tells states of it apart, or by NOTIFY.
+"""How dbtools notices that a PostgreSQL schema has changed: versions, polls and notifications.
 
-The fingerprint of a schema is made of catalogs that every login may read. It changes with each change that a
-tool could show, also with grants and policies; not with rows, statistics and VACUUM. A different text means
-that the schema may be another one; the same text that it is not. It is looked at now and then, which needs
-no privilege. A migration can announce a change by NOTIFY in its own transaction, through an event trigger or
-a hook of Alembic.
+The fingerprint of a schema comes from catalogs that every login may read. It changes with everything that a
+tool could show, including grants and policies, but not with rows, statistics and VACUUM. Polling it needs no
+privilege. A migration can also announce a change by NOTIFY, through an event trigger or a hook of Alembic.
 
-The version of a table says which table it is, how it is called, and its columns. A statement locks the
-tables that it reads until its transaction ends. Where these are then still as they were when the tools were
-made, its rows are of these tables and types, whatever has been changed before or after.
+The version of a table stands for its identity, name and columns. A statement locks the tables that it reads
+until its transaction ends. If they then have the versions of the snapshot, its rows come from these tables
+and have these types, whatever changes before or after.
 """
 
 import asyncio
@@ -21,26 +19,26 @@ import asyncpg
 
 from dbtools.backends.port import Heard, Look, Subject
 from dbtools.backends.postgresql.connections import answering, connect, end, opened
-from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS, assertion, rolled_back, running
+from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS, assertion, messages, rolled_back
 from dbtools.backends.postgresql.registry import registry_of
 from dbtools.errors import DatabaseUnavailable, DbtoolsError
 
 T = TypeVar("T")
-Ask = Callable[[Any], Awaitable[T]]  #: asks a connection
+Read = Callable[[Any], Awaitable[T]]  #: reads something on a connection
 
 CHANNEL = "dbtools_schema"
-INTERVAL = 2.0  #: seconds between two looks
-PATIENCE = 10.0  #: seconds that one look may take
-NO_LOOK = "The database does not answer whether it has changed."
-#: Compiling takes longer than looking. Nothing is set for longer: a pooler lends the connection to others.
+INTERVAL = 2.0  #: seconds between two polls
+PATIENCE = 10.0  #: seconds that a poll may take
+UNANSWERED = "The database does not answer whether it has changed."
+#: JIT compilation would take longer than the poll. A pooler lends the connection to others afterwards.
 BEGIN = "begin read only; set local jit = off"
 
-#: What is temporary is nobody else's.
+#: Temporary relations belong to one session.
 PERMANENT = "not in (select p.oid from passing as p)"
-#: Of roles, those that the login is a member of, or may become.
+#: The roles that the login is a member of.
 CONCERNED = "pg_catalog.pg_has_role(x.{}, 'member')"
 NOT_SYSTEM = "not pg_catalog.starts_with({}.nspname::pg_catalog.text, 'pg_')"
-#: Rows x of the catalogs, which count by their transactions: no VACUUM changes these.
+#: Rows x of catalogs that count by their transactions, which VACUUM does not change.
 WRITTEN = (
     f"pg_attribute as x where x.attrelid >= '16384' and x.attnum > 0 and x.attrelid {PERMANENT}",
     f"pg_attrdef as x where x.adrelid {PERMANENT}",
@@ -58,7 +56,7 @@ WRITTEN = (
     f"pg_namespace as x where {NOT_SYSTEM.format('x')}",
     f"pg_auth_members as x where {CONCERNED.format('member')}",
 )
-#: Rows of catalogs that hold statistics or secrets as well, which count by these columns.
+#: Rows x of catalogs that also hold statistics or secrets, and count by these columns.
 HASHED = (
     (
         "x.oid, x.relname, x.relnamespace, x.relkind, x.relowner, x.relrowsecurity, x.relforcerowsecurity, "
@@ -84,14 +82,14 @@ select pg_catalog.concat_ws(' ', pg_catalog.count(*), pg_catalog.sum(w.number))
 from written as w
 """
 
-#: A number of the relation c: of its names, of whether others inherit it and policies guard it, and of the
-#: transactions that wrote its columns and the query of a view.
+#: A number for the names of relation c, its columns, its query if it is a view, and whether it has children
+#: or row-level security.
 NUMBER = f"""pg_catalog.hashtextextended(
     pg_catalog.concat_ws(
         '.',
         c.relnamespace::pg_catalog.regnamespace::pg_catalog.text, c.relname, c.relhassubclass,
         c.relrowsecurity,
-        (select sum({XMIN.format("r")}) from pg_catalog.pg_rewrite as r where r.ev_class = c.oid)
+        (select pg_catalog.sum({XMIN.format("r")}) from pg_catalog.pg_rewrite as r where r.ev_class = c.oid)
     ),
     (
         select coalesce(pg_catalog.sum({XMIN.format("a")}), '0')::pg_catalog.int8
@@ -102,16 +100,16 @@ NUMBER = f"""pg_catalog.hashtextextended(
 #: The version of the relation c.
 VERSION = f"pg_catalog.concat_ws(' ', c.oid, {NUMBER})"
 SEPARATOR = ", "
-#: What the server says where a table has not its version any more.
+#: The mark of an assertion that a table does not have its version.
 CHANGED = "dbtools_changed"
 IS_CONFIRMED = f"""(
     select {NUMBER}
     from pg_catalog.pg_class as c
     where c.oid = $1::pg_catalog.oid
 ) = $2::pg_catalog.int8"""
-#: Fails unless the number of the relation $1 is still $2; it has no rows.
+#: Fails unless relation $1 has number $2; has no rows.
 CONFIRMATION = f"select where {assertion(IS_CONFIRMED, CHANGED)} is null"
-#: The versions of what the transaction has locked: what its statements read, and not the system's own.
+#: The versions of the relations that the transaction has locked, so those that its statements read.
 LOCKED = f"""
 select {VERSION} as version
 from pg_catalog.pg_class as c
@@ -125,12 +123,12 @@ where c.oid >= '16384'
 order by c.oid
 """
 
-#: What a migration says in its own transaction, so that it is heard when that is committed, and only then.
+#: Run by a migration in its own transaction, so that the notification arrives with the commit.
 ANNOUNCEMENT = "select pg_catalog.pg_notify('dbtools_schema', 'migration')"
 
-SCRIPT = r"""-- Tells dbtools of each change of the schema, at its COMMIT.
+SCRIPT = r"""-- Notifies dbtools of each change of the schema, at its COMMIT.
 -- Only a superuser may create event triggers.
--- To take it away:
+-- To remove it:
 --     drop event trigger if exists dbtools_changed;
 --     drop event trigger if exists dbtools_dropped;
 --     drop function if exists public.dbtools_notify_schema();
@@ -138,7 +136,7 @@ begin;
 
 drop event trigger if exists dbtools_changed;
 drop event trigger if exists dbtools_dropped;
--- Somebody else's function would stay theirs to change, and would run as whoever migrates.
+-- The owner of an existing function could change it, and it would run with the privileges of a migration.
 drop function if exists public.dbtools_notify_schema();
 
 create function public.dbtools_notify_schema()
@@ -147,19 +145,18 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- What is temporary concerns nobody else.
-    if tg_event = 'sql_drop' then
-        if not exists (select from pg_event_trigger_dropped_objects() as d where not d.is_temporary) then
-            return;
-        end if;
-    elsif not exists (
-        select
-        from pg_event_trigger_ddl_commands() as c
-        where coalesce(c.schema_name, '') not like 'pg\_temp%'
-    ) then
-        return;
+    -- Temporary objects do not concern other sessions.
+    if (case tg_event
+        when 'sql_drop'
+        then exists (select from pg_event_trigger_dropped_objects() as d where not d.is_temporary)
+        else exists (
+            select
+            from pg_event_trigger_ddl_commands() as c
+            where coalesce(c.schema_name, '') not like 'pg\_temp%'
+        )
+    end) then
+        perform pg_notify('dbtools_schema', tg_tag);
     end if;
-    perform pg_notify('dbtools_schema', tg_tag);
 end
 $$;
 
@@ -171,100 +168,100 @@ commit;
 
 
 async def fingerprint(connection: Any) -> str:
-    """Return the text of the schema that *connection* sees."""
+    """Return the fingerprint of the schema that *connection* sees."""
     return str(await connection.fetchval(FINGERPRINT))
 
 
 async def versions_locked(connection: Any) -> tuple[str, ...]:
-    """Return the versions of the tables that the transaction of *connection* has read."""
+    """Return the versions of the tables that the transaction on *connection* has read."""
     return tuple(row["version"] for row in await connection.fetch(LOCKED))
 
 
 def together(versions: Iterable[str]) -> str:
-    """Return the version of a view: its own among *versions*, and those of the views beneath it."""
+    """Return the version of a view from the *versions* of itself and of the views that it reads."""
     return SEPARATOR.join(versions)
 
 
 @lru_cache(maxsize=1_000)
 def confirmation(versions: tuple[str, ...]) -> bytes:
-    """Return the messages that fail unless each table is still as of *versions*."""
+    """Return messages that fail unless all tables have their *versions*."""
     single = dict.fromkeys(each for version in versions for each in version.split(SEPARATOR))
-    return b"".join(running(CONFIRMATION, *each.split()) for each in single)
+    return b"".join(messages(CONFIRMATION, *each.split()) for each in single)
 
 
 class Control:
-    """Keeps one connection, on which the server reads the catalog three times as fast as on a new one."""
+    """The connection that reads the catalog, polls and listens: a new one takes three times as long."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: Any = None
-        self._ears: list[Heard] = []
-        self._asking = asyncio.Lock()
+        self._listeners: list[Heard] = []
+        self._reading = asyncio.Lock()
 
     @asynccontextmanager
-    async def watch(self, heard: Heard, ask: Ask[Hashable]) -> AsyncIterator[Look]:
-        """Lend what looks by *ask*; a notification, and a lost connection, are *heard*."""
-        self._ears.append(heard)
+    async def watch(self, heard: Heard, read: Read[Hashable]) -> AsyncIterator[Look]:
+        """Return what polls by *read*; call *heard* on a notification, and when the connection is lost."""
+        self._listeners.append(heard)
         try:
-            await self.answer(_nothing, NO_LOOK, PATIENCE)
-            yield partial(self.answer, ask, NO_LOOK, PATIENCE)
+            await self.answer(_nothing, UNANSWERED, PATIENCE)
+            yield partial(self.answer, read, UNANSWERED, PATIENCE)
         finally:
-            self._ears.remove(heard)
-            if not (self._ears or self._asking.locked()):
+            self._listeners.remove(heard)
+            if not (self._listeners or self._reading.locked()):
                 await self.close()
 
-    async def answer(self, ask: Ask[T], failing: str, patience: float) -> T:
-        """Return what *ask* answers within *patience* seconds, once nobody else is asking.
+    async def answer(self, read: Read[T], failing: str, patience: float) -> T:
+        """Return the result of *read* within *patience* seconds, once other reads have ended.
 
-        Raise DatabaseUnavailable, which says *failing*, where the server does not answer.
+        Raise DatabaseUnavailable with the message *failing* if the server does not answer.
         """
-        async with self._asking:
+        async with self._reading:
             with answering(failing):
                 async with asyncio.timeout(patience):
                     if self._connection is not None:
                         with suppress(*DRIVER_ERRORS):
-                            return await self._asked(ask)
-                    return await self._asked(ask)
+                            return await self._answer(read)
+                    return await self._answer(read)
 
-    async def _asked(self, ask: Ask[T]) -> T:
+    async def _answer(self, read: Read[T]) -> T:
         try:
             if self._connection is None:
                 self._connection = await connect(self._url)
-                await listen(self._connection, self._hear)
-            return await ask(self._connection)
+                await listen(self._connection, self._notify)
+            return await read(self._connection)
         except DbtoolsError:
             raise
         except BaseException:
-            # Cancelled, it may be in the middle of something.
+            # After a cancellation, a statement may still run.
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.terminate()
             raise
 
-    def _hear(self) -> None:
-        for heard in self._ears:
+    def _notify(self) -> None:
+        for heard in self._listeners:
             heard()
 
     async def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if it is open."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await end(connection)
 
 
 async def listen(connection: Any, heard: Heard) -> None:
-    """Have *heard* called when the database tells of a change, where it can, and when the connection ends."""
+    """Call *heard* when the database announces a change, and when the connection ends."""
     connection.add_termination_listener(lambda _: heard())
     if connection.local:
-        # It would listen on a connection that is soon another's.
+        # The pooler soon lends the connection of the server to others.
         return
-    # A server in recovery lets nobody listen: the looks remain.
+    # A server in recovery rejects LISTEN: polls remain.
     with suppress(asyncpg.PostgresError):
         await connection.add_listener(CHANNEL, lambda *_: heard())
 
 
 async def _nothing(_: Any) -> None:
-    """Ask nothing: there is a connection, which listens, and that is all."""
+    """Read nothing: only open the connection, which listens."""
 
 
 async def _schema(connection: Any) -> str:
@@ -276,12 +273,12 @@ async def _registry(connection: Any) -> Hashable:
     try:
         return await registry_of(connection)
     except DatabaseUnavailable as exc:
-        # It is there, and not for this login, or not to be trusted: that may change as well.
+        # The login may not read it, or it is not trustworthy, which may change.
         return str(exc)
 
 
-#: How each subject is looked at.
-LOOKS: Mapping[Subject, Ask[Hashable]] = {Subject.SCHEMA: _schema, Subject.REGISTRY: _registry}
+#: How to poll each subject.
+POLLS: Mapping[Subject, Read[Hashable]] = {Subject.SCHEMA: _schema, Subject.REGISTRY: _registry}
 
 
 async def install_watch(url: str) -> None:

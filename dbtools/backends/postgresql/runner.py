@@ -1,9 +1,9 @@
-"""Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time.
+"""Statements on PostgreSQL, each in a read-only transaction with a deadline. A Run in, rows out.
 
-The first time, a transaction takes several round trips, and the versions of the tables that it has read
-are compared before their locks are released. From then on it is one round trip: what begins it, the
-statement, and what rolls it back. The statement itself fails if anything that it names has changed since
-(GUARDED). Then it is prepared and compared anew.
+A statement's first transaction takes several round trips: it prepares the statement and compares the versions
+of the tables that it reads while it holds their locks. From then on, a transaction is one round trip: BEGIN,
+the statement, ROLLBACK. The statement is guarded: it fails if anything that it names has changed since. It is
+then prepared and compared again.
 """
 
 import asyncio
@@ -20,22 +20,28 @@ from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe, Run
 from dbtools.backends.postgresql.changes import CHANGED, confirmation, fingerprint
-from dbtools.backends.postgresql.connections import UNREADABLE, connect, is_lost, is_of_session, prepare
+from dbtools.backends.postgresql.connections import (
+    ANOTHER,
+    BEGIN,
+    SESSION,
+    UNREADABLE,
+    connect,
+    is_lost,
+    is_of_settings,
+    prepare,
+)
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
 from dbtools.backends.postgresql.pipeline import (
-    ANOTHER,
-    BEGIN,
     DRIVER_ERRORS,
-    SESSION,
     Connection,
-    Kept,
     Key,
+    Prepared,
     assertion,
+    is_failure_of,
+    messages,
     roll_back,
     rolled_back,
-    running,
-    says,
     setting,
 )
 from dbtools.backends.postgresql.syntax import lexis
@@ -50,41 +56,47 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONNECTIONS = 8
-BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
-GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
-ATTEMPTS = 3  #: to run a statement that a lost connection or another statement has ended
-MAKING_WAY = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+BYTES_AT_ONCE = 8 * 2**20  #: at most, in one fetch
+GRACE = 1.0  #: seconds in which the server should have stopped a statement after its deadline
+ATTEMPTS = 3  #: to run a statement that a lost connection or a conflict has ended
+CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 STALE = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
-#: Statements of migrations take long on large tables only, which the registry's are not.
+#: Only a migration of large tables takes long, and the registry's are small.
 MIGRATING = {"statement_timeout": "60s"}
-PROBE = "create table dbtools_probe ()"  #: it is never made
+PROBE = "create table dbtools_probe ()"  #: which must fail
 GRAMMAR = PostgresqlGrammar()
 
 SAME = f"pg_catalog.concat_ws(' ', {SESSION}) = $1::pg_catalog.text"
-#: Fails in another session. Its SELECT takes a snapshot: the transaction cannot be made one that writes.
+#: Fails in another session. This SELECT takes a snapshot, after which the transaction must stay read-only.
 SAME_SESSION = f"select where {assertion(SAME, ANOTHER)} is null"
 UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)"
-#: Fails where a function has prepared a statement, which it may have put in the place of one of ours: that
-#: would serve the next caller, without the filters of a role. It ends the locks that a function may hold.
-UNTOUCHED = f"""select
-where {assertion(UNPREPARED, ANOTHER)} is null
-    or pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"""
-#: What the server says where anything may have happened to what a statement names since it was confirmed.
+#: Fails if a function has prepared a statement: in the place of one of ours, it would serve the next caller
+#: without the filters of a role. Also releases the advisory locks that a function has taken.
+UNLOCKING = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"
+UNTOUCHED = f"select where {assertion(UNPREPARED, ANOTHER)} is null or {UNLOCKING}"
+#: The same after an error, when the transaction has ended: ends the session, also behind a pooler.
+CLEANING = f"""select
+where case
+        when {UNPREPARED}
+        then {UNLOCKING}
+        else not pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())
+    end"""
+#: The mark of an assertion that what a statement names may have changed.
 UNSURE = "dbtools_unsure"
-#: 'now' is a constant: when the transaction began in which the statement was last analysed.
+#: 'now' is a constant: the start of the transaction in which the server last analysed the statement.
 UNCHANGED = f"pg_catalog.concat_ws(' ', {SESSION}, 'now'::pg_catalog.timestamptz) = ${{}}::pg_catalog.text"
-#: A statement that fails before it reads anything, unless the session is known and nothing has happened. The
-#: server analyses a prepared statement again after each change of what it names (PREPARE, Notes).
+#: Fails before it reads anything, unless the session is known and nothing has changed: the server analyses a
+#: prepared statement again after each change of what it names (PREPARE, Notes).
 GUARDED = f"""select * from ({{}}
 ) as q
 where {assertion(UNCHANGED, UNSURE)} is not null"""
-END, LEFT_ALONE = running("rollback"), running(UNTOUCHED)
+ROLLBACK, CHECK, CLEAN = messages("rollback"), messages(UNTOUCHED), messages(CLEANING)
 
 
 class PostgresqlRunner:
-    """The Runner of PostgreSQL. Its connections keep dates, intervals and numbers exactly."""
+    """The Runner of PostgreSQL."""
 
-    confirms = False  #: the stamp would cost too much: versions of tables are compared instead
+    confirms = False  #: a statement compares the versions of its tables instead, which costs less
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -97,7 +109,7 @@ class PostgresqlRunner:
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:
-        """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
+        """Return the rows of *run*, read between BEGIN READ ONLY and ROLLBACK."""
         try:
             async with asyncio.timeout(run.timeout + GRACE):
                 return await self._attempt(partial(self._fetch, run))
@@ -105,31 +117,31 @@ class PostgresqlRunner:
             raise errors.TimedOut from exc
 
     async def stamp(self) -> str:
-        """Return the stamp of the schema now."""
+        """Return the current stamp of the schema."""
         return await self._attempt(self._fingerprint)
 
     async def _attempt(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return what *work* returns, run again where something else has ended it; or raise a CallError."""
+        """Return the result of *work*, repeated after a lost connection or a conflict."""
         attempts = 1
         while True:
             try:
                 return await work()
             except DRIVER_ERRORS as exc:
-                if says(exc, CHANGED) or isinstance(exc, STALE):
+                if is_failure_of(exc, CHANGED) or isinstance(exc, STALE):
                     raise errors.SchemaChanged from exc
-                makes_way = isinstance(exc, MAKING_WAY)
-                if attempts == ATTEMPTS or not (makes_way or is_lost(exc)):
+                is_conflict = isinstance(exc, CONFLICTS)
+                if attempts == ATTEMPTS or not (is_conflict or is_lost(exc)):
                     raise translated(exc) from exc
                 attempts += 1
-                if not makes_way:
-                    # The other connections that wait are lost as well.
+                if not is_conflict:
+                    # The idle connections are lost as well.
                     await self.close()
 
     async def _open(self) -> Connection:
         connection = await connect(self._url)
         try:
             await prepare(connection)
-            # What carries messages is prepared now: its snapshot must not be there when BEGIN comes.
+            # Prepare the carrier of messages now: its snapshot must not precede BEGIN.
             await connection.send(b"")
         except BaseException:
             connection.terminate()
@@ -142,14 +154,14 @@ class PostgresqlRunner:
             try:
                 records, more = await _read(connection, key, run)
             except BaseException as exc:
-                await roll_back(connection, _check(run))
+                await roll_back(connection, CLEAN if _may_touch(run) else b"")
                 if isinstance(exc, STALE):
                     connection.forget(key)
                 if isinstance(exc, Exception) and is_lost(exc):
                     connection.terminate()
                 if isinstance(exc, UNREADABLE) and connection.local:
-                    # asyncpg knows the types of columns from one connection of the server's. After a
-                    # migration the pooler may have prepared it on another one, with others.
+                    # asyncpg knows the types from one connection of the server. After a migration, the
+                    # pooler may have prepared the statement on another one, with other types.
                     connection.terminate()
                     raise errors.SchemaChanged from exc
                 raise
@@ -161,7 +173,7 @@ class PostgresqlRunner:
             return await fingerprint(connection)
 
     async def probe(self) -> Probe:
-        """Try to make a table in a transaction like those of calls."""
+        """Try to create a table in a transaction like those of calls."""
         async with self._pool.connection() as connection:
             version = f"PostgreSQL {await connection.fetchval('show server_version')}"
             try:
@@ -172,37 +184,37 @@ class PostgresqlRunner:
         return Probe(version=version, refuses_writes=False)
 
     async def ready(self) -> None:
-        """Raise a CallError where no connection can be had."""
+        """Raise a CallError if no connection can be opened."""
         async with self._pool.connection():
             pass
 
     async def close(self) -> None:
-        """Close every connection; a call that comes later opens others."""
+        """Close every connection; later calls open new ones."""
         await self._pool.dispose()
 
 
 def _is_usable(connection: Any) -> bool:
-    """Return whether another call may have *connection*: in a transaction it has a role and settings."""
+    """Return whether another call may use *connection*; terminate one whose transaction has not ended."""
     if not connection.is_closed() and connection.is_in_transaction():
         connection.terminate()
     return not connection.is_closed()
 
 
 def open_engine(url: str) -> "AsyncEngine":
-    """Return an engine that may change the database at *url*."""
+    """Return an engine that may write to the database at *url*."""
 
     async def opened() -> Connection:
         connection = await connect(url)
         await connection.keep_setting(MIGRATING)
         return connection
 
-    # It imports the ORM, which no call needs.
+    # This imports the ORM, which no call needs.
     create: Callable[..., AsyncEngine] = import_module("sqlalchemy.ext.asyncio").create_async_engine
     return create("postgresql+asyncpg://", async_creator=opened, poolclass=sa.NullPool)
 
 
 def _key(connection: Connection, run: Run) -> Key:
-    """Return by what the statement of *run* is kept."""
+    """Return the key of the prepared statement of *run*."""
     sql = run.plan.sql
     if _is_guarded(connection, run):
         sql = _guarded(sql, len(run.plan.parameters) + 1)
@@ -210,89 +222,91 @@ def _key(connection: Connection, run: Run) -> Key:
 
 
 def _is_guarded(connection: Connection, run: Run) -> bool:
-    """Return whether the server analyses the statement of *run* again after changes, and not otherwise.
+    """Return whether the server analyses the statement of *run* again after changes only.
 
-    A pooler prepares it anew on each connection of the server's, and policies mean it anew for each role.
+    It also does so on each connection behind a pooler, and for each role where policies depend on it.
     """
     return not (run.session or connection.local)
 
 
 @lru_cache(maxsize=1_000)
 def _guarded(sql: str, place: int) -> str:
-    """Return *sql* as GUARDED by the parameter with the number *place*."""
+    """Return *sql* guarded by parameter number *place*."""
     return GUARDED.format(sql, place)
 
 
-def _check(run: Run) -> bytes:
-    """Return what fails where a function that *run* has called leaves something behind."""
-    return LEFT_ALONE if run.session or run.plan.runs_functions else b""
+def _may_touch(run: Run) -> bool:
+    """Return whether *run* may call a function that leaves something behind in the session."""
+    return bool(run.session) or run.plan.runs_functions
 
 
 async def _read(connection: Connection, key: Key, run: Run) -> tuple[list[asyncpg.Record], bool]:
-    """Return the records of *run* in a transaction of its own, and whether it leaves some out."""
-    kept = connection.kept(key)
-    begin = connection.beginning + _limit(run.timeout)
+    """Return the records of *run*, read in one transaction, and whether there are more."""
+    prepared = connection.prepared(key)
+    begin = connection.begin + _limit(run.timeout)
     if run.label.application:
         begin += setting({"application_name": run.label.application})
-    if kept is not None and kept.guard:
+    if prepared is not None and prepared.guard:
         try:
-            return await _run(connection, kept, run, begin)
+            return await _run(connection, prepared, run, begin)
         except asyncpg.UndefinedObjectError as exc:
-            if not says(exc, UNSURE):
+            if not is_failure_of(exc, UNSURE):
                 raise
         await roll_back(connection)
-        kept = None
+        prepared = None
     moment = await _begin(connection, run, begin)
-    if kept is None:
+    if prepared is None:
         guard = (f"{connection.marks} {moment}",) if _is_guarded(connection, run) else ()
-        kept = await connection.keep(key, guard)
-    return await _run(connection, kept, run, b"")
+        prepared = await connection.prepare_key(key, guard)
+    return await _run(connection, prepared, run, b"")
 
 
 async def _begin(connection: Connection, run: Run, begin: bytes) -> str:
-    """Begin the transaction of *run* with the settings of its role, and return when that was."""
-    begin += running(SAME_SESSION, connection.marks)
+    """Begin the transaction of *run* with the settings of its role, and return its start."""
+    begin += messages(SAME_SESSION, connection.marks)
     if not run.session:
         return await connection.send(begin)
     try:
         return await connection.send(begin + setting(run.session))
     except asyncpg.PostgresError as exc:
-        if not is_of_session(exc):
+        if not is_of_settings(exc):
             raise
-        # The server's words are for operators.
+        # The server's message is for operators.
         raise errors.Refused("The database does not take the settings of this role.") from exc
 
 
 async def _run(
-    connection: Connection, kept: Kept, run: Run, before: bytes
+    connection: Connection, prepared: Prepared, run: Run, before: bytes
 ) -> tuple[list[asyncpg.Record], bool]:
-    """Run *kept* after the messages *before*, compare the versions if need be, and end the transaction."""
-    end = _check(run) + (END if kept.is_confirmed else confirmation(tuple(run.versions)) + END)
-    values = (*run.parameters, *kept.guard)
+    """Run *prepared* after the messages *before*, compare versions unless confirmed, and roll back."""
+    end = ROLLBACK if prepared.is_confirmed else confirmation(tuple(run.versions)) + ROLLBACK
+    if _may_touch(run):
+        end = CHECK + end
+    values = (*run.parameters, *prepared.guard)
     batch = max(1, BYTES_AT_ONCE // max(1, run.plan.most_bytes))
     if batch > run.limit or run.limit == 1:
-        records = await connection.run(kept.statement, values, before, end)
+        records = await connection.run(prepared.statement, values, before, end)
         more = len(records) > run.limit
     else:
         if before:
             await connection.send(before)
-        records, more = await _fetch_batches(kept.statement, values, run, batch)
+        records, more = await _fetch_batches(prepared.statement, values, run, batch)
         await connection.send(end)
-    kept.is_confirmed = bool(kept.guard)
+    prepared.is_confirmed = bool(prepared.guard)
     return records, more
 
 
 @lru_cache
 def _limit(timeout: float) -> bytes:
-    return running(f"set local statement_timeout = {max(1, round(timeout * 1000))}")
+    return messages(f"set local statement_timeout = {max(1, round(timeout * 1000))}")
 
 
 async def _fetch_batches(
     statement: Any, values: tuple[object, ...], run: Run, batch: int
 ) -> tuple[list[asyncpg.Record], bool]:
-    """Fetch at most one record more than *run* asks for, and say whether there are more than it does.
+    """Fetch *batch* records at a time, at most one more than the limit, and say whether there are more.
 
-    No more than *batch* come at once, and no more altogether than what is held at the most.
+    Stop when the cells exceed CELLS_HELD.
     """
     cursor = await statement.cursor(*values)
     records: list[asyncpg.Record] = []
@@ -309,7 +323,7 @@ async def _fetch_batches(
 
 
 def _rows(records: Sequence[asyncpg.Record], plan: Plan) -> tuple[tuple[object, ...], ...]:
-    """Return the cells of *records*; lengths stand behind them, for outputs that may be cut."""
+    """Return the cells of *records*, in which the lengths of cells that may be cut follow the outputs."""
     width = len(plan.outputs)
     whole = (None,) * len(plan.cuts)
     return tuple(
@@ -324,15 +338,15 @@ def _row(record: asyncpg.Record, width: int, plan: Plan) -> tuple[object, ...]:
         if length is not None and length > longest:
             cells[at] = Cut(start=cells[at], length=length)
     for at in plan.sums:
-        # What the server sums up as numeric it writes as digits.
+        # The server returns a sum of type numeric as digits.
         cells[at] = int(cells[at]) if isinstance(cells[at], str) else cells[at]
     return tuple(cells)
 
 
 BAD_VALUE = errors.BadValue("The database cannot read one of the values, or a view fails on its rows.")
-#: What SQLSTATEs mean to a caller, or classes of them by two characters (PostgreSQL, appendix A).
+#: The errors for SQLSTATEs, and for classes of them by two characters (PostgreSQL, appendix A).
 MEANINGS: Sequence[tuple[str, errors.CallError]] = (
-    # Our own statements have no errors of syntax: what searches texts reads a value as syntax.
+    # Our statements have no syntax errors: a text search parses a value.
     ("42601 22", BAD_VALUE),
     ("22003 22008", errors.OutOfRange()),
     ("57014", errors.TimedOut()),
@@ -349,7 +363,7 @@ STATES = {state: meaning for states, meaning in MEANINGS for state in states.spl
 
 
 def translated(error: Exception) -> errors.CallError:
-    """Return what *error* means to a caller."""
+    """Return the error that a caller gets for *error*."""
     if not isinstance(error, asyncpg.PostgresError):
         return errors.DatabaseUnavailable()
     state = error.sqlstate or ""

@@ -1,4 +1,4 @@
-"""URLs of PostgreSQL, as libpq and hosting companies write them. A URL in, what the driver takes out."""
+"""PostgreSQL URLs, as libpq and hosting companies write them. A URL in, arguments for the driver out."""
 
 import getpass
 import os
@@ -16,11 +16,11 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from dbtools.errors import ConfigurationError, DatabaseUnavailable, listing, nearest
 
-CONNECT_TIMEOUT = 10.0  #: seconds, unless connect_timeout says otherwise
+CONNECT_TIMEOUT = 10.0  #: seconds, the default of connect_timeout
 PORT = 5432
 ROOT, SERVICES = "~/.postgresql/root.crt", "~/.pg_service.conf"  #: where libpq looks
 MOST_PORTS = 2**16
-SYSTEM = "system"  #: as sslrootcert: the authorities that the operating system trusts
+SYSTEM = "system"  #: as sslrootcert: the authorities that the system trusts
 SETTINGS = {
     "application_name": "dbtools",
     "timezone": "UTC",
@@ -28,20 +28,20 @@ SETTINGS = {
     "intervalstyle": "iso_8601",
     "bytea_output": "hex",
     "extra_float_digits": "1",
-    "standard_conforming_strings": "on",  # the conditions of operators are read so
-    "lock_timeout": "5003",  # shows whether settings arrive: nobody else sets it so
+    "standard_conforming_strings": "on",  # dbtools parses conditions of operators so
+    "lock_timeout": "5003",  # an unusual value, which shows whether settings arrive
     "idle_in_transaction_session_timeout": "60000",
 }
-#: Settings that a URL cannot change, since dbtools relies on its own.
+#: Settings that a URL cannot change.
 FIXED = {*SETTINGS, "client_encoding", "session_authorization"} - {"application_name"}
 
 
 class Parameter(NamedTuple):
     """A parameter of a URL."""
 
-    variable: str = ""  #: of the environment, where the URL does not have it
-    values: Sequence[str] = ()  #: all that it may be
-    why: str = ""  #: why it has no effect, and other values are refused
+    variable: str = ""  #: of the environment, used if the URL lacks it
+    values: Sequence[str] = ()  #: all valid ones; empty: any
+    why: str = ""  #: it has no effect, and other values are refused
 
 
 NO_SUCH = "asyncpg, the driver, does not support this"
@@ -50,11 +50,11 @@ NO_BINDING = (
     "asyncpg, the driver, does not support channel binding. Remove the parameter; "
     "sslmode=verify-full with sslrootcert=system, or a file, verifies the server as well"
 )
-SSL = {"true": "require", "false": "disable"}  #: what else ssl may be, as values of sslmode
+SSL = {"true": "require", "false": "disable"}  #: values of ssl, as values of sslmode
 MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 STATES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
 VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
-#: All that is known: https://www.postgresql.org/docs/current/libpq-connect.html, and what clients add to it.
+#: Those of libpq (https://www.postgresql.org/docs/current/libpq-connect.html), and some of other clients.
 PARAMETERS: Mapping[str, Parameter] = {
     "host": Parameter("PGHOST"),
     "port": Parameter("PGPORT"),
@@ -107,14 +107,14 @@ PARAMETERS: Mapping[str, Parameter] = {
 SECRETS = ("password", "sslpassword")
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 PLACES = (*FILES, "passfile", "servicefile")
-#: What the driver takes by its name, and what it reads from a URL of its own.
+#: Passed to the driver as arguments, and in a URL.
 ARGUMENTS = ("password", "passfile", "target_session_attrs", "krbsrvname", "gsslib")
 TLS = (
     *(*FILES, "sslmode", "sslpassword", "sslnegotiation"),
     *("ssl_min_protocol_version", "ssl_max_protocol_version"),
 )
 SCHEME = r"[a-zA-Z]+(?:\+\w+)?://"
-#: The characters @ / ? # end a part (RFC 3986, 3.2.1).
+#: The characters @ / ? # end a component (RFC 3986, 3.2.1).
 URL = re.compile(
     rf"(?:{SCHEME})?(?:(?P<user>[^:@/?#\[\]]*)(?::(?P<password>[^@/?#\[\]]*))?@)?"
     r"(?P<hosts>[^@/?#]*)(?:/(?P<dbname>[^@?#]*))?(?:\?(?P<query>[^#]*))?"
@@ -127,19 +127,19 @@ SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where a URL leads, with what the environment and a service file add to it."""
+    """The parameters of a URL, a service file and the environment together."""
 
     parameters: Mapping[str, str]  #: by the names of PARAMETERS
 
     @property
     def place(self) -> str:
-        """Where the database is and who reads it, for people."""
+        """The host, port, database and user, for messages."""
         places = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.addresses]
         return f"{','.join(places)}/{self.database} as {self.user}"
 
     @cached_property
     def user(self) -> str:
-        """The name of the login."""
+        """The name of the user."""
         try:
             return self.parameters.get("user") or getpass.getuser()
         except (KeyError, OSError) as exc:
@@ -153,7 +153,7 @@ class Destination:
 
     @cached_property
     def addresses(self) -> Sequence[tuple[str, int]]:
-        """The names of hosts, or folders of sockets, with their ports."""
+        """The hosts, or folders of sockets, with their ports."""
         hosts = self.parameters.get("host", "localhost").split(",")
         ports = [_port(each) for each in self.parameters.get("port", "").split(",")]
         if len(ports) not in (1, len(hosts)):
@@ -162,7 +162,7 @@ class Destination:
 
     @property
     def mode(self) -> str:
-        """How TLS is asked for."""
+        """The effective sslmode."""
         strictest = self.parameters.get("sslrootcert") == SYSTEM
         return self.parameters.get("sslmode", "verify-full" if strictest else "prefer")
 
@@ -173,22 +173,22 @@ class Destination:
 
     @cached_property
     def settings(self) -> Mapping[str, str]:
-        """What is set on a connection, some of it by the URL."""
+        """The settings of a session."""
         named, words = _options(self.parameters.get("options", ""))
         found = {**SETTINGS, **named}
         if "application_name" in self.parameters:
             found["application_name"] = self.parameters["application_name"]
         if "schema" in self.parameters:
             found.setdefault("search_path", '"{}"'.format(self.parameters["schema"].replace('"', '""')))
-        # The words, such as Neon's endpoint=…, are for a proxy.
+        # The other words, such as Neon's endpoint=…, are for a proxy.
         return {**found, "options": " ".join(words)} if words else found
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the driver takes, or raise DatabaseUnavailable where a file cannot be used."""
+        """Return arguments for the driver, or raise DatabaseUnavailable if a file cannot be read."""
         is_random = self.parameters.get("load_balance_hosts") == "random"
         pairs = random.sample(self.addresses, len(self.addresses)) if is_random else self.addresses
         return {
-            # Without one the driver looks for a socket first.
+            # Without a host, the driver looks for a socket first.
             "host": [host for host, _ in pairs] if "host" in self.parameters else None,
             "port": [port for _, port in pairs] if "host" in self.parameters else pairs[0][1],
             "user": self.user,
@@ -214,7 +214,7 @@ class Destination:
         return {"ssl": context, "direct_tls": given.get("sslnegotiation") == "direct"}
 
     def _check_files(self) -> None:
-        """Raise DatabaseUnavailable where a file that TLS needs cannot be read."""
+        """Raise DatabaseUnavailable if a file that TLS needs cannot be read."""
         for name in FILES:
             file = self.parameters.get(name, SYSTEM)
             try:
@@ -231,15 +231,15 @@ class Destination:
 
 
 def destination(url: str) -> Destination:
-    """Return where *url* leads, or raise ConfigurationError, which never quotes a password."""
-    written = _written(url)
+    """Return the destination of *url*, or raise ConfigurationError, which never quotes a password."""
+    parsed = _parsed(url)
     environment = {
         name: os.environ[each.variable]
         for name, each in PARAMETERS.items()
         if each.variable and os.environ.get(each.variable)
     }
-    service = _service({**environment, **written})
-    found = Destination(parameters={**_canonical(environment), **service, **_canonical(written)})
+    service = _service({**environment, **parsed})
+    found = Destination(parameters={**_canonical(environment), **service, **_canonical(parsed)})
     _ = found.addresses, found.settings, found.user
     is_complete = found.mode == "verify-full" and "sslcrl" not in found.parameters
     if found.parameters.get("sslrootcert") == SYSTEM and not is_complete:
@@ -249,11 +249,11 @@ def destination(url: str) -> Destination:
     return found
 
 
-def _written(url: str) -> dict[str, str]:
-    """Return the parameters that *url* has, wherever they stand in it."""
+def _parsed(url: str) -> dict[str, str]:
+    """Return the parameters in all components of *url*."""
     found = URL.fullmatch(url)
     query = [each.partition("=") for each in (found["query"] or "").split("&") if each] if found else []
-    # A raw question mark cuts a password off, whose end looks like a parameter then.
+    # A raw question mark in a password makes the rest of it look like a parameter.
     is_cut = any("@" in name or ("@" in value and name not in PARAMETERS) for name, _, value in query)
     if found is None or is_cut or BROKEN.search(url):
         raise ConfigurationError(
@@ -261,7 +261,7 @@ def _written(url: str) -> dict[str, str]:
             hint="Write @ as %40, / as %2F, ? as %3F, # as %23, % as %25, [ as %5B, ] as %5D.",
         )
     parts = {name: found[name] for name in ("user", "password", "dbname")} | _addresses(found["hosts"])
-    # libpq takes a plus sign as it is; other clients write a space so, which is in no other parameter.
+    # libpq takes a plus sign literally. Other clients write spaces so, which only options contain.
     named = {
         _known(unquote(name)): unquote(value.replace("+", " ") if name == "options" else value)
         for name, _, value in query
@@ -270,7 +270,7 @@ def _written(url: str) -> dict[str, str]:
 
 
 def _addresses(text: str) -> dict[str, str]:
-    """Return the hosts and the ports of *text*, with commas between."""
+    """Return the hosts and ports in *text*, each separated by commas."""
     found = [HOST.fullmatch(each) for each in text.split(",")] if text else []
     if not all(found):
         raise ConfigurationError("The host in the database's URL cannot be read.")
@@ -286,7 +286,7 @@ def _port(text: str) -> int:
 
 
 def _known(name: str) -> str:
-    """Return *name*, or raise ConfigurationError with the nearest one."""
+    """Return *name*, or raise ConfigurationError with the nearest known one."""
     if name in PARAMETERS:
         return name
     like = get_close_matches(name, PARAMETERS, n=1, cutoff=0.8)
@@ -297,7 +297,7 @@ def _known(name: str) -> str:
 
 
 def _canonical(given: Mapping[str, str]) -> dict[str, str]:
-    """Return what *given* says, under one name each, or raise ConfigurationError where it cannot be done."""
+    """Return the parameters *given* with ssl as sslmode, or raise ConfigurationError for a bad value."""
     canonical = {name: value for name, value in given.items() if value}
     for name, value in canonical.items():
         _check_value(name, value)
@@ -320,7 +320,7 @@ def _check_value(name: str, value: str) -> None:
 
 
 def _service(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters of the service that *given* names, none where it names none."""
+    """Return the parameters of the service that *given* names, if it names one."""
     name = given.get("service")
     if not name:
         return {}
@@ -337,7 +337,7 @@ def _service(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _options(text: str) -> tuple[dict[str, str], list[str]]:
-    """Return the settings in *text*, as `-c name=value` and `--name=value`, and the words for a proxy."""
+    """Return the settings in *text* (`-c name=value`, `--name=value`), and the other words."""
     settings, rest = {}, []
     words = iter(re.sub(r"\\(.)", r"\1", word) for word in WORDS.findall(text))
     for word in words:
@@ -357,7 +357,7 @@ def _options(text: str) -> tuple[dict[str, str], list[str]]:
 
 
 def without_password(url: str) -> tuple[str, Mapping[str, str]]:
-    """Return *url* without its passwords, and the variables that libpq reads: PGPASSWORD among them."""
+    """Return *url* without passwords, and the variables that replace them and that libpq reads."""
     parts = urlsplit(with_full_paths(url, Path.cwd()))
     login, at, host = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
@@ -372,7 +372,7 @@ def without_password(url: str) -> tuple[str, Mapping[str, str]]:
 
 
 def with_full_paths(url: str, folder: Path) -> str:
-    """Return *url* with the full paths of the files that it names, below *folder* where they are relative."""
+    """Return *url* with absolute paths of files; relative ones are relative to *folder*."""
     rest, mark, query = url.partition("?")
     options = [each.partition("=") for each in query.split("&")]
     full = (
