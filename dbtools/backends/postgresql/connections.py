@@ -28,20 +28,17 @@ from dbtools.backends.postgresql.pipeline import (
 )
 from dbtools.backends.postgresql.urls import SETTINGS, Destination, destination
 from dbtools.errors import ConfigurationError, DatabaseUnavailable, Refused
+from dbtools.sql import words
 
 OLDEST = 13  #: the first supported version
-#: Settings that dbtools relies on, beside those that it makes.
+#: Settings that dbtools relies on; row filters were checked with the search path of the login.
 RESERVED = {
     *SETTINGS,
-    "client_encoding",
-    "default_transaction_isolation",
-    "default_transaction_read_only",
-    "search_path",  # row filters were checked with that of the login
-    "session_authorization",
-    "statement_timeout",
-    "transaction_deferrable",
-    "transaction_isolation",
-    "transaction_read_only",
+    *words(
+        "client_encoding default_transaction_isolation default_transaction_read_only search_path "
+        "session_authorization statement_timeout transaction_deferrable transaction_isolation "
+        "transaction_read_only"
+    ),
 }
 #: The search path with fixed names: "$user" would follow the role of a statement, and change the meaning of
 #: names in row filters.
