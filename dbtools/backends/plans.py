@@ -60,8 +60,11 @@ class Plan:
 
     @cached_property
     def runs_functions(self) -> bool:
-        """Whether the statement may run functions of the database's users: that of a query, or of a view."""
-        return isinstance(self.shape, QueryShape) or any(each.computed for each in self.shape.tables)
+        """Whether the statement may run functions that did not come with the database system."""
+        return isinstance(self.shape, QueryShape) or any(
+            each.runs_functions or (each.filter is not None and not each.filter.total)
+            for each in self.shape.tables
+        )
 
     @cached_property
     def shortest(self) -> int:
