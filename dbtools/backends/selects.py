@@ -14,7 +14,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from dbtools.aggregates import Bucket, Bucketed, Function, Measure
 from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
-from dbtools.backends.sources import Element, Filtering, column_of, compile_pieces, seen_in, source, unveiled
+from dbtools.backends.sources import SEEN, Element, Filtering, column_of, compile_pieces, source
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
@@ -128,7 +128,7 @@ class Terms:
         for each in reversed(others):
             lazy = sa.case((each, lazy)) if match is Match.ALL else sa.case((each, sa.true()), else_=lazy)
         # Of a table at the end of a path only the rows that its filter shows are joined at all.
-        return sa.case((column_of(self._table, seen_in(self._own)), lazy))
+        return sa.case((column_of(self._table, SEEN), lazy))
 
     def _measure(self, measure: Measure) -> Element:
         if measure.place is None:
@@ -224,8 +224,8 @@ def _plan(
     constants = {name: value for name, value in compiled.params.items() if value is not None}
     return Plan(
         shape=shape,
-        sql=unveiled(str(compiled)),
-        parameters=tuple(compiled.positiontup or ()),
+        sql=str(compiled),
+        parameters=tuple(compiled.places),
         types={**types, **dict.fromkeys(claims, CLAIM)},
         lists=lists,
         constants=constants,

@@ -1,22 +1,20 @@
 """The one place where a table is read: narrowed by its row filter, without what a mask does not show."""
 
-import re
 import secrets
-from collections.abc import Iterable, Iterator
-from itertools import count, repeat
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
-from sqlalchemy.sql.compiler import IdentifierPreparer
 
 from dbtools.catalog import RowFilter, Table
 from dbtools.policy import BLANK
 
 Element = sa.ColumnElement[Any]
-#: The column that says whether the filter shows a row, unless the table has one of this name.
-SEEN = "dbtools seen"
+#: The column that says whether the filter shows a row: no table has one of this name.
+SEEN = quoted_name(f"seen {secrets.token_hex(8)}", quote=True)
 
 
 class Filtering(Protocol):
@@ -60,19 +58,12 @@ def source(table: Table, alias: str, grammar: Filtering, claims: dict[str, str])
     select = sa.select(*visible).select_from(whole)
     if table.filter is not None:
         if grammar.barrier:
-            select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(seen_in(table)))
+            select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(SEEN))
         select = select.where(Written(_pieces(table.filter, grammar, claims)))
     if table.guarded:
         # No planner moves a condition beneath an offset.
         select = select.offset(sa.literal_column("0"))
     return select.subquery(alias)
-
-
-def seen_in(table: Table) -> quoted_name:
-    """Return the name, which is no column's, of what says whether the filter of *table* shows a row."""
-    taken = {column.name.lower() for column in table.columns}
-    names = (f"{SEEN}{'.' * dots}" for dots in count())
-    return quoted_name(next(name for name in names if name not in taken), quote=True)
 
 
 def _pieces(filter: RowFilter, grammar: Filtering, claims: dict[str, str]) -> Iterator[str | Element]:
@@ -95,37 +86,37 @@ class Written(sa.ColumnElement[bool]):
         self.pieces = tuple(pieces)
 
 
-#: What stands for a piece of text or a name while SQLAlchemy looks for marks of its own: its bytes in hex.
-#: The names of tables and columns are anybody's: none can know the mark.
-MARK = secrets.token_hex(16)
-STAND_IN = re.compile(f"<{MARK}([0-9a-f]*)>")
+class _Places:
+    """Writes each parameter's place as the compiler comes to it.
+
+    SQLAlchemy would look for the places in the finished text, and find %(limit)s in a name or in what an
+    operator wrote as well.
+    """
+
+    mark = ""  #: of a place, with braces for its number where it has one
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.places: list[str] = []  #: the parameters in their order
+        super().__init__(*arguments, **options)
+
+    def bindparam_string(self, name: str, **options: Any) -> str:
+        """Return the place of the parameter *name*."""
+        if "{" not in self.mark or name not in self.places:
+            self.places.append(name)
+        self.compilation_bindtemplate = self.mark.format(self.places.index(name) + 1)
+        place: str = super().bindparam_string(name, **options)  # type: ignore[misc]
+        return place
 
 
-def veiled(text: str) -> str:
-    """Return what stands for *text* until the statement is compiled."""
-    return f"<{MARK}{text.encode().hex()}>"
+#: The places of parameters in the styles of drivers (PEP 249); a percent sign is doubled for SQLAlchemy.
+MARKS: Mapping[str, str] = {"qmark": "?", "format": "%%s", "numeric": ":{}", "numeric_dollar": "${}"}
 
 
-def unveiled(sql: str) -> str:
-    """Return *sql* with the pieces of conditions and the names that stand-ins mean."""
-    return STAND_IN.sub(lambda match: bytes.fromhex(match[1]).decode(), sql)
-
-
-class _Veiling(IdentifierPreparer):
-    """Veils names, which *own* quotes: SQLAlchemy would find parameters in them, such as %(limit)s."""
-
-    def __init__(self, dialect: sa.Dialect, own: IdentifierPreparer) -> None:
-        super().__init__(dialect)
-        self._own = own
-
-    def quote_identifier(self, value: str) -> str:
-        """Return what stands for the name *value* until the statement is compiled."""
-        return veiled(self._own.quote_identifier(value))
-
-
-def veiling(dialect: sa.Dialect) -> sa.Dialect:
-    """Return *dialect*, whose statements are to be `unveiled` from now on."""
-    dialect.identifier_preparer = _Veiling(dialect, dialect.identifier_preparer)
+def placing(dialect: sa.Dialect) -> sa.Dialect:
+    """Return *dialect*, whose compiler tells the `places` of parameters and leaves all else as it is."""
+    own = {"mark": MARKS[dialect.paramstyle]}
+    dialect.statement_compiler = type("Compiler", (_Places, dialect.statement_compiler), own)
+    dialect.paramstyle, dialect.positional = "named", False
     return dialect
 
 
@@ -133,8 +124,7 @@ def veiling(dialect: sa.Dialect) -> sa.Dialect:
 def compile_pieces(element: Any, compiler: Any, **options: Any) -> str:
     """Return the pieces of *element* as one text, in parentheses."""
     written = (
-        veiled(piece) if isinstance(piece, str) else compiler.process(piece, **options)
-        for piece in element.pieces
+        piece if isinstance(piece, str) else compiler.process(piece, **options) for piece in element.pieces
     )
     # The parenthesis stands on a line of its own, where no comment swallows it.
     return f"({''.join(written)}\n)"

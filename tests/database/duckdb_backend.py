@@ -34,7 +34,7 @@ from dbtools.backends.port import (
 )
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.backends.selects import Truth, compile_query, compile_select
-from dbtools.backends.sources import Element, veiling
+from dbtools.backends.sources import Element, placing
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.cells import Cut
 from dbtools.results import ResultSet
@@ -129,7 +129,7 @@ class Grammar(selects.Grammar):
     """The Grammar of DuckDB."""
 
     barrier = False
-    dialect: sa.Dialect = veiling(numbered_dialect())  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = placing(numbered_dialect())  # type: ignore[no-untyped-call]
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* as a text, which the database casts."""

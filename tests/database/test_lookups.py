@@ -28,7 +28,10 @@ insert into item values (1, 'one', 'short'), (2, 'two', cast(x'ff41' as text));
 insert into item values (3, 'three', zeroblob(2000000)), (4, 'four', zeroblob(101));
 """
 #: What takes as long as there are numbers up to `most`.
-COUNTING = "(with recursive n (i) as (select 1 union all select i + 1 from n where i < {most}) select count(*) from n)"
+COUNTING = (
+    "(with recursive n (i) as (select 1 union all select i + 1 from n where i < {most}) "
+    "select count(*) from n)"
+)
 T = TypeVar("T")
 ONE = (1, "one", "short")
 

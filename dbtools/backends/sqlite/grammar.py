@@ -13,7 +13,7 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.selects import LONG, Grammar, Truth
-from dbtools.backends.sources import Element, veiling
+from dbtools.backends.sources import Element, placing
 from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
 from dbtools.backends.sqlite.types import LEAST, MOST
@@ -42,7 +42,7 @@ CLAIM_CASTS: Mapping[str, Any] = {
 class SqliteGrammar(Grammar):
     """The Grammar of SQLite."""
 
-    dialect: sa.Dialect = veiling(aiosqlite_dialect())
+    dialect: sa.Dialect = placing(aiosqlite_dialect())
     barrier = False
 
     def bound(self, value: object, type: ColumnType) -> object:

@@ -8,7 +8,7 @@ import asyncio
 import codecs
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -19,17 +19,16 @@ from typing import TypeVar
 import aiosqlite
 import anyio
 import sqlalchemy as sa
-from sqlalchemy.sql import quoted_name
 
-from dbtools.backends.plans import CELLS_HELD, Plan
+from dbtools.backends.plans import CELLS_HELD, Plan, identifier
 from dbtools.backends.port import Run
 from dbtools.backends.selects import compile_select
-from dbtools.backends.sources import Element, source, unveiled
+from dbtools.backends.sources import Element
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.guard import LARGEST_VALUE, LOCK_TIMEOUT, Search, secure
 from dbtools.backends.sqlite.location import Location, is_locked, open_file, read_any_text, unavailable
 from dbtools.backends.sqlite.stamps import ConnectionLost, Opened
-from dbtools.catalog import Column, Table
+from dbtools.catalog import Column
 from dbtools.cells import Cut, held
 from dbtools.errors import SchemaChanged
 from dbtools.results import ResultSet
@@ -46,6 +45,7 @@ OPERATIONS = 5_000  #: of SQLite's machine between two looks at the deadline
 MOST_LOOKS = 5  #: of a statement on the event loop
 SMALL_VALUE = 65_536  #: bytes of a cell that is read there
 PIECE = 2**20  #: bytes of a cell that are read at once
+CELL = "select {} from {} where {} = ?"
 LARGE = "('text', 'blob')"  #: storage classes of what is read piece by piece
 
 
@@ -205,26 +205,15 @@ class Job:
             self._driver.rollback()
 
     def _fetch_somehow(self) -> ResultSet:
-        """Run the statement, and in other ways where a cell is too large to be loaded."""
-        too_big = sqlite3.DataError()
-        for plan, read in self._ways():
-            try:
-                return self._fetch(plan, read)
-            except sqlite3.DataError as exc:
-                if not is_too_big(exc):
-                    raise
-                too_big = exc
-        raise too_big
-
-    def _ways(self) -> Iterator[tuple[Plan, Reading | None]]:
-        """Yield the ways to run the statement, each for when a cell was too large for the one before."""
-        shape = self._run.plan.shape
-        yield self._run.plan, None
-        if isinstance(shape, Select):
-            if filtering := filtering_plan(shape):
-                yield filtering, None
-            if giant := giant_plan(shape):
-                yield giant, self._giant_row
+        """Run the statement, and in another way where a cell is too large to be loaded."""
+        plan = self._run.plan
+        try:
+            return self._fetch(plan, None)
+        except sqlite3.DataError as exc:
+            if not is_too_big(exc) or not isinstance(plan.shape, Select):
+                raise
+        giant = giant_plan(plan.shape)
+        return self._fetch(giant or filtering_plan(plan.shape), self._giant_row if giant else None)
 
     def _fetch(self, plan: Plan, read: Reading | None) -> ResultSet:
         sql = f"{self._run.label.comment}{plan.sql}"
@@ -273,7 +262,9 @@ class Job:
             blob = self._driver.blobopen(shape.table.name, name, number, readonly=True)
         except sqlite3.OperationalError:
             # Computed, or the default of a column that is younger than the row: only a statement has it.
-            (cell,) = self._driver.execute(_statement_of_cell(shape.table, name), (number,)).fetchone()
+            # The row was found behind the filter, in the same transaction.
+            sql = CELL.format(*map(identifier, (name, shape.table.name, str(shape.table.row_identifier))))
+            (cell,) = self._driver.execute(sql, (number,)).fetchone()
             return _cut(cell, output)
         with blob:
             most = len(blob) if output.longest is None else output.longest
@@ -334,12 +325,12 @@ class GiantGrammar(FilteringGrammar):
 
 
 @lru_cache(maxsize=100)
-def filtering_plan(shape: Select) -> Plan | None:
-    """Return how *shape* is read without loading hidden rows, or None where nothing is filtered."""
-    plan = compile_select(shape, FilteringGrammar())
-    return plan if plan.sql != compile_select(shape, SqliteGrammar()).sql else None
+def filtering_plan(shape: Select) -> Plan:
+    """Return how *shape* is read without loading hidden rows."""
+    return compile_select(shape, FilteringGrammar())
 
 
+@lru_cache(maxsize=100)
 def giant_plan(shape: Select) -> Plan | None:
     """Return how *shape* is read without texts and blobs, or None where its cells have no number of a row."""
     own = all(isinstance(output.term, Column) for output in shape.outputs)
@@ -348,12 +339,3 @@ def giant_plan(shape: Select) -> Plan | None:
     integer = ColumnType(family=Family.INTEGER, name="integer")
     number = Output(term=Column(name=shape.table.row_identifier, type=integer, nullable=False))
     return compile_select(replace(shape, outputs=(*shape.outputs, number)), GiantGrammar())
-
-
-@lru_cache(maxsize=100)
-def _statement_of_cell(table: Table, name: str) -> str:
-    rows = source(table, "t", SqliteGrammar(), {})
-    column: Element = sa.column(quoted_name(name, quote=True), _selectable=rows)
-    number: Element = sa.column(quoted_name(str(table.row_identifier), quote=True), _selectable=rows)
-    statement = sa.select(column).select_from(rows).where(number == sa.bindparam("number"))
-    return unveiled(str(statement.compile(dialect=SqliteGrammar.dialect)))
