@@ -257,11 +257,14 @@ class Backend(ABC):
 
         Raise ConfigurationError if the database has no logins or does not say what is read.
         """
-        raise ConfigurationError("This database has no logins.")
+        raise ConfigurationError(
+            "This database has no logins: whoever may read its file may read all of it.",
+            hint="dbtools opens it for reading only, and roles narrow what its callers see.",
+        )
 
     async def install_watch(self) -> None:
         """Run the watch script in the database."""
-        raise ConfigurationError("This database tells nobody of changes.")
+        raise ConfigurationError("This database does not announce changes.")
 
     async def close(self) -> None:
         """Close every connection."""

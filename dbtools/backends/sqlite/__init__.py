@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
+from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Runner, Subject
 from dbtools.backends.records import Registry
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
@@ -20,8 +20,7 @@ from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
 from dbtools.backends.sqlite.stamps import Watched, read_file, stamp_of
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
-from dbtools.errors import ConfigurationError, Refused
-from dbtools.policy import Role
+from dbtools.errors import Refused
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -114,14 +113,3 @@ class Backend(port.Backend):
     def open_records(self, patience: float | None) -> SqliteRecords:
         """Return the tables that dbtools keeps in the file."""
         return SqliteRecords(self._location, patience)
-
-    async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
-        """Raise ConfigurationError: a file knows no logins."""
-        raise ConfigurationError(
-            "A SQLite database has no logins: whoever may read the file may read all of it.",
-            hint="dbtools opens it for reading only, and roles narrow what its callers see.",
-        )
-
-    async def install_watch(self) -> None:
-        """Raise ConfigurationError: a file tells nobody."""
-        raise ConfigurationError("A database file tells nobody of changes.")

@@ -4,7 +4,6 @@ Only what is in the file itself counts (the schema "main"); what SQLite, a virtu
 itself is no part of it. A relation that cannot be read is left out with a warning, and the others stay.
 """
 
-import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})
 ROWIDS = ("rowid", "_rowid_", "oid")
 #: What is wrong with one relation; all else, such as a lock or an interrupt, is wrong with the whole reading.
 LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
+UNREADABLE = "\ufffd"  #: what stands for bytes that are no UTF-8
 LONGEST_NAME = 500  #: characters: no answer can be bounded that has longer ones
 MOST_RANGES = 200  #: tables whose rowids are looked at: one statement, with two searches for each
 SHORTEST_ROW = 6  #: bytes in the file
@@ -80,10 +80,6 @@ and i."unique"
 and x.key
 order by s.name, i.seq desc, x.seqno
 """
-STATISTICS = """
-select tbl, stat
-from main.sqlite_stat1
-"""
 RANGE = """
 select {number}, (select max({rowid}) from main.{table}) - (select min({rowid}) from main.{table}) + 1
 """
@@ -103,7 +99,7 @@ def read_catalog(connection: sqlite3.Connection, selection: Selection, identity:
         connection.execute("begin")
     try:
         stamp = stamp_of(connection, identity)
-        catalog = read_any_text(connection, lambda: _read(connection, selection))
+        catalog = read_any_text(connection, lambda: _read(connection, selection), "replace")
         return replace(catalog, stamp=stamp)
     finally:
         if begins:
@@ -123,7 +119,7 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
             kind=kinds[name],
             has_rowid=not without_rowid,
             strict=bool(strict),
-            sql=_shown(definitions.get(name) or ""),
+            sql=definitions.get(name) or "",
             rows=columns[name],
             indexes=indexes.get(name, ()),
         )
@@ -172,18 +168,15 @@ def _columns(
     found: dict[str, list[ColumnRow]] = defaultdict(list)
     for row in rows:
         found[row.table].append(row)
-    unreadable = {
-        name for name, rows in found.items() if not _is_text(name + "".join(row.name for row in rows))
-    }
     for name in relations.keys() - problems.keys():
-        if name in unreadable or not _is_text(name):
+        names = (name, *(row.name for row in found[name]))
+        if any(UNREADABLE in each for each in names):
             problems[name] = "its name or that of a column is no valid text"
-        elif max(map(len, (name, *(row.name for row in found[name])))) > LONGEST_NAME:
+        elif max(map(len, names)) > LONGEST_NAME:
             problems[name] = f"its name or that of a column has more than {LONGEST_NAME} characters"
         elif all(row.hidden == HIDDEN for row in found[name]):
             problems[name] = "it has no columns"
-    readable = {name: rows for name, rows in found.items() if name not in unreadable}
-    return readable, {name: problems[name] for name in relations if name in problems}
+    return found, {name: problems[name] for name in relations if name in problems}
 
 
 def _column_rows(
@@ -197,7 +190,7 @@ def _column_rows(
             raise
     rows: list[ColumnRow] = []
     problems: dict[str, str] = {}
-    for name in filter(_is_text, relations):
+    for name in relations:
         try:
             rows += map(ColumnRow._make, connection.execute(COLUMNS_OF_ONE, (name,)))
         except sqlite3.DatabaseError as exc:
@@ -210,14 +203,6 @@ def _column_rows(
 def _is_local(exc: sqlite3.DatabaseError) -> bool:
     # The driver's own errors, such as that of a text that it cannot decode, have no code.
     return getattr(exc, "sqlite_errorcode", -1) & 0xFF in LOCAL_ERRORS
-
-
-def _is_text(text: str) -> bool:
-    return text.isascii() or not re.search("[\ud800-\udfff]", text)
-
-
-def _shown(text: str) -> str:
-    return text if _is_text(text) else text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _indexes(connection: sqlite3.Connection) -> dict[str, list[Index]]:
@@ -264,13 +249,13 @@ def _checks(definition: Definition) -> dict[str, list[Check]]:
 
 def _column(row: ColumnRow, structure: Structure, checks: Mapping[str, Sequence[Check]]) -> Column:
     definition, rowid = structure.definition, row.name == structure.rowid
-    type = column_type(_shown(row.type), strict=structure.strict, rowid=rowid)
+    type = column_type(row.type, strict=structure.strict, rowid=rowid)
     folded = fold(row.name) if checks or definition.comments else ""
     column = Column(
         name=row.name,
         type=type,
         nullable=not (row.not_null or rowid),
-        default=row.default and _shown(row.default),
+        default=row.default,
         generated=row.hidden in (VIRTUAL, STORED),
         comment=definition.comments.get(folded, ""),
     )
@@ -280,16 +265,13 @@ def _column(row: ColumnRow, structure: Structure, checks: Mapping[str, Sequence[
 
 
 def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
-    # An index that tells texts apart which the column's own collation does not is no key.
-    finer = [index for index in structure.indexes if structure.is_finer(index)]
-    indexes = [index for index in structure.indexes if index not in finer]
-    rows = structure.rows
-    primary = tuple(row.name for row in sorted(rows, key=lambda row: row.primary) if row.primary)
-    primary = () if any(index.origin == "pk" for index in finer) else primary
+    primary = tuple(row.name for row in sorted(structure.rows, key=lambda row: row.primary) if row.primary)
+    if any(index.origin == "pk" and index not in structure.exact for index in structure.indexes):
+        primary = ()
     certain = {column.name for column in columns if not column.nullable}
     unique = dict.fromkeys(
         tuple(name for name in index.columns if name is not None)
-        for index in indexes
+        for index in structure.exact
         if index.origin != "pk" and not index.partial and certain.issuperset(index.columns)
     )
     keys = (Key(columns=primary, primary=True),) if primary else ()
@@ -308,43 +290,22 @@ def _row_identifier(structure: Structure) -> str | None:
 def _row_estimates(connection: sqlite3.Connection, tables: Iterable[Table]) -> dict[str, int]:
     """Return about how many rows *tables* have, by name; nothing of those where that takes a count.
 
-    ANALYZE, where it has run, has left a count. Otherwise the rowids tell: the first and the last are found
-    at once, and rows lie between them without gaps, unless some were deleted or given keys from elsewhere.
+    The rowids tell: the first and the last are found at once, and rows lie between them without gaps, unless
+    some were deleted or given keys from elsewhere.
     """
-    known = _statistics(connection)
-    others = [table for table in tables if table.kind is TableKind.TABLE and table.name not in known]
-    return known | _ranges(connection, [table for table in others if table.row_identifier is not None])
-
-
-def _statistics(connection: sqlite3.Connection) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name, statistic in _rows(connection, STATISTICS):
-        # The index of a part of the rows counts only these.
-        if match := re.match(r"\d{1,18}\b", str(statistic), re.ASCII):
-            counts[str(name)] = max(counts.get(str(name), 0), int(match[0]))
-    return counts
-
-
-def _ranges(connection: sqlite3.Connection, tables: list[Table]) -> dict[str, int]:
-    if not 0 < len(tables) <= MOST_RANGES:
+    numbered = [each for each in tables if each.kind is TableKind.TABLE and each.row_identifier is not None]
+    if not 0 < len(numbered) <= MOST_RANGES:
         return {}
-    ranges = _rows(connection, "union all".join(_range(*each) for each in enumerate(tables)))
-    most = next((size // SHORTEST_ROW for (size,) in _rows(connection, SIZE) if isinstance(size, int)), 0)
-    # A file too small for so many rows: their keys are not numbers in sequence.
-    return {
-        tables[number].name: rows or 0
-        for number, rows in ranges
-        if isinstance(number, int) and (rows is None or (isinstance(rows, int) and rows <= most))
-    }
-
-
-def _range(number: int, table: Table) -> str:
-    return RANGE.format(number=number, rowid=table.row_identifier, table=identifier(table.name))
-
-
-def _rows(connection: sqlite3.Connection, sql: str) -> Iterable[tuple[object, ...]]:
-    """Return the rows of *sql*, none where a table is missing or damaged: an estimate is no need."""
+    ranges = (
+        RANGE.format(number=number, rowid=table.row_identifier, table=identifier(table.name))
+        for number, table in enumerate(numbered)
+    )
     try:
-        return connection.execute(sql).fetchall()
+        rows = connection.execute("union all".join(ranges)).fetchall()
+        ((size,),) = connection.execute(SIZE)
     except sqlite3.DatabaseError:
-        return ()
+        # A table is damaged, and an estimate is no need.
+        return {}
+    # A file too small for so many rows: their keys are not numbers in sequence.
+    counts = ((numbered[at].name, count or 0) for at, count in rows)
+    return {name: count for name, count in counts if isinstance(count, int) and count <= size // SHORTEST_ROW}

@@ -17,9 +17,7 @@ T = TypeVar("T")
 
 LOCK_TIMEOUT = 5.0  #: seconds that a reader waits for the lock of somebody who writes
 STATEMENTS = 256  #: prepared statements that a connection keeps
-SAMPLE = 2**12  #: bytes at the beginning of a file, by which it is told what the file is
-MANY_BYTES = 240  #: of 256, as in random bytes: of a page of a database there are far fewer
-PAGE = 512  #: bytes, of which each database has a multiple
+SAMPLE = 2**12  #: bytes at the beginning of a file, which tell a text from others
 UNREADABLE = ("The database file cannot be read.", "")
 #: What keeps a file from being read: the fact and the remedy, by the beginning of SQLite's name for it.
 STATES: Mapping[str, tuple[str, str]] = {
@@ -37,15 +35,14 @@ RECOVERY = (
     "The database file has to be recovered: a program stopped while writing to it.",
     "Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
 )
-ENCRYPTED = (
-    "This is not a SQLite database, or an encrypted one (SQLCipher, SEE), which dbtools cannot read.",
-    "Decrypt it into another file: sqlcipher_export() of SQLCipher does.",
-)
 TEXT = (
     "This is a text file, not a SQLite database.",
     "Make a database of it first: `sqlite3 NEW.db`, then .read FILE for SQL or .import FILE TABLE for CSV.",
 )
-OTHER = ("This file is not a SQLite database.", "Its first bytes belong to another format.")
+OTHER = (
+    "This is not a SQLite database, or an encrypted one (SQLCipher, SEE), which dbtools cannot read.",
+    "Decrypt it into another file: sqlcipher_export() of SQLCipher does.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,15 +134,17 @@ def _fault(location: Location, message: str, hint: str = "") -> errors.DatabaseU
     return errors.DatabaseUnavailable(f"{location.given or location.path}: {message}", hint=hint)
 
 
-def read_any_text(connection: sqlite3.Connection, read: Callable[[], T]) -> T:
-    """Return what *read* reads on *connection*; bytes that are no UTF-8 are surrogates in it (PEP 383)."""
+def read_any_text(
+    connection: sqlite3.Connection, read: Callable[[], T], errors: str = "surrogateescape"
+) -> T:
+    """Return what *read* reads on *connection*; bytes that are no UTF-8 are decoded as *errors* says."""
     try:
         return read()
     except sqlite3.OperationalError as exc:
         if not str(exc).startswith("Could not decode"):
             raise
     # It is read again by way of the bytes, which costs more.
-    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+    connection.text_factory = lambda text: text.decode(errors=errors)
     try:
         return read()
     finally:
@@ -174,8 +173,6 @@ def _content(path: Path) -> tuple[str, str]:
     """Return what the file at *path* is, which is not a SQLite database, and what to do."""
     with suppress(OSError), open(path, "rb") as file:
         head = file.read(SAMPLE)
-        if len(set(head)) > MANY_BYTES and os.stat(path).st_size % PAGE == 0:
-            return ENCRYPTED
         with suppress(UnicodeDecodeError):
             # The last character may be cut.
             if not set(head.decode(errors="strict" if len(head) < SAMPLE else "ignore")) & set("\0\ufffd"):

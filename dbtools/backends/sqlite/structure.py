@@ -78,34 +78,29 @@ class Structure:
 
     @cached_property
     def unique(self) -> tuple[frozenset[str | None], ...]:
-        """The columns of each index, which may hold nulls and whose own collations tell all others apart.
-
-        None stands for an expression, so that such an index is never one of columns alone.
-        """
-        found = [
-            frozenset(index.columns)
-            for index in self.indexes
-            if not index.partial and index.collations == self._own(index)
-        ]
+        """The columns of each index over all rows, which may hold nulls; None is an expression."""
+        found = [frozenset(index.columns) for index in self.exact if not index.partial]
         return tuple(found) if self.rowid is None else (frozenset({self.rowid}), *found)
+
+    @cached_property
+    def exact(self) -> Sequence[Index]:
+        """The indexes but those that tell texts apart which the collation of a column takes for equal."""
+        return [index for index in self.indexes if not self._is_finer(index)]
 
     def affinity(self, column: str) -> Affinity:
         """Return the affinity of *column*, by its type as declared."""
         declared = next(row.type for row in self.rows if row.name == column)
         return affinity(declared, strict=self.strict)
 
-    def is_finer(self, index: Index) -> bool:
+    def _is_finer(self, index: Index) -> bool:
         """Return whether *index* tells texts apart which the own collation of a column does not."""
-        pairs = zip(self._own(index), index.collations, strict=True)
-        return any(own not in (BINARY, used) for own, used in pairs)
+        own = [BINARY if name is None else self.collation(name) for name in index.columns]
+        return any(own not in (BINARY, used) for own, used in zip(own, index.collations, strict=True))
 
     def collation(self, column: str) -> str:
         """Return the collation of *column*, folded."""
         collations = self.definition.collations
         return collations.get(fold(column), BINARY) if collations else BINARY
-
-    def _own(self, index: Index) -> tuple[str, ...]:
-        return tuple(BINARY if name is None else self.collation(name) for name in index.columns)
 
 
 def read_foreign_keys(
