@@ -4,7 +4,7 @@ Total and cautious: what is not wholly understood is not reported, so that nothi
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -24,13 +24,18 @@ NO_COLUMNS = words(
 FLIPPED = {"=": "=", "==": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 COMPARING = frozenset({*FLIPPED, "in", "between"})
 TEXTS = frozenset({"text", "character varying", "varchar"})
-INTEGERS = frozenset({"smallint", "integer", "bigint"})
-NUMBERS = frozenset({"numeric", "real", "double precision"})
-TIMES = ("with time zone", "without time zone")
-TEMPORAL = frozenset({"date", *(f"{name} {each}" for name in ("time", "timestamp") for each in TIMES)})
-PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?![A-Za-z0-9_.$])")
 INTEGER = re.compile(r"-?\d+", re.ASCII)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+ZONES = ("with time zone", "without time zone")
+#: By types, the numbers that are certain to be the same value as one; None: no numbers, but texts.
+CASTS: Mapping[str, re.Pattern[str] | None] = {
+    **dict.fromkeys(("smallint", "integer", "bigint"), INTEGER),
+    **dict.fromkeys(("numeric", "real", "double precision"), NUMBER),
+    **dict.fromkeys(
+        (*TEXTS, "date", *(f"{name} {zone}" for name in ("time", "timestamp") for zone in ZONES))
+    ),
+}
+PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?![A-Za-z0-9_.$])")
 #: A choice is shown as the database writes the value: 1.50 and 1e2 may be written otherwise.
 CHOSEN_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0|-?(?:0|[1-9]\d{0,9})\.\d{0,3}[1-9]", re.ASCII)
 
@@ -104,7 +109,7 @@ def _conditions(parts: _Parts) -> tuple[Check, ...]:
     parts = _bare(parts)
     alternatives = split(parts, "or")
     if len(alternatives) > 1:
-        return _alternatives(alternatives)
+        return _unless_null(alternatives)
     conditions = _conjuncts(parts)
     if len(conditions) > 1:
         return tuple(check for each in conditions for check in _conditions(each))
@@ -125,24 +130,12 @@ def _conjuncts(parts: _Parts) -> list[list[Part]]:
     return conditions
 
 
-def _alternatives(alternatives: Iterable[_Parts]) -> tuple[Check, ...]:
-    """Read `x is null or …` and `x = 'a' or x = 'b'`."""
-    named = [(_null_column(_bare(each)), each) for each in alternatives]
-    nullable = {name for name, _ in named if name is not None}
-    found = [_conditions(each) for name, each in named if name is None]
-    if len(nullable) > 1 or not found:
-        return ()
-    checks = found[0] if len(found) == 1 else _union(found)
-    return tuple(check for check in checks if not nullable or check.column in nullable)
-
-
-def _union(found: Sequence[tuple[Check, ...]]) -> tuple[Check, ...]:
-    """Return the one check of the choices of all that was *found*, if each is of choices of one column."""
-    columns = {check.column for checks in found for check in checks}
-    if len(columns) != 1 or not all(len(checks) == 1 and checks[0].choices for checks in found):
-        return ()
-    choices = dict.fromkeys(choice for (check,) in found for choice in check.choices)
-    return (Check(column=columns.pop(), choices=tuple(choices)),)
+def _unless_null(alternatives: Sequence[_Parts]) -> tuple[Check, ...]:
+    """Read `x is null or …`: what is allowed is said beside null."""
+    for nulls, others in (alternatives, reversed(alternatives)) if len(alternatives) == 2 else ():
+        if (column := _null_column(_bare(nulls))) is not None:
+            return tuple(check for check in _conditions(others) if check.column == column)
+    return ()
 
 
 def _null_column(parts: _Parts) -> str | None:
@@ -229,12 +222,12 @@ def _literal(parts: _Parts) -> _Literal | None:
 
 def _as_type(literal: _Literal, cast: str) -> _Literal | None:
     """Return *literal* as the type *cast*, if it is certain to be the same value."""
-    if cast in TEXTS or cast in TEMPORAL:
-        return None if literal.is_number else literal
-    pattern = INTEGER if cast in INTEGERS else NUMBER if cast in NUMBERS else None
-    if pattern is None or not pattern.fullmatch(literal.text):
+    if cast not in CASTS:
         return None
-    return _Literal(literal.text, True)
+    pattern = CASTS[cast]
+    if pattern is None:
+        return None if literal.is_number else literal
+    return _Literal(literal.text, True) if pattern.fullmatch(literal.text) else None
 
 
 def _array(parts: _Parts) -> list[list[Part]]:
