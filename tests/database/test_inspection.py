@@ -17,8 +17,8 @@ from dbtools.backends import open_backend
 from dbtools.backends.plans import with_lists
 from dbtools.backends.port import Declared, Inspected, Read
 from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS, inspect_query
+from dbtools.backends.sqlite.files import Location, location_of
 from dbtools.backends.sqlite.inspection import LIST_FORMS as SQLITE_LISTS, Description
-from dbtools.backends.sqlite.location import Location, location_of
 from dbtools.backends.sqlite.syntax import lexis as sqlite_lexis
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Table

@@ -13,8 +13,8 @@ import pytest
 from dbtools.backends import open_backend, url_of_file
 from dbtools.backends.plans import Plan
 from dbtools.backends.port import Label, Run
-from dbtools.backends.sqlite.jobs import SMALL_VALUE, Connection, Stopped
-from dbtools.backends.sqlite.location import location_of
+from dbtools.backends.sqlite.connections import SMALL_VALUE, Connection, Stopped
+from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.runner import SqliteRunner
 from dbtools.catalog import Selection
 from dbtools.statement import Condition, Output, Select

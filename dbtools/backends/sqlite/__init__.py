@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Runner, Subject
 from dbtools.backends.records import Registry
+from dbtools.backends.sqlite.files import Watched, encoded, location_of, read_file, stamp_of
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import encoded, location_of
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
-from dbtools.backends.sqlite.stamps import Watched, read_file, stamp_of
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
 from dbtools.errors import Refused

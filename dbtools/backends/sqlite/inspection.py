@@ -12,6 +12,8 @@ import sqlite3
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
 
 from dbtools.backends.plans import ListForms, identifier, with_lists
 from dbtools.backends.port import (
@@ -23,24 +25,38 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
+from dbtools.backends.sqlite.files import Location, connect, open_file, wants_recovery
 from dbtools.backends.sqlite.guard import LOCK_TIMEOUT, authorize, explain, resolve_views, secure
-from dbtools.backends.sqlite.location import Location, connect, open_file, wants_recovery
 from dbtools.backends.sqlite.syntax import (
-    NULL,
     SILENT_JOINS,
     Piece,
-    WrittenQuery,
     explained,
     fold,
     lexis,
+    names_in,
     with_names,
+    words_in,
 )
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
-from dbtools.sql import Fragment, Parameter, code_of
+from dbtools.sql import (
+    Fragment,
+    Parameter,
+    code_of,
+    tokenize,
+)
 from dbtools.types import ColumnType, Family
 
+NULL = "(null/* a parameter */)"  #: what stands for a parameter in the view
+#: What SQLite says of a name that means nothing, or too much.
+NAMED = re.compile(
+    r"(?:no such (?:table|column|function|window|collation sequence)|ambiguous column name): "
+    r"(?:.*\.)?(?P<name>[^.]+)"
+    r'|near "(?P<word>.+)": syntax error'
+    r"|(?:wrong number of arguments to|misuse of aggregate) function (?P<function>.+)\(\)"
+)
+INCOMPLETE = "incomplete input"
 LIST_FORMS = ListForms(
     among="in (select value from json_each(",
     not_among="not in (select value from json_each(",
@@ -55,7 +71,6 @@ SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
 RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
 TEXT = Declared(type="text", array=False)
-
 RELATIONS = """
 select name, type
 from main.sqlite_schema
@@ -72,6 +87,70 @@ COLUMNS = """
 select name
 from pragma_table_xinfo(?1, 'main')
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenQuery:
+    """A query in the pieces that the operator wrote, and as many as SQLite reads them."""
+
+    source: Sequence[Piece]
+    pieces: Sequence[Piece]
+
+    @cached_property
+    def text(self) -> str:
+        """The SQL as the operator wrote it."""
+        return "".join(map(str, self.source))
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The parameters by name, numbered from 1."""
+        names = dict.fromkeys(piece.name for piece in self.pieces if isinstance(piece, Parameter))
+        return {name: number for number, name in enumerate(names, 1)}
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words outside of quotes."""
+        return words_in(self.text)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The words, and whatever is in quotes, all folded: what the query names is among them."""
+        return names_in(self.text)
+
+    def offset_of(self, message: str) -> int | None:
+        """Return where what *message* names first stands, None where that does not show.
+
+        SQLite knows the place (3.38), and the standard library's module does not tell it (Python 3.14).
+        """
+        if message == INCOMPLETE:
+            return len(self.text)
+        named = NAMED.fullmatch(message)
+        # A name in quotes may have a dot.
+        whole = self.places_of(message.partition(": ")[2])
+        places = whole or (self.places_of(named[named.lastindex or 0]) if named else [])
+        # A word may be right in one place and wrong in the next.
+        return places[0] if len(places) == 1 or (places and named and named["name"]) else None
+
+    def places_of(self, word: str) -> list[int]:
+        """Return where *word* stands, in quotes or not."""
+        return [each.offset for each in tokenize(self.text, lexis) if fold(each.value) == fold(word)]
+
+    def alone(self) -> str:
+        """Return the query with numbered parameters, as a call runs it."""
+        numbers = self.numbers
+        return "".join(
+            f"?{numbers[each.name]}" if isinstance(each, Parameter) else with_names(each)
+            for each in self.pieces
+        )
+
+    def shown(self) -> str:
+        """Return a statement that can only be a SELECT, with numbered parameters."""
+        return f"select * from ({self.alone()}\n)"
+
+    def with_nulls(self) -> str:
+        """Return the statement with nulls for parameters, as written: a column may be called by its text."""
+        text = "".join(each if isinstance(each, str) else NULL for each in self.pieces)
+        return f"select * from ({text}\n)"
 
 
 def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:

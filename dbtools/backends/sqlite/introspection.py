@@ -12,21 +12,19 @@ from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.plans import identifier
-from dbtools.backends.sqlite.ddl import BINARY, Definition, generation, module_of
-from dbtools.backends.sqlite.dependencies import read_dependencies
+from dbtools.backends.sqlite.files import read_any_text, stamp_of
 from dbtools.backends.sqlite.guard import resolve_views
-from dbtools.backends.sqlite.location import read_any_text
-from dbtools.backends.sqlite.stamps import stamp_of
-from dbtools.backends.sqlite.structure import (
+from dbtools.backends.sqlite.relations import (
     HIDDEN,
     STORED,
     VIRTUAL,
     ColumnRow,
     Index,
     Structure,
+    read_dependencies,
     read_foreign_keys,
 )
-from dbtools.backends.sqlite.syntax import fold, lexis
+from dbtools.backends.sqlite.syntax import BINARY, Definition, fold, generation, lexis, module_of
 from dbtools.backends.sqlite.types import column_type, limited
 from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind
 from dbtools.types import quoted

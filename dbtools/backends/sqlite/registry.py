@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
-from dbtools.backends.sqlite.location import Location, connect, open_file, unavailable
+from dbtools.backends.sqlite.files import Location, connect, open_file, unavailable
 from dbtools.errors import DatabaseUnavailable
 
 LONGEST = 4 * 2**20  #: bytes of the text of one query

@@ -1,10 +1,18 @@
-"""Where a SQLite database is, and how it is opened: the URL of a file in, a connection out."""
+"""A SQLite file: where it is, how it is opened, which schema it holds, and how it is followed.
 
+A stamp is made of the file's identity, SQLite's own count of changes, and a digest of the schema. The count
+goes up with each change of the schema that any process commits, and with each ANALYZE and VACUUM
+(https://sqlite.org/pragma.html, schema_version).
+"""
+
+import asyncio
+import hashlib
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +20,9 @@ from typing import Literal, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 
 from dbtools import errors
+from dbtools.errors import DatabaseUnavailable
 
 T = TypeVar("T")
-
 LOCK_TIMEOUT = 5.0  #: seconds that a reader waits for the lock of somebody who writes
 STATEMENTS = 256  #: prepared statements that a connection keeps
 SAMPLE = 2**12  #: bytes at the beginning of a file, which tell a text from others
@@ -43,6 +51,9 @@ OTHER = (
     "This is not a SQLite database, or an encrypted one (SQLCipher, SEE), which dbtools cannot read.",
     "Decrypt it into another file: sqlcipher_export() of SQLCipher does.",
 )
+SCHEMA_VERSION = "pragma schema_version"  #: counts the changes of the schema
+SCHEMA = "select type, name, cast(sql as blob) from main.sqlite_schema"
+TICK = 2.0  #: seconds: two writes within one tick of a file system's clock look like one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,3 +199,62 @@ def is_locked(error: Exception) -> bool:
 def wants_recovery(error: Exception) -> bool:
     """Return whether a program stopped while writing, which a reader cannot undo."""
     return getattr(error, "sqlite_errorname", "") in ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
+
+
+def identity_of(location: Location) -> str:
+    """Return which file is at *location* now, nothing where none is: another file has another one."""
+    try:
+        found = os.stat(location.name)
+    except OSError:
+        return ""
+    return f"{found.st_dev}.{found.st_ino}"
+
+
+def read_file(location: Location, read: Callable[[sqlite3.Connection, str], T]) -> T:
+    """Return what *read* makes of the file at *location* and its identity, or raise DatabaseUnavailable.
+
+    The connection is new: another one keeps the schema that it read first, also of a file that was filled
+    anew.
+    """
+    identity = identity_of(location)
+    with closing(connect(location)) as connection:
+        try:
+            return read(connection, identity)
+        except sqlite3.Error as exc:
+            raise unavailable(location, exc) from exc
+
+
+def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
+    """Return the stamp of the schema that *connection* sees, of the file *identity*."""
+    (version,) = connection.execute(SCHEMA_VERSION).fetchone()
+    rows = connection.execute(SCHEMA).fetchall()
+    digest = hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:12]
+    return f"{identity}.{version} {digest}"
+
+
+class Watched:
+    """A file that is followed: what is read of it is read again when the file has been written."""
+
+    def __init__(self, location: Location, read: Callable[[], Awaitable[Hashable]]) -> None:
+        self._location = location
+        self._read = read
+        self._seen: tuple[Hashable, Hashable] = None, None  #: the state of the files, and what was read
+
+    async def look(self) -> Hashable:
+        """Return what is read of the file as it is now, or raise DatabaseUnavailable."""
+        state, written = await asyncio.to_thread(_state_of, self._location)
+        if state != self._seen[0] or time.time() - written < TICK:
+            self._seen = state, await self._read()
+        return self._seen[1]
+
+
+def _state_of(location: Location) -> tuple[Hashable, float]:
+    """Return what changes when the file at *location* or its log is written, and when that was last."""
+    try:
+        found = [os.stat(location.name)]
+    except OSError as exc:
+        raise DatabaseUnavailable("The database file is gone.") from exc
+    with suppress(FileNotFoundError):
+        found.append(os.stat(f"{location.name}-wal"))
+    state = tuple((each.st_dev, each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+    return state, max(each.st_mtime for each in found)
