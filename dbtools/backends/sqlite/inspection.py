@@ -9,11 +9,12 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 from dbtools.backends.plans import ListForms, identifier, with_lists
 from dbtools.backends.port import (
@@ -25,7 +26,7 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.sqlite.files import Location, connect, open_file, wants_recovery
+from dbtools.backends.sqlite.files import Location, connect, is_locked, open_file, wants_recovery
 from dbtools.backends.sqlite.guard import LOCK_TIMEOUT, authorize, explain, resolve_views, secure
 from dbtools.backends.sqlite.syntax import (
     SILENT_JOINS,
@@ -40,14 +41,10 @@ from dbtools.backends.sqlite.syntax import (
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
-from dbtools.sql import (
-    Fragment,
-    Parameter,
-    code_of,
-    tokenize,
-)
+from dbtools.sql import Fragment, Parameter, code_of, tokenize
 from dbtools.types import ColumnType, Family
 
+T = TypeVar("T")
 NULL = "(null/* a parameter */)"  #: what stands for a parameter in the view
 #: What SQLite says of a name that means nothing, or too much.
 NAMED = re.compile(
@@ -206,19 +203,18 @@ class Description:
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the query in *pieces* is, asked on a connection of its own; or raise Refused."""
-        try:
-            return await asyncio.to_thread(inspect_query, self._location, pieces, declared)
-        except sqlite3.Error as exc:
-            raise passing_refusal(UNREADABLE) from exc
+        return await self._ask(partial(inspect_query, self._location, pieces, declared))
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
         """Return no types, once SQLite has understood *condition*; or raise Refused."""
-        loop = asyncio.get_running_loop()
+        await self._ask(partial(self._explain, table, condition))
+        return ()
+
+    async def _ask(self, ask: Callable[[], T]) -> T:
         try:
-            await loop.run_in_executor(self._thread, self._explain, table, condition)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
         except sqlite3.Error as exc:
             raise passing_refusal(UNREADABLE) from exc
-        return ()
 
     def _explain(self, table: Table, condition: Fragment) -> None:
         pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
@@ -258,8 +254,8 @@ def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> set[tuple[s
 def _is_passing(error: Exception) -> bool:
     """Return whether *error* is of the file or of the moment, and not of the statement."""
     name = getattr(error, "sqlite_errorname", "") or ""
-    passing = name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
-    return passing or wants_recovery(error)
+    passing = is_locked(error) or wants_recovery(error)
+    return passing or name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))
 
 
 def _refused(connection: sqlite3.Connection, query: WrittenQuery, error: Exception) -> Exception:
@@ -292,7 +288,8 @@ def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, tables: set[
         return False
     resolve_views(connection)
     names = {*map(fold, tables), *query.names}
-    return connection.execute(STRICT, (json.dumps([*names]),)).fetchone() == (1,)
+    ((strict,),) = connection.execute(STRICT, (json.dumps([*names]),))
+    return bool(strict)
 
 
 def _columns(connection: sqlite3.Connection, query: WrittenQuery, *, strict: bool) -> Iterator[Column]:

@@ -60,10 +60,7 @@ join pragma_table_xinfo(l.name, 'main') as x
 where l.schema = 'main'
 and l.type in ('table', 'view', 'virtual')
 """
-COLUMNS_OF_ONE = """
-select ?1, x.name, x.type, x."notnull", x.dflt_value, x.pk, x.hidden
-from pragma_table_xinfo(?1, 'main') as x
-"""
+COLUMNS_OF_ONE = f"{COLUMNS}and l.name = ?"
 INDEXES = """
 select s.name, i.name, i.origin, i.partial, x.name, x.coll
 from main.sqlite_schema as s

@@ -28,10 +28,9 @@ from dbtools.backends.sqlite.syntax import (
     read_definition,
     words_in,
 )
-from dbtools.backends.sqlite.types import Affinity, affinity
 from dbtools.catalog import UNTOLD, ForeignKey, Reads, Table, TableKind
 from dbtools.sql import Group, SqlError, code_of, grouped, split, tokenize
-from dbtools.types import quoted
+from dbtools.types import NUMERIC, ColumnType, quoted
 
 #: Kinds of a column that `hidden` tells: of a virtual table, and generated when read or when written.
 HIDDEN, VIRTUAL, STORED = 1, 2, 3
@@ -43,8 +42,6 @@ where s.type = 'table'
 and instr(lower(s.sql), 'references')
 order by s.name, f.id desc, f.seq
 """
-#: Those of SQLite itself: an application's are unknown here, and comparing by them would fail.
-COLLATIONS = {BINARY, "nocase", "rtrim"}
 #: Modules of virtual tables that keep their own rows, unless an argument names another table.
 KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
 INDEX_READERS = frozenset({"fts4aux", "fts5vocab"})  #: modules that show the words of a full-text table
@@ -119,11 +116,6 @@ class Structure:
         """The indexes but those that tell texts apart which the collation of a column takes for equal."""
         return [index for index in self.indexes if not self._is_finer(index)]
 
-    def affinity(self, column: str) -> Affinity:
-        """Return the affinity of *column*, by its type as declared."""
-        declared = next(row.type for row in self.rows if row.name == column)
-        return affinity(declared, strict=self.strict)
-
     def _is_finer(self, index: Index) -> bool:
         """Return whether *index* tells texts apart which the own collation of a column does not."""
         own = [BINARY if name is None else self.collation(name) for name in index.columns]
@@ -146,16 +138,16 @@ def read_foreign_keys(
         if table not in tables or found is None:
             continue
         pairs = [row[3:] for row in rows]
-        key = _foreign_key(pairs, found, structures[table], structures[found.name])
+        key = _foreign_key(pairs, tables[table], found, structures[found.name])
         if key is not None:
             keys[table][key] = None
     return {table: tuple(each) for table, each in keys.items()}
 
 
 def _foreign_key(
-    pairs: Sequence[tuple[str, str | None]], target: Table, here: Structure, there: Structure
+    pairs: Sequence[tuple[str, str | None]], table: Table, target: Table, there: Structure
 ) -> ForeignKey | None:
-    """Return the key of *pairs* of columns, here and there, if there are such columns in *target*."""
+    """Return the key of *pairs* of columns of *table* and *target*, if there are such columns."""
     exact = [_exact_name(target, name) for _, name in pairs if name is not None]
     if not exact and target.primary_key and target.primary_key.primary:
         exact = [*target.primary_key.columns]
@@ -163,12 +155,20 @@ def _foreign_key(
     if len(target_columns) != len(pairs):
         return None
     columns = tuple([name for name, _ in pairs])
+    # The rowid is unique, and compares with anything as a number does.
+    joinable = target_columns == (there.rowid,) or (
+        any(unique.issubset(target_columns) for unique in there.unique)
+        and all(
+            _compares_alike(table.column_by_name[given].type, target.column_by_name[name].type)
+            for given, name in zip(columns, target_columns, strict=True)
+        )
+    )
     return ForeignKey(
         columns=columns,
         target_schema="",
         target=target.name,
         target_columns=target_columns,
-        joinable=_is_joinable(here, columns, there, target_columns),
+        joinable=joinable,
     )
 
 
@@ -178,28 +178,12 @@ def _exact_name(table: Table, name: str) -> str | None:
     return next((column.name for column in table.columns if fold(column.name) == fold(name)), None)
 
 
-def _is_joinable(
-    here: Structure, columns: Sequence[str], there: Structure, target_columns: Sequence[str]
-) -> bool:
-    """Return whether `there = here` is true of one row at most, and means what the foreign key does."""
-    if not {*map(here.collation, columns), *map(there.collation, target_columns)} <= COLLATIONS:
-        return False
-    # The rowid is unique, and compares with anything as a number does.
-    if target_columns == (there.rowid,):
-        return True
-    if not any(unique.issubset(target_columns) for unique in there.unique):
-        return False
-    pairs = zip(columns, target_columns, strict=True)
-    return all(_compares_alike(here.affinity(given), there.affinity(target)) for given, target in pairs)
+def _compares_alike(given: ColumnType, target: ColumnType) -> bool:
+    """Return whether `target = given` is true of one row at most, as a foreign key has it.
 
-
-def _compares_alike(given: Affinity, target: Affinity) -> bool:
-    """Return whether `target = source` compares as a foreign key does: by the affinity of the target.
-
-    A number as the source would make numbers of the target's texts: both '1' and '01' would equal it. A text
-    as the target would make no texts of the source's numbers, as a foreign key does.
+    A number makes numbers of the target's texts: both '1' and '01' would equal it.
     """
-    return target is Affinity.NUMERIC or given in (Affinity.TEXT, target)
+    return target.family in NUMERIC or given.family is target.family
 
 
 def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> Mapping[str, Reads]:

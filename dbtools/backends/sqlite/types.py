@@ -7,7 +7,6 @@ which look for parts of names (https://sqlite.org/datatype3.html, 3.1).
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from enum import StrEnum
 from functools import lru_cache
 
 from dbtools.backends.checks import NUMBER, Check
@@ -54,14 +53,6 @@ INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 MOMENT = re.compile(r"(\d{4}-\d\d|\d\d:\d\d).*", re.ASCII | re.DOTALL)
 
 
-class Affinity(StrEnum):
-    """What a column makes of the values that it is given or compared with."""
-
-    NUMERIC = "numeric"  #: or INTEGER or REAL, which are compared alike
-    TEXT = "text"
-    BLOB = "blob"  #: takes values as they are
-
-
 @lru_cache(maxsize=1024)
 def column_type(declared: str, *, strict: bool, rowid: bool = False) -> ColumnType:
     """Return the type of a column *declared* so; *rowid* tells that it is another name of the rowid."""
@@ -85,19 +76,6 @@ def _family(name: str) -> Family:
     if base in FAMILY_OF_NAME:
         return FAMILY_OF_NAME[base]
     return next((family for pattern, family in FAMILY_OF_PART if pattern.search(base)), Family.ANY)
-
-
-@lru_cache(maxsize=1024)
-def affinity(declared: str, *, strict: bool) -> Affinity:
-    """Return the affinity of a column *declared* so: SQLite looks for parts of words, even in comments."""
-    folded = declared.lower()
-    if "int" in folded:
-        return Affinity.NUMERIC
-    if any(part in folded for part in ("char", "clob", "text")):
-        return Affinity.TEXT
-    if not folded or "blob" in folded or (strict and folded == "any"):
-        return Affinity.BLOB
-    return Affinity.NUMERIC
 
 
 def limited(column: Column, checks: Iterable[Check], *, collated: bool) -> Column:
