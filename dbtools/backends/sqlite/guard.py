@@ -10,12 +10,15 @@ from dbtools.backends.plans import identifier
 UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
 CONTAINS = "dbtools_contains"  #: the function of `Search`: a text as a blob, and what is looked for in it
 PIECE = 2**20  #: bytes that are searched at once
-COLUMNS_OF_VIEW = """
+COMPUTED = "select rowid, name from main.sqlite_schema where type in ('table', 'view') and rootpage = 0"
+COLUMNS_OF_ONE = """
 select 1
 from main.sqlite_schema as s
 join pragma_table_xinfo(s.name, 'main')
 where s.rowid = ?
 """
+#: What is wrong with one relation; all else, such as a lock or an interrupt, is wrong with the whole reading.
+LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
 LOCK_TIMEOUT = 2.0  #: seconds that such a connection waits for the lock of somebody who writes
 LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
 #: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
@@ -52,16 +55,22 @@ def secure(connection: sqlite3.Connection) -> None:
     connection.set_authorizer(authorize)
 
 
-def resolve_views(connection: sqlite3.Connection) -> None:
-    """Let *connection* work out the columns of each view once.
+def resolve_views(connection: sqlite3.Connection) -> dict[str, str]:
+    """Work out the columns of each view and virtual table once, and return what is wrong with which.
 
     Otherwise pragma_table_list prepares the same view over and over where that fails, as of one that reads
     too many others, which takes seconds each time (3.40).
     """
-    for row in connection.execute("select rowid from main.sqlite_schema where type = 'view'").fetchall():
-        # What is wrong with a view is told where its columns are asked for.
-        with suppress(sqlite3.Error):
-            connection.execute(COLUMNS_OF_VIEW, row).fetchone()
+    problems = {}
+    for number, name in connection.execute(COMPUTED).fetchall():
+        try:
+            connection.execute(COLUMNS_OF_ONE, (number,)).fetchone()
+        except sqlite3.DatabaseError as exc:
+            # The driver's own errors, such as that of a text that it cannot decode, have no code.
+            if getattr(exc, "sqlite_errorcode", -1) & 0xFF not in LOCAL_ERRORS:
+                raise
+            problems[name] = str(exc)
+    return problems
 
 
 def explain(

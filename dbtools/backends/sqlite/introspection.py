@@ -4,6 +4,7 @@ Only what is in the file itself counts (the schema "main"); what SQLite, a virtu
 itself is no part of it. A relation that cannot be read is left out with a warning, and the others stay.
 """
 
+import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,8 +36,6 @@ KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": TableKind.
 #: The modules of virtual tables whose rows are known to keep a rowid.
 MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})
 ROWIDS = ("rowid", "_rowid_", "oid")
-#: What is wrong with one relation; all else, such as a lock or an interrupt, is wrong with the whole reading.
-LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
 UNREADABLE = "\ufffd"  #: what stands for bytes that are no UTF-8
 LONGEST_NAME = 500  #: characters: no answer can be bounded that has longer ones
 MOST_RANGES = 200  #: tables whose rowids are looked at: one statement, with two searches for each
@@ -59,8 +58,8 @@ from pragma_table_list as l
 join pragma_table_xinfo(l.name, 'main') as x
 where l.schema = 'main'
 and l.type in ('table', 'view', 'virtual')
+and l.name not in (select value from json_each(?))
 """
-COLUMNS_OF_ONE = f"{COLUMNS}and l.name = ?"
 INDEXES = """
 select s.name, i.name, i.origin, i.partial, x.name, x.coll
 from main.sqlite_schema as s
@@ -89,23 +88,20 @@ def read_catalog(connection: sqlite3.Connection, selection: Selection, identity:
 
     *identity* is that of the file, before it was opened.
     """
-    begins = not connection.in_transaction
-    if begins:
-        connection.execute("begin")
+    connection.execute("begin")
     try:
         stamp = stamp_of(connection, identity)
         catalog = read_any_text(connection, lambda: _read(connection, selection), "replace")
         return replace(catalog, stamp=stamp)
     finally:
-        if begins:
-            connection.rollback()
+        connection.rollback()
 
 
 def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
-    resolve_views(connection)
+    unreadable = resolve_views(connection)
     listed = sorted(connection.execute(RELATIONS))
     kinds = {name: KINDS[type] for name, type, *_ in listed if _is_wanted(name, selection)}
-    columns, problems = _columns(connection, kinds)
+    columns, problems = _columns(connection, kinds, unreadable)
     indexes = _indexes(connection)
     definitions = dict(connection.execute(DEFINITIONS).fetchall())
     structures = {
@@ -156,14 +152,14 @@ def _is_wanted(name: str, selection: Selection) -> bool:
 
 
 def _columns(
-    connection: sqlite3.Connection, relations: Mapping[str, TableKind]
+    connection: sqlite3.Connection, relations: Iterable[str], unreadable: Mapping[str, str]
 ) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
     """Return the columns of all that can be read, and what is wrong with those of *relations* that cannot."""
-    rows, problems = _column_rows(connection, relations)
+    problems = dict(unreadable)
     found: dict[str, list[ColumnRow]] = defaultdict(list)
-    for row in rows:
+    for row in map(ColumnRow._make, connection.execute(COLUMNS, (json.dumps([*problems]),))):
         found[row.table].append(row)
-    for name in relations.keys() - problems.keys():
+    for name in set(relations) - problems.keys():
         names = (name, *(row.name for row in found[name]))
         if any(UNREADABLE in each for each in names):
             problems[name] = "its name or that of a column is no valid text"
@@ -172,32 +168,6 @@ def _columns(
         elif all(row.hidden == HIDDEN for row in found[name]):
             problems[name] = "it has no columns"
     return found, {name: problems[name] for name in relations if name in problems}
-
-
-def _column_rows(
-    connection: sqlite3.Connection, relations: Iterable[str]
-) -> tuple[list[ColumnRow], dict[str, str]]:
-    """Return the columns of all relations; or of each of *relations* alone, and why others cannot be read."""
-    try:
-        return list(map(ColumnRow._make, connection.execute(COLUMNS))), {}
-    except sqlite3.DatabaseError as exc:
-        if not _is_local(exc):
-            raise
-    rows: list[ColumnRow] = []
-    problems: dict[str, str] = {}
-    for name in relations:
-        try:
-            rows += map(ColumnRow._make, connection.execute(COLUMNS_OF_ONE, (name,)))
-        except sqlite3.DatabaseError as exc:
-            if not _is_local(exc):
-                raise
-            problems[name] = str(exc)
-    return rows, problems
-
-
-def _is_local(exc: sqlite3.DatabaseError) -> bool:
-    # The driver's own errors, such as that of a text that it cannot decode, have no code.
-    return getattr(exc, "sqlite_errorcode", -1) & 0xFF in LOCAL_ERRORS
 
 
 def _indexes(connection: sqlite3.Connection) -> dict[str, list[Index]]:
