@@ -66,17 +66,13 @@ def announcement_of(name: str) -> str | None:
 
 
 def _package(url: str) -> Any:
-    return import_module(_module(url))
-
-
-def _module(url: str) -> str:
     scheme = _scheme(url)
     if scheme not in BACKENDS:
         raise errors.ConfigurationError(
             f"Databases with URLs that begin with {scheme!r} are not supported.",
             hint=f"{nearest(scheme, BACKENDS)}A URL begins with one of: {listing(BACKENDS)}.",
         )
-    return BACKENDS[scheme]
+    return import_module(BACKENDS[scheme])
 
 
 def _scheme(url: str) -> str:

@@ -6,15 +6,15 @@ as a table: what its operator wrote, of which cells and rows are cut.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any, Protocol
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.aggregates import Bucket, Bucketed, Function, Measure
+from dbtools.aggregates import Bucketed, Function, Measure
 from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
-from dbtools.backends.sources import SEEN, Element, Filtering, column_of, compile_pieces, source
+from dbtools.backends.sources import SEEN, Element, Grammar, Truth, column_of, compile_pieces, source
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
@@ -25,7 +25,6 @@ from dbtools.statement import (
     Direction,
     Match,
     Order,
-    Output,
     QueryShape,
     Select,
     Shape,
@@ -34,66 +33,8 @@ from dbtools.statement import (
 )
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
-Truth = sa.ColumnElement[bool]
-
 MOST_JOINS = 30  #: more take a planner too long, and one database takes no more than 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
-LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
-
-
-class Grammar(Filtering, Protocol):
-    """What the databases say differently: a database inherits what most of them say."""
-
-    @property
-    def dialect(self) -> sa.Dialect:
-        """What SQLAlchemy compiles for."""
-
-    def bound(self, value: object, type: ColumnType) -> object:
-        """Return *value* of *type* as the driver takes it."""
-
-    def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
-        """Return *values* of *type*, which are one parameter, as the driver takes them."""
-
-    def value(self, name: str, type: ColumnType) -> Element:
-        """Return the parameter *name*, a value of *type*."""
-
-    def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
-        """Return whether *column* is (not) one of the list that the parameter *name* holds."""
-
-    def like(self, column: Element, name: str, operator: Operator) -> Truth:
-        """Return whether the text of *column* is like the pattern that the parameter *name* holds.
-
-        Where *operator* may meet it anywhere, long texts are searched in linear time, for the parameter
-        `sought(name)`.
-        """
-
-    def comparable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* in the form in which decoded values of *type* are written: as it is."""
-        return column
-
-    def is_text(self, column: Element) -> Truth:
-        """Return whether the cell of *column*, which declares no type, holds a text: all declare one."""
-        raise AssertionError(column)
-
-    def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
-        """Return whether the array *column* has the value of the parameter *name* among its items."""
-
-    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
-        """Return what is read for *output*: its value, and its full length where it may be cut."""
-
-    def sortable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* in a form that has an order: as it is."""
-        return column
-
-    def nulls_last(self, ordered: sa.UnaryExpression[Any]) -> Element:
-        """Return the step *ordered* of an order with nulls at its end, in both directions."""
-        return ordered.nulls_last()
-
-    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
-        """Return the text that *bucket* makes of the dates of *column*, null for what is none."""
-
-    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
-        """Return *function*, any but a count, over the values of *column*."""
 
 
 class Terms:

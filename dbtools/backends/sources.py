@@ -1,7 +1,7 @@
-"""The one place where a table is read: narrowed by its row filter, without what a mask does not show."""
+"""Where a table is read, narrowed by its filter and masks: one place. And what databases say differently."""
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -9,23 +9,78 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
 
+from dbtools.aggregates import Bucket, Function
 from dbtools.catalog import RowFilter, Table
 from dbtools.policy import BLANK
+from dbtools.statement import Output
+from dbtools.types import ColumnType, Operator
 
+LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
 Element = sa.ColumnElement[Any]
+Truth = sa.ColumnElement[bool]
 #: The column that says whether the filter shows a row: no table has one of this name.
 SEEN = quoted_name(f"seen {secrets.token_hex(8)}", quote=True)
 
 
-class Filtering(Protocol):
-    """What the databases say differently of row filters."""
+class Grammar(Protocol):
+    """What the databases say differently: a database inherits what most of them say."""
+
+    @property
+    def dialect(self) -> sa.Dialect:
+        """What SQLAlchemy compiles for."""
+
+    def bound(self, value: object, type: ColumnType) -> object:
+        """Return *value* of *type* as the driver takes it."""
+
+    def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
+        """Return *values* of *type*, which are one parameter, as the driver takes them."""
+
+    def value(self, name: str, type: ColumnType) -> Element:
+        """Return the parameter *name*, a value of *type*."""
+
+    def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
+        """Return whether *column* is (not) one of the list that the parameter *name* holds."""
+
+    def like(self, column: Element, name: str, operator: Operator) -> Truth:
+        """Return whether the text of *column* is like the pattern that the parameter *name* holds.
+
+        Where *operator* may meet it anywhere, long texts are searched in linear time, for the parameter
+        `sought(name)`.
+        """
+
+    def comparable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* in the form in which decoded values of *type* are written: as it is."""
+        return column
+
+    def is_text(self, column: Element) -> Truth:
+        """Return whether the cell of *column*, which declares no type, holds a text: all declare one."""
+        raise AssertionError(column)
+
+    def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
+        """Return whether the array *column* has the value of the parameter *name* among its items."""
+
+    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
+        """Return what is read for *output*: its value, and its full length where it may be cut."""
+
+    def sortable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* in a form that has an order: as it is."""
+        return column
+
+    def nulls_last(self, ordered: sa.UnaryExpression[Any]) -> Element:
+        """Return the step *ordered* of an order with nulls at its end, in both directions."""
+        return ordered.nulls_last()
+
+    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
+        """Return the text that *bucket* makes of the dates of *column*, null for what is none."""
+
+    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
+        """Return *function*, any but a count, over the values of *column*."""
 
     @property
     def barrier(self) -> bool:
-        """Whether nothing at all is asked of a hidden row, in whatever order conditions are evaluated.
+        """Whether nothing at all is asked of a hidden row, since a cell may be too large to be loaded.
 
-        Operators are total, so that no order tells of hidden rows. This is for what is beyond them: a hidden
-        cell that is too large to be loaded. It costs the indexes of the caller's conditions.
+        It costs the indexes of the caller's conditions.
         """
 
     def written(self, sql: str) -> str:
@@ -39,7 +94,7 @@ class Filtering(Protocol):
         """Return the parameter *name*, a claim of the caller, as the type that *cast* names."""
 
 
-def source(table: Table, alias: str, grammar: Filtering, claims: dict[str, str]) -> sa.FromClause:
+def source(table: Table, alias: str, grammar: Grammar, claims: dict[str, str]) -> sa.FromClause:
     """Return *table* as every statement reads it: the one place where a row filter narrows it.
 
     The parameters of the filter are added to *claims*.
@@ -66,7 +121,7 @@ def source(table: Table, alias: str, grammar: Filtering, claims: dict[str, str])
     return select.subquery(alias)
 
 
-def _pieces(filter: RowFilter, grammar: Filtering, claims: dict[str, str]) -> Iterator[str | Element]:
+def _pieces(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Iterator[str | Element]:
     casts = iter(filter.casts or repeat(""))
     for piece in filter.condition.pieces:
         if isinstance(piece, str):

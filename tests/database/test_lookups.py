@@ -55,6 +55,13 @@ class Looked:
         return None if found is None else found.rows[0]
 
 
+def _see(connection: Connection, _: Event) -> None:
+    """Have *connection* see what is in the file now."""
+    connection.driver.execute("begin")
+    connection.stamp()
+    connection.driver.rollback()
+
+
 @asynccontextmanager
 async def _looked(path: Path) -> AsyncIterator[Looked]:
     url = url_of_file(path)
@@ -66,7 +73,7 @@ async def _looked(path: Path) -> AsyncIterator[Looked]:
     connection = Connection(location_of(url))
     await connection
     try:
-        await connection.run(lambda *_: connection.stamp())
+        await connection.run(_see)
         yield Looked(connection, SqliteRunner(location_of(url)).compile(shape), catalog.stamp)
     finally:
         await connection.give_up()
@@ -175,7 +182,7 @@ async def test_file_that_has_been_written_is_read_with_time_first(
 ) -> None:
     writer.execute("update item set body = 'longer' where id = 1")
     written = [looked.row(1), looked.row(1)]
-    await looked.connection.run(lambda connection, _: connection.stamp())
+    await looked.connection.run(_see)
 
     assert written == [None, None]
     assert looked.row(1) == (1, "one", "longer")

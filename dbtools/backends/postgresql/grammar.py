@@ -13,8 +13,7 @@ from sqlalchemy.types import UserDefinedType
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
-from dbtools.backends.selects import LONG, Grammar, Truth
-from dbtools.backends.sources import Element, placing
+from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
 from dbtools.statement import Output
 from dbtools.types import ColumnType, Family, Operator
 

@@ -39,55 +39,23 @@ class ConnectionLost(Exception):
     """The connection's thread has ended, or it has opened another file or schema than there is now."""
 
 
-class Opened:
-    """The file and the schema that a connection has opened. It serves no other ones.
-
-    SQLite keeps what it has read of a schema while the count is the same, and another program may fill the
-    file with a database of the same count.
-    """
-
-    def __init__(self, location: Location) -> None:
-        self._location = location
-        self._identity = identity_of(location)
-        self._seen = -1, -1  #: the versions when the stamp was read
-        self._stamp = ""
-
-    def stamp(self, connection: sqlite3.Connection) -> str:
-        """Return the stamp of what *connection*, in a transaction, reads; or raise ConnectionLost."""
-        versions = self._versions(connection)
-        if versions != self._seen:
-            stamp = stamp_of(connection, self._identity)
-            if self._stamp not in ("", stamp):
-                raise ConnectionLost
-            self._seen, self._stamp = versions, stamp
-        return self._stamp
-
-    def is_seen_as(self, connection: sqlite3.Connection, stamp: str) -> bool:
-        """Return whether *stamp* was read, and nothing written since: as quick for any schema."""
-        return stamp == self._stamp != "" and self._versions(connection) == self._seen
-
-    def _versions(self, connection: sqlite3.Connection) -> tuple[int, int]:
-        """Return the version of the schema that *connection* sees, and that of the file."""
-        # No file at all may be one that is being replaced: what is open can still be read.
-        if identity_of(self._location) not in (self._identity, ""):
-            raise ConnectionLost
-        (schema,) = connection.execute(SCHEMA_VERSION).fetchone()
-        (content,) = connection.execute(DATA_VERSION).fetchone()
-        return schema, content
-
-
 class Connection(aiosqlite.Connection):
-    """A connection that can only read, with its thread, and what is known of both.
+    """A connection that can only read, with its thread. It serves the file and the schema that it has opened.
+
+    SQLite keeps what it has read of a schema while the count of changes is the same, and another program may
+    fill the file with a database of the same count.
 
     aiosqlite 0.22 has no public way to run several steps in one hop. A public `run` would let us drop the use
     of `_execute`, `_conn` and `_thread`.
     """
 
     def __init__(self, where: Location) -> None:
-        super().__init__(lambda: _patiently(lambda: self._open(where)), iter_chunk_size=64)
+        super().__init__(lambda: _patiently(self._open), iter_chunk_size=64)
         # A statement that cannot be stopped must not keep the process from ending.
         self._thread.daemon = True
-        self.file = Opened(where)
+        self._where, self._identity = where, identity_of(where)
+        self._seen = -1, -1  #: the versions when the stamp was read
+        self._stamp = ""
         self.search: Search
         self.ended: asyncio.Future[object] | None = None  #: if given up: when its thread ends
 
@@ -96,26 +64,37 @@ class Connection(aiosqlite.Connection):
         """The connection itself: for its thread, or for the event loop while that has nothing to do."""
         return self._conn
 
-    def _open(self, where: Location) -> sqlite3.Connection:
-        """Open *where*, or raise DatabaseUnavailable."""
+    def _open(self) -> sqlite3.Connection:
+        """Open the file, or raise DatabaseUnavailable."""
         try:
-            connection = open_file(where, lock_timeout=0)
+            connection = open_file(self._where, lock_timeout=0)
             # Before it is secured, whose functions nobody replaces.
             self.search = Search(connection)
             secure(connection)
         except sqlite3.Error as exc:
             if is_locked(exc):
                 raise
-            raise unavailable(where, exc) from exc
+            raise unavailable(self._where, exc) from exc
         return connection
 
     def stamp(self) -> str:
-        """Return the stamp of the schema now, or raise ConnectionLost."""
-        self.driver.execute("begin")
-        try:
-            return self.file.stamp(self.driver)
-        finally:
-            self.driver.rollback()
+        """Return the stamp of the schema, in the transaction that has begun; or raise ConnectionLost."""
+        versions = self._versions()
+        if versions != self._seen:
+            stamp = stamp_of(self.driver, self._identity)
+            if self._stamp not in ("", stamp):
+                raise ConnectionLost
+            self._seen, self._stamp = versions, stamp
+        return self._stamp
+
+    def _versions(self) -> tuple[int, int]:
+        """Return the version of the schema, and that of the file."""
+        # No file at all may be one that is being replaced: what is open can still be read.
+        if identity_of(self._where) not in (self._identity, ""):
+            raise ConnectionLost
+        (schema,) = self.driver.execute(SCHEMA_VERSION).fetchone()
+        (content,) = self.driver.execute(DATA_VERSION).fetchone()
+        return schema, content
 
     def lookup(self, run: Run) -> ResultSet | None:
         """Return what *run*, which reads a row by its key, finds at once, on the event loop.
@@ -128,7 +107,8 @@ class Connection(aiosqlite.Connection):
         driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, SMALL_VALUE)
         try:
             driver.execute("begin")
-            if not self.file.is_seen_as(driver, run.stamp):
+            # As quick for any schema: what has been written is looked at on the thread.
+            if not run.stamp or run.stamp != self._stamp or self._versions() != self._seen:
                 return None
             rows = driver.execute(run.label.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
         except (sqlite3.Error, ConnectionLost, ValueError, OverflowError) as exc:

@@ -27,22 +27,31 @@ LOCK_TIMEOUT = 5.0  #: seconds that a reader waits for the lock of somebody who 
 STATEMENTS = 256  #: prepared statements that a connection keeps
 SAMPLE = 2**12  #: bytes at the beginning of a file, which tell a text from others
 UNREADABLE = ("The database file cannot be read.", "")
-#: What keeps a file from being read: the fact and the remedy, by the beginning of SQLite's name for it.
-STATES: Mapping[str, tuple[str, str]] = {
-    "SQLITE_BUSY": (
-        "The database file is locked by another program.",
-        "Try again when that has finished writing, or end it.",
-    ),
-    "SQLITE_LOCKED": ("The database file is locked by another program.", "Try again in a moment."),
-    "SQLITE_CORRUPT": (
-        "The database file is damaged.",
-        "`sqlite3 FILE .recover` saves what can be read; a backup is better.",
-    ),
-}
+LOCKED = (
+    "The database file is locked by another program.",
+    "Try again when that has finished writing, or end it.",
+)
 RECOVERY = (
     "The database file has to be recovered: a program stopped while writing to it.",
     "Open it once with a program that may write to it, such as `sqlite3 FILE .tables`.",
 )
+CLOSED_FOLDER = (
+    "The database is in WAL mode in a folder that cannot be written, so it cannot be opened.",
+    "If nobody writes to it, add ?immutable=1 to its URL, else make the folder writable.",
+)
+#: What keeps a file from being read: the fact and the remedy, by the beginning of SQLite's name for it.
+FAULTS: Mapping[str, tuple[str, str]] = {
+    "SQLITE_BUSY": LOCKED,
+    "SQLITE_LOCKED": LOCKED,
+    "SQLITE_CORRUPT": (
+        "The database file is damaged.",
+        "`sqlite3 FILE .recover` saves what can be read; a backup is better.",
+    ),
+    "SQLITE_READONLY_ROLLBACK": RECOVERY,
+    "SQLITE_READONLY_RECOVERY": RECOVERY,
+    "SQLITE_READONLY": CLOSED_FOLDER,
+    "SQLITE_CANTOPEN": CLOSED_FOLDER,
+}
 TEXT = (
     "This is a text file, not a SQLite database.",
     "Make a database of it first: `sqlite3 NEW.db`, then .read FILE for SQL or .import FILE TABLE for CSV.",
@@ -124,8 +133,8 @@ def connect(location: Location, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite
 def check_file(location: Location) -> None:
     """Raise DatabaseUnavailable where *location* has no file that this user may read."""
     try:
-        is_file = stat.S_ISREG(os.stat(location.path).st_mode)
-        if is_file:
+        mode = os.stat(location.path).st_mode
+        if stat.S_ISREG(mode):
             with open(location.path, "rb"):
                 return
     except PermissionError as exc:
@@ -135,8 +144,8 @@ def check_file(location: Location) -> None:
         hint = errors.nearest_path(Path(location.given))
         raise _fault(location, "The database file does not exist.", hint) from exc
     except OSError as exc:
-        raise _fault(location, "The database file cannot be read.") from exc
-    if location.path.is_dir():
+        raise _fault(location, *UNREADABLE) from exc
+    if stat.S_ISDIR(mode):
         raise _fault(location, "This is a folder, not a database file.", "Name the file in it.")
     raise _fault(location, "This is not a regular file.")
 
@@ -165,18 +174,11 @@ def read_any_text(
 def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
     """Return what keeps *location* from being opened."""
     name = getattr(exc, "sqlite_errorname", "")
-    if wants_recovery(exc):
-        return _fault(location, *RECOVERY)
     if name.startswith("SQLITE_NOTADB"):
         return _fault(location, *_content(location.path))
-    writable = os.access(location.path.parent, os.W_OK)
-    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) and not writable:
-        return _fault(
-            location,
-            "The database is in WAL mode in a folder that cannot be written, so it cannot be opened.",
-            "If nobody writes to it, add ?immutable=1 to its URL, else make the folder writable.",
-        )
-    words = next((words for state, words in STATES.items() if name.startswith(state)), UNREADABLE)
+    words = next((words for state, words in FAULTS.items() if name.startswith(state)), UNREADABLE)
+    if words is CLOSED_FOLDER and os.access(location.path.parent, os.W_OK):
+        words = UNREADABLE
     return _fault(location, *words)
 
 

@@ -90,7 +90,7 @@ class SqliteRunner:
 
     async def stamp(self) -> str:
         """Return the stamp of the schema now, in one hop."""
-        return await self._on_thread(lambda connection, _: connection.stamp())
+        return await self._on_thread(lambda connection, _: _stamp(connection))
 
     async def ready(self) -> None:
         """Raise a CallError where no connection can be had."""
@@ -160,6 +160,14 @@ def translated(error: Exception) -> errors.CallError:
     return errors.Unreadable()
 
 
+def _stamp(connection: Connection) -> str:
+    connection.driver.execute("begin")
+    try:
+        return connection.stamp()
+    finally:
+        connection.driver.rollback()
+
+
 def _probe(connection: sqlite3.Connection) -> Probe:
     version = f"SQLite {sqlite3.sqlite_version}"
     try:
@@ -191,7 +199,7 @@ class Job:
             self._check()
             # What is read is of one moment, and so is the version of its schema.
             self._driver.execute("begin")
-            if self._run.stamp and self._connection.file.stamp(self._driver) != self._run.stamp:
+            if self._run.stamp and self._connection.stamp() != self._run.stamp:
                 raise SchemaChanged
             return self._fetch_somehow()
         except sqlite3.OperationalError as exc:
