@@ -44,7 +44,6 @@ order by s.name, f.id desc, f.seq
 """
 #: Modules of virtual tables that keep their own rows, unless an argument names another table.
 KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
-INDEX_READERS = frozenset({"fts4aux", "fts5vocab"})  #: modules that show the words of a full-text table
 #: Functions in FROM that read nothing but their arguments.
 PURE = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree", "generate_series"})
 UNKNOWN = Reads(others=(UNTOLD,))
@@ -148,7 +147,8 @@ def _foreign_key(
     pairs: Sequence[tuple[str, str | None]], table: Table, target: Table, there: Structure
 ) -> ForeignKey | None:
     """Return the key of *pairs* of columns of *table* and *target*, if there are such columns."""
-    exact = [_exact_name(target, name) for _, name in pairs if name is not None]
+    names = {fold(column.name): column.name for column in target.columns}
+    exact = [names.get(fold(name)) for _, name in pairs if name is not None]
     if not exact and target.primary_key and target.primary_key.primary:
         exact = [*target.primary_key.columns]
     target_columns = tuple([name for name in exact if name is not None])
@@ -170,12 +170,6 @@ def _foreign_key(
         target_columns=target_columns,
         joinable=joinable,
     )
-
-
-def _exact_name(table: Table, name: str) -> str | None:
-    if name in table.column_by_name:
-        return name
-    return next((column.name for column in table.columns if fold(column.name) == fold(name)), None)
 
 
 def _compares_alike(given: ColumnType, target: ColumnType) -> bool:
@@ -270,20 +264,19 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
         arguments, module = _arguments(sql), module_of(sql)
     except SqlError:
         return UNKNOWN
-    if module in INDEX_READERS:
-        # fts5vocab(TABLE, TYPE) or fts5vocab(SCHEMA, TABLE, TYPE); fts4aux has no TYPE.
-        own = len(arguments) - (2 if module == "fts5vocab" else 1)
-        return Reads(columns=frozenset(_all_of(arguments[own][0], columns)) if own >= 0 else frozenset())
     if module not in KEEPING:
         return Reads(others=(f"what the module {quoted(module)} reads, which is not known",))
     options = {fold(words[0]): words[2] for words in arguments if words[1:2] == ["="] and words[2:]}
     # FTS5 takes the beginning of an option's name for the option.
     content = next((options[name] for name in options if "content".startswith(name)), "")
+    if not content:
+        return Reads()
+    read = next((each for each in columns if fold(each) == fold(content)), content)
     numbers = {fold(value) for name, value in options.items() if "content_rowid".startswith(name)}
-    shown = {fold(row.name) for row in table.rows} | numbers | {""}
-    shown |= {fold(row.name) for row in columns.get(_spelled(content, columns), ()) if row.primary}
-    places = _all_of(content, columns) if content else ()
-    return Reads(columns=frozenset(place for place in places if fold(place[2]) in shown))
+    shown = {fold(row.name) for row in table.rows} | numbers
+    rows = (row for row in columns.get(read, ()) if row.hidden != HIDDEN)
+    named = (row.name for row in rows if row.primary or fold(row.name) in shown)
+    return Reads(columns=frozenset(("", read, name) for name in ("", *named)))
 
 
 def _arguments(sql: str) -> list[list[str]]:
@@ -292,15 +285,3 @@ def _arguments(sql: str) -> list[list[str]]:
     arguments = next((part.parts for part in parts if isinstance(part, Group)), [])
     texts = (sql[each[0].offset : each[-1].end] if each else "" for each in split(arguments, ","))
     return [[token.value for token in code_of(text, lexis)] for text in texts]
-
-
-def _all_of(name: str, columns: Columns) -> Iterator[tuple[str, str, str]]:
-    """Yield all columns of the table *name*, in any case of letters, and its rows."""
-    table = _spelled(name, columns)
-    yield ("", table, "")
-    yield from (("", table, row.name) for row in columns.get(table, ()) if row.hidden != HIDDEN)
-
-
-def _spelled(name: str, columns: Columns) -> str:
-    """Return the table *name* as it is spelled in the file."""
-    return next((each for each in columns if fold(each) == fold(name)), name)
