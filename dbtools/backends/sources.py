@@ -1,4 +1,4 @@
-"""Where a table is read, narrowed by its filter and masks: one place. And what databases say differently."""
+"""The one place where a table is read, with its row filter and masks; and the Grammar of a database."""
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,92 +18,92 @@ from dbtools.types import ColumnType, Operator
 LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
 Element = sa.ColumnElement[Any]
 Truth = sa.ColumnElement[bool]
-#: The column that says whether the filter shows a row: no table has one of this name.
+#: The column that says whether the filter shows a row. No table has a column of this name.
 SEEN = quoted_name(f"seen {secrets.token_hex(8)}", quote=True)
 
 
 class Grammar(Protocol):
-    """What the databases say differently: a database inherits what most of them say."""
+    """How one database writes SQL. The defaults are those of most databases."""
 
     @property
     def dialect(self) -> sa.Dialect:
-        """What SQLAlchemy compiles for."""
+        """The SQLAlchemy dialect."""
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* of *type* as the driver takes it."""
 
     def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
-        """Return *values* of *type*, which are one parameter, as the driver takes them."""
+        """Return the list *values* of *type* as the driver takes it, as one parameter."""
 
     def value(self, name: str, type: ColumnType) -> Element:
         """Return the parameter *name*, a value of *type*."""
 
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
-        """Return whether *column* is (not) one of the list that the parameter *name* holds."""
+        """Return whether *column* is (not) in the list parameter *name*."""
 
     def like(self, column: Element, name: str, operator: Operator) -> Truth:
-        """Return whether the text of *column* is like the pattern that the parameter *name* holds.
+        """Return whether *column* matches the pattern in the parameter *name*.
 
-        Where *operator* may meet it anywhere, long texts are searched in linear time, for the parameter
+        If *operator* is not anchored at the start, search long texts in linear time for the parameter
         `sought(name)`.
         """
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* in the form in which decoded values of *type* are written: as it is."""
+        """Return *column* in the form of decoded values of *type*."""
         return column
 
     def is_text(self, column: Element) -> Truth:
-        """Return whether the cell of *column*, which declares no type, holds a text: all declare one."""
+        """Return whether a cell of *column*, which has no declared type, is a text."""
         raise AssertionError(column)
 
     def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
-        """Return whether the array *column* has the value of the parameter *name* among its items."""
+        """Return whether the array *column* contains the parameter *name*."""
 
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
-        """Return what is read for *output*: its value, and its full length where it may be cut."""
+        """Return the expressions for *output*: its value, and its full length if it may be cut."""
 
     def sortable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* in a form that has an order: as it is."""
+        """Return *column* in a form that can be sorted."""
         return column
 
     def nulls_last(self, ordered: sa.UnaryExpression[Any]) -> Element:
-        """Return the step *ordered* of an order with nulls at its end, in both directions."""
+        """Return *ordered* with nulls last, in both directions."""
         return ordered.nulls_last()
 
     def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
-        """Return the text that *bucket* makes of the dates of *column*, null for what is none."""
+        """Return the *bucket* of the dates in *column* as text, null for anything else."""
 
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
-        """Return *function*, any but a count, over the values of *column*."""
+        """Return the aggregate *function*, except counts, of *column*."""
 
     @property
     def barrier(self) -> bool:
-        """Whether nothing at all is asked of a hidden row, since a cell may be too large to be loaded.
+        """Whether no condition is evaluated on a hidden row, because a cell may be too large to load.
 
-        It costs the indexes of the caller's conditions.
+        This prevents the use of indexes for the caller's conditions.
         """
 
     def written(self, sql: str) -> str:
-        """Return *sql*, a piece of what an operator wrote, as this database is to read it: as it is."""
+        """Return *sql*, a piece of an operator's SQL, for this database."""
         return sql
 
     def array(self, name: str, cast: str) -> Element:
-        """Return the parameter *name*, a list, as the array or the text that lists of this database are."""
+        """Return the list parameter *name* of a query."""
 
     def claim(self, name: str, cast: str) -> Element:
-        """Return the parameter *name*, a claim of the caller, as the type that *cast* names."""
+        """Return the parameter *name*, a claim of the caller, cast to the type *cast*."""
 
 
 def source(table: Table, alias: str, grammar: Grammar, claims: dict[str, str]) -> sa.FromClause:
-    """Return *table* as every statement reads it: the one place where a row filter narrows it.
+    """Return *table* as every statement reads it: this is the one place that applies its row filter.
 
-    The parameters of the filter are added to *claims*.
+    Add the parameters of the filter to *claims*.
     """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
     if table.filter is None and not any(column.type.mask in BLANK for column in table.columns):
         return whole.alias(alias)
-    # Of a blank column, of which nothing is shown, no cell is read.
+    # The cells of a blank column are never shown, so they are not read.
     visible = (
         sa.null().label(quoted_name(column.name, quote=True))
         if column.type.mask in BLANK
@@ -116,7 +116,7 @@ def source(table: Table, alias: str, grammar: Grammar, claims: dict[str, str]) -
             select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(SEEN))
         select = select.where(Written(_pieces(table.filter, grammar, claims)))
     if table.guarded:
-        # No planner moves a condition beneath an offset.
+        # No planner moves a condition below an OFFSET.
         select = select.offset(sa.literal_column("0"))
     return select.subquery(alias)
 
@@ -133,7 +133,7 @@ def _pieces(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Iter
 
 
 class Written(sa.ColumnElement[bool]):
-    """A condition as an operator wrote it, in parentheses, with parameters between its pieces."""
+    """An operator's condition, in parentheses."""
 
     inherit_cache = False
 
@@ -142,20 +142,19 @@ class Written(sa.ColumnElement[bool]):
 
 
 class _Places:
-    """Writes each parameter's place as the compiler comes to it.
+    """Writes the placeholder of each parameter when the compiler visits it.
 
-    SQLAlchemy would look for the places in the finished text, and find %(limit)s in a name or in what an
-    operator wrote as well.
+    SQLAlchemy would replace %(limit)s in the finished SQL, also within names and operators' SQL.
     """
 
-    mark = ""  #: of a place, with braces for its number where it has one
+    mark = ""  #: the placeholder, with braces for its number if it has one
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.places: list[str] = []  #: the parameters in their order
         super().__init__(*arguments, **options)
 
     def bindparam_string(self, name: str, **options: Any) -> str:
-        """Return the place of the parameter *name*."""
+        """Return the placeholder of the parameter *name*."""
         if "{" not in self.mark or name not in self.places:
             self.places.append(name)
         self.compilation_bindtemplate = self.mark.format(self.places.index(name) + 1)
@@ -163,12 +162,12 @@ class _Places:
         return place
 
 
-#: The places of parameters in the styles of drivers (PEP 249); a percent sign is doubled for SQLAlchemy.
+#: Placeholders by parameter style (PEP 249). SQLAlchemy needs a percent sign doubled.
 MARKS: Mapping[str, str] = {"qmark": "?", "format": "%%s", "numeric": ":{}", "numeric_dollar": "${}"}
 
 
 def placing(dialect: sa.Dialect) -> sa.Dialect:
-    """Return *dialect*, whose compiler tells the `places` of parameters and leaves all else as it is."""
+    """Return *dialect* with a compiler that lists the parameters in `places` and changes nothing else."""
     own = {"mark": MARKS[dialect.paramstyle]}
     dialect.statement_compiler = type("Compiler", (_Places, dialect.statement_compiler), own)
     dialect.paramstyle, dialect.positional = "named", False
@@ -177,11 +176,11 @@ def placing(dialect: sa.Dialect) -> sa.Dialect:
 
 @compiles(Written)
 def compile_pieces(element: Any, compiler: Any, **options: Any) -> str:
-    """Return the pieces of *element* as one text, in parentheses."""
+    """Return the pieces of *element* in parentheses."""
     written = (
         piece if isinstance(piece, str) else compiler.process(piece, **options) for piece in element.pieces
     )
-    # The parenthesis stands on a line of its own, where no comment swallows it.
+    # On a separate line, the parenthesis cannot be part of a comment.
     return f"({''.join(written)}\n)"
 
 

@@ -995,9 +995,7 @@ async def test_list_that_does_not_stand_alone_is_told_how_to_on_sqlite(sqlite: s
     with pytest.raises(Refused) as caught:
         await inspected(sqlite, "select id from people where id = :ids", ids="integer[]")
 
-    assert caught.value.message == (
-        ":ids is a list, and stands alone: write in (:ids), not in (:ids) or = any(:ids)."
-    )
+    assert caught.value.message == (":ids is a list: write in (:ids), not in (:ids) or = any(:ids).")
 
 
 LISTS = [

@@ -744,7 +744,7 @@ def test_table_with_a_name_that_is_no_utf8_is_left_out(connection: sqlite3.Conne
     catalog = read_catalog(connection, Selection())
 
     assert names(catalog) == ["u"]
-    assert catalog.warnings == ("table 't' is left out: its name or that of a column is no valid text.",)
+    assert catalog.warnings == ("table 't' is left out: its name or that of a column is not valid text.",)
 
 
 def test_table_with_a_name_that_fits_into_no_answer_is_left_out(connection: sqlite3.Connection) -> None:

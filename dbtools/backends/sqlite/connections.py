@@ -1,4 +1,4 @@
-"""A connection to a SQLite file that can only read, with its thread: statements in, rows out."""
+"""A read-only connection to a SQLite file, with its thread."""
 
 import asyncio
 import sqlite3
@@ -27,23 +27,23 @@ from dbtools.cells import held
 from dbtools.results import ResultSet
 
 T = TypeVar("T")
-STOP_TIMEOUT = 2.0  #: seconds that a stopped statement has to end before its connection is given up
-PAUSE = 0.01  #: seconds between two attempts to read a file that another program locks
-OPERATIONS = 5_000  #: of SQLite's machine between two looks at the deadline
-MOST_LOOKS = 5  #: of a statement on the event loop
-SMALL_VALUE = 65_536  #: bytes of a cell that is read there
-DATA_VERSION = "pragma data_version"  #: differs on a connection once any other one has written to the file
+STOP_TIMEOUT = 2.0  #: seconds in which a stopped statement must end, or its connection is abandoned
+PAUSE = 0.01  #: seconds between two attempts to read a locked file
+OPERATIONS = 5_000  #: of SQLite's virtual machine between two calls of a progress handler
+MOST_LOOKS = 5  #: calls of the progress handler for a statement on the event loop
+SMALL_VALUE = 65_536  #: bytes of the largest cell that is read on the event loop
+DATA_VERSION = "pragma data_version"  #: changes when another connection writes to the file
 
 
 class ConnectionLost(Exception):
-    """The connection's thread has ended, or it has opened another file or schema than there is now."""
+    """The connection's thread has ended, or its file or schema has been replaced."""
 
 
 class Connection(aiosqlite.Connection):
-    """A connection that can only read, with its thread. It serves the file and the schema that it has opened.
+    """A read-only connection with its thread, for the file and the schema that it has opened.
 
-    SQLite keeps what it has read of a schema while the count of changes is the same, and another program may
-    fill the file with a database of the same count.
+    SQLite caches the schema until schema_version changes, but a program may overwrite the file with a
+    database of the same version.
 
     aiosqlite 0.22 has no public way to run several steps in one hop. A public `run` would let us drop the use
     of `_execute`, `_conn` and `_thread`.
@@ -51,24 +51,24 @@ class Connection(aiosqlite.Connection):
 
     def __init__(self, where: Location) -> None:
         super().__init__(lambda: _patiently(self._open), iter_chunk_size=64)
-        # A statement that cannot be stopped must not keep the process from ending.
+        # A statement that cannot be stopped must not prevent the process from ending.
         self._thread.daemon = True
         self._where, self._identity = where, identity_of(where)
         self._seen = -1, -1  #: the versions when the stamp was read
         self._stamp = ""
         self.search: Search
-        self.ended: asyncio.Future[object] | None = None  #: if given up: when its thread ends
+        self.ended: asyncio.Future[object] | None = None  #: if abandoned: done when its thread ends
 
     @property
     def driver(self) -> sqlite3.Connection:
-        """The connection itself: for its thread, or for the event loop while that has nothing to do."""
+        """The driver's connection: for its thread, or for the event loop while the thread is idle."""
         return self._conn
 
     def _open(self) -> sqlite3.Connection:
         """Open the file, or raise DatabaseUnavailable."""
         try:
             connection = open_file(self._where, lock_timeout=0)
-            # Before it is secured, whose functions nobody replaces.
+            # The authorizer does not allow this later.
             self.search = Search(connection)
             secure(connection)
         except sqlite3.Error as exc:
@@ -78,7 +78,7 @@ class Connection(aiosqlite.Connection):
         return connection
 
     def stamp(self) -> str:
-        """Return the stamp of the schema, in the transaction that has begun; or raise ConnectionLost."""
+        """Return the stamp of the schema in the current transaction, or raise ConnectionLost."""
         versions = self._versions()
         if versions != self._seen:
             stamp = stamp_of(self.driver, self._identity)
@@ -88,8 +88,8 @@ class Connection(aiosqlite.Connection):
         return self._stamp
 
     def _versions(self) -> tuple[int, int]:
-        """Return the version of the schema, and that of the file."""
-        # No file at all may be one that is being replaced: what is open can still be read.
+        """Return the versions of the schema and of the content, or raise ConnectionLost."""
+        # While a file is being replaced, there may be none; the open one can still be read.
         if identity_of(self._where) not in (self._identity, ""):
             raise ConnectionLost
         (schema,) = self.driver.execute(SCHEMA_VERSION).fetchone()
@@ -97,17 +97,17 @@ class Connection(aiosqlite.Connection):
         return schema, content
 
     def lookup(self, run: Run) -> ResultSet | None:
-        """Return what *run*, which reads a row by its key, finds at once, on the event loop.
+        """Return the row of the lookup *run*, read on the event loop: a thread would take ten times as long.
 
-        A hop to a thread takes ten times as long. Return None where there is something to wait for or to cut,
-        such as a lock, and raise Stopped where the statement takes long: it is to be run on the thread.
+        Return None if it must run on the thread, such as for a lock or a large cell, and raise Stopped if it
+        takes long.
         """
         driver, plan, looks = self.driver, run.plan, count(1)
         driver.set_progress_handler(lambda: next(looks) > MOST_LOOKS, OPERATIONS)
         driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, SMALL_VALUE)
         try:
             driver.execute("begin")
-            # As quick for any schema: what has been written is looked at on the thread.
+            # After a write, the thread reads the schema again.
             if not run.stamp or run.stamp != self._stamp or self._versions() != self._seen:
                 return None
             rows = driver.execute(run.label.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
@@ -125,10 +125,9 @@ class Connection(aiosqlite.Connection):
         return ResultSet(outputs=plan.outputs, rows=tuple(rows[: run.limit]), more=more, length=length)
 
     async def run(self, work: Callable[["Connection", Event], T]) -> T:
-        """Return what *work* returns on the thread, in one hop, or raise ConnectionLost.
+        """Return the result of *work* on the thread, in one hop, or raise ConnectionLost.
 
-        The event is set where the task is cancelled. Then *work* has stopped before this returns, or the
-        connection is given up.
+        When the task is cancelled, set the event and wait until *work* has stopped, else abandon it.
         """
         cancelled = Event()
         try:
@@ -149,15 +148,15 @@ class Connection(aiosqlite.Connection):
             try:
                 await self.interrupt()
                 async with asyncio.timeout(STOP_TIMEOUT):
-                    # What the thread does next.
+                    # The thread gets here when *work* has ended.
                     await self._execute(lambda: None)  # type: ignore[no-untyped-call]
             except BaseException:
-                # A second cancellation, which asyncio sends through the scope, also leaves the thread busy.
+                # asyncio sends a second cancellation through the scope, and the thread is still busy.
                 self.give_up()
                 raise
 
     def give_up(self) -> "asyncio.Future[object]":
-        """Close the connection when its thread has done its work, and return what is done then."""
+        """Close the connection when its thread is idle, and return a future for that."""
         if self.ended is None:
             self.ended = self.stop()
         assert self.ended is not None
@@ -165,11 +164,11 @@ class Connection(aiosqlite.Connection):
 
 
 class Stopped(Exception):
-    """The statement was stopped: by its deadline, or because nobody waits for it."""
+    """The statement was stopped by its deadline or by cancellation."""
 
 
 def _patiently(work: Callable[[], T], is_over: Callable[[], bool] = lambda: False) -> T:
-    """Return what *work* returns, which is done again while another program locks the file."""
+    """Return the result of *work*, repeating it while another program locks the file."""
     until = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:

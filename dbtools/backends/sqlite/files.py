@@ -1,8 +1,8 @@
-"""A SQLite file: where it is, how it is opened, which schema it holds, and how it is followed.
+"""A SQLite file: open it, explain why it cannot be opened, stamp its schema and watch it for changes.
 
-A stamp is made of the file's identity, SQLite's own count of changes, and a digest of the schema. The count
-goes up with each change of the schema that any process commits, and with each ANALYZE and VACUUM
-(https://sqlite.org/pragma.html, schema_version).
+A stamp consists of the file's identity, SQLite's schema_version, and a digest of the schema. schema_version
+increases whenever any process changes the schema, and with each ANALYZE and VACUUM
+(https://sqlite.org/pragma.html).
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from dbtools import errors
 from dbtools.errors import DatabaseUnavailable
 
 T = TypeVar("T")
-LOCK_TIMEOUT = 5.0  #: seconds that a reader waits for the lock of somebody who writes
-STATEMENTS = 256  #: prepared statements that a connection keeps
-SAMPLE = 2**12  #: bytes at the beginning of a file, which tell a text from others
+LOCK_TIMEOUT = 5.0  #: seconds that a reader waits for a writer's lock
+STATEMENTS = 256  #: prepared statements that a connection caches
+SAMPLE = 2**12  #: bytes at the beginning of a file that show whether it is a text
 UNREADABLE = ("The database file cannot be read.", "")
 LOCKED = (
     "The database file is locked by another program.",
@@ -37,9 +37,9 @@ RECOVERY = (
 )
 CLOSED_FOLDER = (
     "The database is in WAL mode in a folder that cannot be written, so it cannot be opened.",
-    "If nobody writes to it, add ?immutable=1 to its URL, else make the folder writable.",
+    "If no program writes to it, add ?immutable=1 to its URL; otherwise make the folder writable.",
 )
-#: What keeps a file from being read: the fact and the remedy, by the beginning of SQLite's name for it.
+#: The message and the remedy, by the beginning of SQLite's name for the error.
 FAULTS: Mapping[str, tuple[str, str]] = {
     "SQLITE_BUSY": LOCKED,
     "SQLITE_LOCKED": LOCKED,
@@ -60,27 +60,27 @@ OTHER = (
     "This is not a SQLite database, or an encrypted one (SQLCipher, SEE), which dbtools cannot read.",
     "Decrypt it into another file: sqlcipher_export() of SQLCipher does.",
 )
-SCHEMA_VERSION = "pragma schema_version"  #: counts the changes of the schema
+SCHEMA_VERSION = "pragma schema_version"
 SCHEMA = "select type, name, cast(sql as blob) from main.sqlite_schema"
-TICK = 2.0  #: seconds: two writes within one tick of a file system's clock look like one
+TICK = 2.0  #: seconds: two writes within one tick of a file system's clock have the same time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """A database file, and whether it is taken as one that nobody writes."""
+    """A database file, and whether to assume that no program writes to it."""
 
     path: Path
-    given: str = ""  #: the path as somebody wrote it
+    given: str = ""  #: the path as written
     immutable: bool = False
 
     @cached_property
     def name(self) -> str:
-        """The path as a text, since each call asks the system for the file."""
+        """The path as text, for the system call that each tool call makes."""
         return str(self.path)
 
 
 def location_of(url: str) -> Location:
-    """Return where *url* points, or raise ConfigurationError; `?immutable=1` may stand behind it."""
+    """Return the file at *url*, which may end in `?immutable=1`, or raise ConfigurationError."""
     _, _, rest = url.partition("://")
     text, _, query = rest.partition("?")
     if not text.startswith("/") or text == "/" or "\0" in unquote(text):
@@ -96,7 +96,7 @@ def location_of(url: str) -> Location:
 
 
 def encoded(path: Path) -> str:
-    """Return *path* as it stands in a URL."""
+    """Return *path* encoded for a URL."""
     return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
@@ -120,7 +120,7 @@ def open_file(
 
 
 def connect(location: Location, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite3.Connection:
-    """Open *location* for reading, or raise DatabaseUnavailable with what can be done."""
+    """Open *location* for reading, or raise DatabaseUnavailable with a remedy."""
     check_file(location)
     try:
         connection = open_file(location, lock_timeout=lock_timeout)
@@ -131,7 +131,7 @@ def connect(location: Location, *, lock_timeout: float = LOCK_TIMEOUT) -> sqlite
 
 
 def check_file(location: Location) -> None:
-    """Raise DatabaseUnavailable where *location* has no file that this user may read."""
+    """Raise DatabaseUnavailable if *location* is not a file that this user may read."""
     try:
         mode = os.stat(location.path).st_mode
         if stat.S_ISREG(mode):
@@ -157,13 +157,13 @@ def _fault(location: Location, message: str, hint: str = "") -> errors.DatabaseU
 def read_any_text(
     connection: sqlite3.Connection, read: Callable[[], T], errors: str = "surrogateescape"
 ) -> T:
-    """Return what *read* reads on *connection*; bytes that are no UTF-8 are decoded as *errors* says."""
+    """Return the result of *read* on *connection*; *errors* says how to decode invalid UTF-8."""
     try:
         return read()
     except sqlite3.OperationalError as exc:
         if not str(exc).startswith("Could not decode"):
             raise
-    # It is read again by way of the bytes, which costs more.
+    # Decoding here costs more, so it is the second attempt.
     connection.text_factory = lambda text: text.decode(errors=errors)
     try:
         return read()
@@ -172,7 +172,7 @@ def read_any_text(
 
 
 def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavailable:
-    """Return what keeps *location* from being opened."""
+    """Return the error that explains why *location* cannot be opened."""
     name = getattr(exc, "sqlite_errorname", "")
     if name.startswith("SQLITE_NOTADB"):
         return _fault(location, *_content(location.path))
@@ -183,7 +183,7 @@ def unavailable(location: Location, exc: sqlite3.Error) -> errors.DatabaseUnavai
 
 
 def _content(path: Path) -> tuple[str, str]:
-    """Return what the file at *path* is, which is not a SQLite database, and what to do."""
+    """Return what the file at *path* is, if not a SQLite database, and what to do."""
     with suppress(OSError), open(path, "rb") as file:
         head = file.read(SAMPLE)
         with suppress(UnicodeDecodeError):
@@ -199,12 +199,12 @@ def is_locked(error: Exception) -> bool:
 
 
 def wants_recovery(error: Exception) -> bool:
-    """Return whether a program stopped while writing, which a reader cannot undo."""
+    """Return whether a program stopped while writing, which a reader cannot roll back."""
     return getattr(error, "sqlite_errorname", "") in ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
 
 
 def identity_of(location: Location) -> str:
-    """Return which file is at *location* now, nothing where none is: another file has another one."""
+    """Return the identity of the file that is now at *location*, empty if there is no file."""
     try:
         found = os.stat(location.name)
     except OSError:
@@ -213,10 +213,9 @@ def identity_of(location: Location) -> str:
 
 
 def read_file(location: Location, read: Callable[[sqlite3.Connection, str], T]) -> T:
-    """Return what *read* makes of the file at *location* and its identity, or raise DatabaseUnavailable.
+    """Return the result of *read* on a new connection and the file's identity, or raise DatabaseUnavailable.
 
-    The connection is new: another one keeps the schema that it read first, also of a file that was filled
-    anew.
+    An older connection could have cached the schema of a file that has been overwritten.
     """
     identity = identity_of(location)
     with closing(connect(location)) as connection:
@@ -227,7 +226,7 @@ def read_file(location: Location, read: Callable[[sqlite3.Connection, str], T]) 
 
 
 def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
-    """Return the stamp of the schema that *connection* sees, of the file *identity*."""
+    """Return the stamp of the schema on *connection*, in the file *identity*."""
     (version,) = connection.execute(SCHEMA_VERSION).fetchone()
     rows = connection.execute(SCHEMA).fetchall()
     digest = hashlib.sha256(repr(rows).encode(errors="surrogateescape")).hexdigest()[:12]
@@ -235,15 +234,15 @@ def stamp_of(connection: sqlite3.Connection, identity: str) -> str:
 
 
 class Watched:
-    """A file that is followed: what is read of it is read again when the file has been written."""
+    """Calls *read* again whenever the file at *location* has been written."""
 
     def __init__(self, location: Location, read: Callable[[], Awaitable[Hashable]]) -> None:
         self._location = location
         self._read = read
-        self._seen: tuple[Hashable, Hashable] = None, None  #: the state of the files, and what was read
+        self._seen: tuple[Hashable, Hashable] = None, None  #: the state of the files, and the result
 
     async def look(self) -> Hashable:
-        """Return what is read of the file as it is now, or raise DatabaseUnavailable."""
+        """Return the result of *read* for the current file, or raise DatabaseUnavailable."""
         state, written = await asyncio.to_thread(_state_of, self._location)
         if state != self._seen[0] or time.time() - written < TICK:
             self._seen = state, await self._read()
@@ -251,7 +250,7 @@ class Watched:
 
 
 def _state_of(location: Location) -> tuple[Hashable, float]:
-    """Return what changes when the file at *location* or its log is written, and when that was last."""
+    """Return a value that changes with each write to the file or its WAL, and the time of the last write."""
     try:
         found = [os.stat(location.name)]
     except OSError as exc:

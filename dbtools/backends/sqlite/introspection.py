@@ -1,7 +1,7 @@
-"""Read the catalog of a SQLite database: a few statements over all tables, not one for each.
+"""Read the catalog of a SQLite database, with a few statements for all tables.
 
-Only what is in the file itself counts (the schema "main"); what SQLite, a virtual table or dbtools keeps for
-itself is no part of it. A relation that cannot be read is left out with a warning, and the others stay.
+The catalog covers the file itself (the schema "main"), without the internal tables of SQLite, virtual tables
+and dbtools. A relation that cannot be read is left out with a warning.
 """
 
 import json
@@ -33,12 +33,12 @@ from dbtools.types import quoted
 #: The tables of migrations and of the registry.
 INTERNAL = frozenset({"alembic_version", "dbtools_version", "dbtools_query", "dbtools_call"})
 KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": TableKind.VIRTUAL}
-#: The modules of virtual tables whose rows are known to keep a rowid.
+#: Modules of virtual tables whose rowids are known to be stable.
 MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})
 ROWIDS = ("rowid", "_rowid_", "oid")
-UNREADABLE = "\ufffd"  #: what stands for bytes that are no UTF-8
-LONGEST_NAME = 500  #: characters: no answer can be bounded that has longer ones
-MOST_RANGES = 200  #: tables whose rowids are looked at: one statement, with two searches for each
+UNREADABLE = "\ufffd"  #: replaces invalid UTF-8
+LONGEST_NAME = 500  #: characters; longer names would break the bounds of answers
+MOST_RANGES = 200  #: tables whose rowids are read, in one statement with two searches for each
 SHORTEST_ROW = 6  #: bytes in the file
 
 RELATIONS = """
@@ -84,9 +84,9 @@ from pragma_page_count('main'), pragma_page_size('main')
 
 
 def read_catalog(connection: sqlite3.Connection, selection: Selection, identity: str = "") -> Catalog:
-    """Return the tables of the database on *connection* that *selection* admits, as of one moment.
+    """Return the catalog of the tables that *selection* admits, from one snapshot.
 
-    *identity* is that of the file, before it was opened.
+    *identity* is that of the file before it was opened.
     """
     connection.execute("begin")
     try:
@@ -142,7 +142,7 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
 
 
 def _is_computed(rows: Iterable[ColumnRow]) -> bool:
-    """Return whether reading a row may raise an error, since a cell is computed."""
+    """Return whether reading a row may raise an error, because a cell is computed."""
     return any(row.hidden == VIRTUAL for row in rows)
 
 
@@ -154,7 +154,7 @@ def _is_wanted(name: str, selection: Selection) -> bool:
 def _columns(
     connection: sqlite3.Connection, relations: Iterable[str], unreadable: Mapping[str, str]
 ) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
-    """Return the columns of all that can be read, and what is wrong with those of *relations* that cannot."""
+    """Return the columns by table, and the problems of those of *relations* that cannot be read."""
     problems = dict(unreadable)
     found: dict[str, list[ColumnRow]] = defaultdict(list)
     for row in map(ColumnRow._make, connection.execute(COLUMNS, (json.dumps([*problems]),))):
@@ -162,7 +162,7 @@ def _columns(
     for name in set(relations) - problems.keys():
         names = (name, *(row.name for row in found[name]))
         if any(UNREADABLE in each for each in names):
-            problems[name] = "its name or that of a column is no valid text"
+            problems[name] = "its name or that of a column is not valid text"
         elif max(map(len, names)) > LONGEST_NAME:
             problems[name] = f"its name or that of a column has more than {LONGEST_NAME} characters"
         elif all(row.hidden == HIDDEN for row in found[name]):
@@ -195,7 +195,7 @@ def _table(structure: Structure) -> Table:
 
 
 def _with_sources(columns: Sequence[Column], words: Mapping[str, frozenset[str]]) -> Iterator[Column]:
-    """Yield *columns*, the generated ones with those that they may be computed from."""
+    """Yield *columns*, generated ones with the columns that they may be computed from."""
     for column in columns:
         named = words.get(fold(column.name))
         others = (each.name for each in columns if each != column)
@@ -204,7 +204,7 @@ def _with_sources(columns: Sequence[Column], words: Mapping[str, frozenset[str]]
 
 
 def _checks(definition: Definition) -> dict[str, list[Check]]:
-    """Return the checks of each column by its folded name."""
+    """Return the checks of each column, by folded name."""
     checks: dict[str, list[Check]] = defaultdict(list)
     for expression in definition.checks:
         for check in read_checks(expression, lexis):
@@ -244,7 +244,7 @@ def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
 
 
 def _row_identifier(structure: Structure) -> str | None:
-    """Return a name of the rowid, if rows have one that no column hides."""
+    """Return a name of the rowid that no column has, None if there is none or no rowid."""
     keeps_rowid = structure.kind is TableKind.VIRTUAL and module_of(structure.sql) in MODULES_WITH_ROWID
     if not keeps_rowid and not (structure.kind is TableKind.TABLE and structure.has_rowid):
         return None
@@ -253,10 +253,9 @@ def _row_identifier(structure: Structure) -> str | None:
 
 
 def _row_estimates(connection: sqlite3.Connection, tables: Iterable[Table]) -> dict[str, int]:
-    """Return about how many rows *tables* have, by name; nothing of those where that takes a count.
+    """Return estimated row counts by table, from the first and the last rowid, which are found quickly.
 
-    The rowids tell: the first and the last are found at once, and rows lie between them without gaps, unless
-    some were deleted or given keys from elsewhere.
+    They are correct unless rows were deleted or have keys from elsewhere.
     """
     numbered = [each for each in tables if each.kind is TableKind.TABLE and each.row_identifier is not None]
     if not 0 < len(numbered) <= MOST_RANGES:
@@ -269,8 +268,8 @@ def _row_estimates(connection: sqlite3.Connection, tables: Iterable[Table]) -> d
         rows = connection.execute("union all".join(ranges)).fetchall()
         ((size,),) = connection.execute(SIZE)
     except sqlite3.DatabaseError:
-        # A table is damaged, and an estimate is no need.
+        # A table is damaged, and estimates are optional.
         return {}
-    # A file too small for so many rows: their keys are not numbers in sequence.
+    # If the file is too small for so many rows, their keys are not sequential.
     counts = ((numbered[at].name, count or 0) for at, count in rows)
     return {name: count for name, count in counts if isinstance(count, int) and count <= size // SHORTEST_ROW}

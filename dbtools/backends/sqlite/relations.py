@@ -1,8 +1,8 @@
-"""What SQLite tells of relations, before they become Tables: their structure, foreign keys and dependencies.
+"""The structure, foreign keys and dependencies of relations, before they become Tables.
 
-SQLite says itself what a view reads: it tells the authorizer while the view's SELECT is explained. This is
-done on an empty database in memory, whose tables stand for the tables and views of the file. So each view is
-explained by itself, however deeply views are nested, and no row is read.
+SQLite reports what a view reads to the authorizer while it explains the view's SELECT. This happens in an
+empty database in memory, in which tables stand in for the tables and views of the file. So each view is
+explained separately, even if views are nested, and no row is read.
 """
 
 import sqlite3
@@ -32,7 +32,7 @@ from dbtools.catalog import UNTOLD, ForeignKey, Reads, Table, TableKind
 from dbtools.sql import Group, SqlError, code_of, grouped, split, tokenize
 from dbtools.types import NUMERIC, ColumnType, quoted
 
-#: Kinds of a column that `hidden` tells: of a virtual table, and generated when read or when written.
+#: The values of `hidden`: a column of a virtual table, and columns generated when read or when written.
 HIDDEN, VIRTUAL, STORED = 1, 2, 3
 FOREIGN_KEYS = """
 select s.name, f.id, f."table", f."from", f."to"
@@ -42,26 +42,26 @@ where s.type = 'table'
 and instr(lower(s.sql), 'references')
 order by s.name, f.id desc, f.seq
 """
-#: Modules of virtual tables that keep their own rows, unless an argument names another table.
+#: Modules of virtual tables that store their own rows, unless an argument names another table.
 KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
-#: Functions in FROM that read nothing but their arguments.
+#: Table-valued functions that read only their arguments.
 PURE = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree", "generate_series"})
 UNKNOWN = Reads(others=(UNTOLD,))
-ROWID = "ROWID"  #: what the authorizer calls a rowid
-SYSTEM = ("sqlite_", "pragma_")  #: what the names of SQLite's own tables begin with
+ROWID = "ROWID"  #: the rowid, to the authorizer
+SYSTEM = ("sqlite_", "pragma_")  #: prefixes of SQLite's own tables
 MODULES = "select name from pragma_module_list"
 WARMING = "select 1 from json_each('[1]'), json_tree('[1]')"
 
 
 class ColumnRow(NamedTuple):
-    """A column as SQLite tells it."""
+    """A column in SQLite's catalog."""
 
     table: str
     name: str
     type: str
     not_null: int
     default: str | None
-    primary: int  #: its place in the primary key, from 1
+    primary: int  #: its position in the primary key, from 1
     hidden: int  #: HIDDEN, VIRTUAL, STORED, or 0
 
 
@@ -71,15 +71,15 @@ Columns = Mapping[str, Sequence[ColumnRow]]  #: by table
 class Index(NamedTuple):
     """A unique index."""
 
-    origin: str  #: of PRIMARY KEY (pk), UNIQUE (u) or CREATE INDEX (c)
+    origin: str  #: PRIMARY KEY (pk), UNIQUE (u) or CREATE INDEX (c)
     partial: bool
     columns: tuple[str | None, ...]  #: None for an expression
-    collations: tuple[str, ...]  #: by which it compares their texts, folded
+    collations: tuple[str, ...]  #: of the columns in the index, folded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Structure:
-    """A table or a view as SQLite tells it, with its columns and its unique indexes."""
+    """A table or a view in SQLite's catalog, with its columns and unique indexes."""
 
     name: str
     kind: TableKind
@@ -91,12 +91,12 @@ class Structure:
 
     @cached_property
     def definition(self) -> Definition:
-        """What the text of its CREATE statement tells."""
+        """The parsed CREATE statement."""
         return read_definition(self.sql)
 
     @cached_property
     def rowid(self) -> str | None:
-        """The column that is another name of the rowid: an INTEGER PRIMARY KEY that has no index."""
+        """The column that is an alias of the rowid: an INTEGER PRIMARY KEY without an index."""
         primary = [row for row in self.rows if row.primary]
         if self.kind is not TableKind.TABLE or not self.has_rowid or len(primary) != 1:
             return None
@@ -106,17 +106,17 @@ class Structure:
 
     @cached_property
     def unique(self) -> tuple[frozenset[str | None], ...]:
-        """The columns of each index over all rows, which may hold nulls; None is an expression."""
+        """The columns of each unique index over all rows, possibly with nulls; None is an expression."""
         found = [frozenset(index.columns) for index in self.exact if not index.partial]
         return tuple(found) if self.rowid is None else (frozenset({self.rowid}), *found)
 
     @cached_property
     def exact(self) -> Sequence[Index]:
-        """The indexes but those that tell texts apart which the collation of a column takes for equal."""
+        """The indexes that compare texts no more strictly than the collations of their columns."""
         return [index for index in self.indexes if not self._is_finer(index)]
 
     def _is_finer(self, index: Index) -> bool:
-        """Return whether *index* tells texts apart which the own collation of a column does not."""
+        """Return whether *index* distinguishes texts that are equal in the collation of their column."""
         own = [BINARY if name is None else self.collation(name) for name in index.columns]
         return any(own not in (BINARY, used) for own, used in zip(own, index.collations, strict=True))
 
@@ -129,7 +129,7 @@ class Structure:
 def read_foreign_keys(
     connection: sqlite3.Connection, tables: Mapping[str, Table], structures: Mapping[str, Structure]
 ) -> dict[str, tuple[ForeignKey, ...]]:
-    """Return the foreign keys from each of *tables* to another, or to itself."""
+    """Return the foreign keys between *tables*, by table."""
     targets = {fold(name): table for name, table in tables.items() if table.kind is TableKind.TABLE}
     keys: dict[str, dict[ForeignKey, None]] = defaultdict(dict)
     for (table, _, target), rows in groupby(connection.execute(FOREIGN_KEYS), key=lambda row: row[:3]):
@@ -146,7 +146,7 @@ def read_foreign_keys(
 def _foreign_key(
     pairs: Sequence[tuple[str, str | None]], table: Table, target: Table, there: Structure
 ) -> ForeignKey | None:
-    """Return the key of *pairs* of columns of *table* and *target*, if there are such columns."""
+    """Return the foreign key of *pairs* of columns of *table* and *target*, None if a column is missing."""
     names = {fold(column.name): column.name for column in target.columns}
     exact = [names.get(fold(name)) for _, name in pairs if name is not None]
     if not exact and target.primary_key and target.primary_key.primary:
@@ -155,7 +155,7 @@ def _foreign_key(
     if len(target_columns) != len(pairs):
         return None
     columns = tuple([name for name, _ in pairs])
-    # The rowid is unique, and compares with anything as a number does.
+    # The rowid is unique, and compares as a number with anything.
     joinable = target_columns == (there.rowid,) or (
         any(unique.issubset(target_columns) for unique in there.unique)
         and all(
@@ -173,15 +173,15 @@ def _foreign_key(
 
 
 def _compares_alike(given: ColumnType, target: ColumnType) -> bool:
-    """Return whether `target = given` is true of one row at most, as a foreign key has it.
+    """Return whether `target = given` matches at most the one row that a foreign key means.
 
-    A number makes numbers of the target's texts: both '1' and '01' would equal it.
+    A number would convert the target's texts to numbers: both '1' and '01' would equal 1.
     """
     return target.family in NUMERIC or given.family is target.family
 
 
 def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> Mapping[str, Reads]:
-    """Return what the views and virtual tables among *structures* read; *columns* are those of all tables."""
+    """Return what the views and virtual tables of *structures* read; *columns* has those of all tables."""
     views = [each for each in structures.values() if each.kind is TableKind.VIEW]
     virtual = [each for each in structures.values() if each.kind is TableKind.VIRTUAL]
     found = {each.name: _of_virtual(each, columns) for each in virtual}
@@ -194,11 +194,11 @@ def read_dependencies(structures: Mapping[str, Structure], columns: Columns) -> 
 
 
 def _create_stand_ins(connection: sqlite3.Connection, columns: Columns) -> None:
-    """Create empty tables with the names and *columns* of a file's."""
+    """Create empty tables with the *columns* of the file's tables and views."""
     connection.execute(WARMING).fetchall()
     connection.execute("begin")
     for name, rows in columns.items():
-        # SQLite keeps these names for itself.
+        # SQLite reserves these names.
         if rows and not fold(name).startswith("sqlite_"):
             names = ", ".join(identifier(row.name) for row in rows)
             connection.execute(f"create table {identifier(name)} ({names})")
@@ -213,9 +213,9 @@ def _of_view(
     try:
         seen = explain(connection, select, allow=lambda *_: sqlite3.SQLITE_OK)
     except (sqlite3.Error, sqlite3.Warning):
-        # It may read what cannot stand here, such as sqlite_sequence.
+        # It may read what has no stand-in, such as sqlite_sequence.
         return UNKNOWN
-    # To look for the words anywhere first costs next to nothing.
+    # Searching for the words first avoids most tokenizing.
     if any(word in sql.lower() for word in SILENT_JOINS) and SILENT_JOINS & words_in(sql):
         seen |= set(_shared(sql, columns))
     matched = "match" in sql.lower()
@@ -223,7 +223,7 @@ def _of_view(
 
 
 def _shared(sql: str, columns: Columns) -> Iterator[tuple[str, str]]:
-    """Yield the columns that USING and NATURAL in *sql* may compare, of all tables that it may name."""
+    """Yield the columns that USING and NATURAL may compare, for all tables that *sql* may name."""
     named = names_in(sql)
     for table in columns:
         if fold(table) in named:
@@ -236,29 +236,29 @@ def _shared(sql: str, columns: Columns) -> Iterator[tuple[str, str]]:
 def _places(
     seen: Iterable[tuple[str, str]], columns: Columns, modules: Container[str], *, matched: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the columns that are *seen*, of tables and of *modules*, in the terms of the catalog.
+    """Yield the *seen* columns of tables and *modules* as places in the catalog.
 
-    *matched* says whether full-text tables may be searched.
+    *matched* says whether the view may search full-text tables.
     """
     for table, column in seen:
         rows = columns.get(table)
         if rows is None:
-            # SQLite also reports what the query itself defines, such as common table expressions.
+            # SQLite also reports common table expressions.
             own = fold(table) not in modules and not fold(table).startswith(SYSTEM)
             yield from () if own or fold(table) in PURE else [("", table, "")]
         elif column == ROWID:
-            # Perhaps it is the primary key by another name.
+            # The rowid may be an alias of the primary key.
             keys = [row.name for row in rows if row.primary and row.type.lower() == "integer"]
             yield ("", table, keys[0] if len(keys) == 1 else "")
         elif any(row.hidden == HIDDEN and (matched or row.name == column) for row in rows):
-            # Functions and patterns of a full-text table can reveal any of its columns.
+            # Full-text functions and patterns can reveal any column of the table.
             yield from (("", table, row.name) for row in rows if row.hidden != HIDDEN)
         else:
             yield ("", table, column)
 
 
 def _of_virtual(table: Structure, columns: Columns) -> Reads:
-    """Return what a virtual *table* reads: nothing but its own rows, if its module keeps them."""
+    """Return what a virtual *table* reads besides its own rows."""
     sql = table.sql
     try:
         arguments, module = _arguments(sql), module_of(sql)
@@ -267,7 +267,7 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
     if module not in KEEPING:
         return Reads(others=(f"what the module {quoted(module)} reads, which is not known",))
     options = {fold(words[0]): words[2] for words in arguments if words[1:2] == ["="] and words[2:]}
-    # FTS5 takes the beginning of an option's name for the option.
+    # FTS5 accepts abbreviated names of options.
     content = next((options[name] for name in options if "content".startswith(name)), "")
     if not content:
         return Reads()
@@ -280,7 +280,7 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
 
 
 def _arguments(sql: str) -> list[list[str]]:
-    """Return the arguments of the module in *sql*, each as its words without quotes."""
+    """Return the arguments of the module in *sql*, each as unquoted words."""
     parts = grouped(tokenize(sql, lexis), sql).parts
     arguments = next((part.parts for part in parts if isinstance(part, Group)), [])
     texts = (sql[each[0].offset : each[-1].end] if each else "" for each in split(arguments, ","))

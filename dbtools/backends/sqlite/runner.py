@@ -1,8 +1,7 @@
-"""Statements on SQLite: a Run in, rows out, by one hop to a connection's thread, or none.
+"""Run statements on SQLite: a Run in, rows out, with one hop to a connection's thread, or none.
 
-A Job looks at its deadline as it runs, and cuts cells as they are read. Where SQLite refuses to load a cell,
-the statement runs again for all but texts and blobs, and these are read piece by piece by the number of their
-row.
+A Job checks its deadline as it runs, and cuts cells as it reads them. If SQLite refuses to load a cell, the
+statement runs again without texts and blobs, which are then read in pieces by rowid.
 """
 
 import asyncio
@@ -37,16 +36,16 @@ from dbtools.types import ColumnType, Family
 
 T = TypeVar("T")
 CONNECTIONS = 8
-ATTEMPTS = 2  #: to run something, where connections are lost
+ATTEMPTS = 2  #: if a connection is lost
 MOST_SLOW = 1_000  #: lookups that are known to take long
-GRACE = 1.0  #: seconds beyond its timeout in which a statement is expected to have stopped itself
-WRITTEN = "dbtools_probe"  #: a table that is never kept
+GRACE = 1.0  #: seconds after its timeout in which a statement should stop by itself
+WRITTEN = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
 Row = tuple[object, ...]
-Reading = Callable[[Row], Row]  #: cells as they are fetched in, as they are answered out
-PIECE = 2**20  #: bytes of a cell that are read at once
+Reading = Callable[[Row], Row]  #: a fetched row in, the cells of the result out
+PIECE = 2**20  #: bytes of a large cell that are read at once
 CELL = "select {} from {} where {} = ?"
-LARGE = "('text', 'blob')"  #: storage classes of what is read piece by piece
+LARGE = "('text', 'blob')"  #: storage classes of the cells that are read in pieces
 
 
 class SqliteRunner:
@@ -65,7 +64,7 @@ class SqliteRunner:
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:
-        """Return the rows of *run*: at once where it reads a row by its key, else in one hop."""
+        """Return the rows of *run*: of a lookup on the event loop if possible, otherwise in one hop."""
         found = self._lookup(run) if run.plan.is_lookup else None
         if found is not None:
             return found
@@ -76,7 +75,7 @@ class SqliteRunner:
             raise errors.TimedOut from exc
 
     def _lookup(self, run: Run) -> ResultSet | None:
-        """Return the rows of *run* where it ends at once on the connection that was used last."""
+        """Return the rows of *run* from the connection that was used last, None if that is not possible."""
         connection: Connection | None = self._pool.warmest
         if connection is None or run.plan.sql in self._slow:
             return None
@@ -93,15 +92,15 @@ class SqliteRunner:
         return await self._on_thread(lambda connection, _: _stamp(connection))
 
     async def ready(self) -> None:
-        """Raise a CallError where no connection can be had."""
+        """Raise a CallError if no connection is available."""
         await self._on_thread(lambda *_: None)
 
     async def probe(self) -> Probe:
-        """Try to make a table on a connection for calls."""
+        """Try to create a table on a connection that serves calls."""
         return await self._on_thread(lambda connection, _: _probe(connection.driver))
 
     async def _on_thread(self, work: Callable[[Connection, Event], T]) -> T:
-        """Return what *work* returns on the thread of a connection, and of another one where that is lost."""
+        """Return the result of *work* on the thread of a connection; repeat it if that is lost."""
         for _ in range(ATTEMPTS):
             try:
                 async with self._pool.connection() as connection:
@@ -109,7 +108,7 @@ class SqliteRunner:
                     return result
             except ConnectionLost as exc:
                 lost = exc
-                # The other connections that wait are out of date as well.
+                # The idle connections are outdated as well.
                 await self._pool.dispose()
             except (Stopped, sqlite3.Error) as exc:
                 raise translated(exc) from exc
@@ -121,7 +120,7 @@ class SqliteRunner:
 
 
 def pool_of(connect: Callable[[], Connection], *, size: int) -> Pool:
-    """Return the pool of connections that *connect* makes, each with its thread."""
+    """Return a pool of the connections that *connect* returns."""
 
     async def opened() -> Connection:
         connection = connect()
@@ -134,12 +133,12 @@ def pool_of(connect: Callable[[], Connection], *, size: int) -> Pool:
 
 
 def open_engine(where: Location) -> sa.Engine:
-    """Return an engine that may change the database file at *where*, or make it."""
+    """Return an engine that can change or create the database file at *where*."""
     return sa.create_engine(sa.URL.create("sqlite", database=where.name), poolclass=sa.NullPool)
 
 
 def translated(error: Exception) -> errors.CallError:
-    """Return what *error* means to a caller, without its text: that quotes data."""
+    """Return *error* as a CallError, without its text, which may quote data."""
     if isinstance(error, Stopped):
         return errors.TimedOut()
     name = getattr(error, "sqlite_errorname", "") or ""
@@ -181,7 +180,7 @@ def _probe(connection: sqlite3.Connection) -> Probe:
 
 
 class Job:
-    """The statement of *run* on the thread of *connection*, from this moment until *cancelled* is set."""
+    """Runs the statement of *run* on the thread of *connection*, until its deadline or until *cancelled*."""
 
     def __init__(self, run: Run, connection: Connection, cancelled: Event) -> None:
         self._run = run
@@ -197,13 +196,13 @@ class Job:
         self._connection.search.check = self._check
         try:
             self._check()
-            # What is read is of one moment, and so is the version of its schema.
+            # The rows and the stamp of the schema are from one snapshot.
             self._driver.execute("begin")
             if self._run.stamp and self._connection.stamp() != self._run.stamp:
                 raise SchemaChanged
             return self._fetch_somehow()
         except sqlite3.OperationalError as exc:
-            # The error of a function that has ended by itself is a general one.
+            # An error in one of our functions has no specific code.
             if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT or self._expired():
                 raise Stopped from exc
             raise
@@ -212,7 +211,7 @@ class Job:
             self._driver.rollback()
 
     def _fetch_somehow(self) -> ResultSet:
-        """Run the statement, and in another way where a cell is too large to be loaded."""
+        """Run the statement, and again in another way if a cell is too large to load."""
         plan = self._run.plan
         try:
             return self._fetch(plan, None)
@@ -240,7 +239,7 @@ class Job:
                     row = read(row)
                 length = held(row)
                 if length > shortest or read is not None:
-                    # Few rows hold so much that a cell of theirs may have to be cut, or take long to read.
+                    # Only a long row may have a cell to cut, or take long to read.
                     self._check()
                     row = tuple(map(_cut, row, self._outputs))
                     length = held(row) + held(cell.start for cell in row if isinstance(cell, Cut))
@@ -251,7 +250,7 @@ class Job:
         return ResultSet(outputs=self._outputs, rows=tuple(rows), more=more, length=total)
 
     def _giant_row(self, row: Row) -> Row:
-        """Return the cells of *row*, which is of a `giant_plan`."""
+        """Return the cells of *row* of a `giant_plan`."""
         self._check()
         half = len(row) // 2
         cells, kinds = row[:half], row[half:]
@@ -268,8 +267,8 @@ class Job:
         try:
             blob = self._driver.blobopen(shape.table.name, name, number, readonly=True)
         except sqlite3.OperationalError:
-            # Computed, or the default of a column that is younger than the row: only a statement has it.
-            # The row was found behind the filter, in the same transaction.
+            # The cell is computed, or the default of a column that was added after the row. The filter has
+            # already selected the row, in the same transaction.
             sql = CELL.format(*map(identifier, (name, shape.table.name, str(shape.table.row_identifier))))
             (cell,) = self._driver.execute(sql, (number,)).fetchone()
             return _cut(cell, output)
@@ -279,7 +278,7 @@ class Job:
 
     def _text(self, blob: sqlite3.Blob, most: int) -> object:
         (encoding,) = self._driver.execute("pragma encoding").fetchone()
-        # As small cells are read: bytes that are no UTF-8 stay, what is no UTF-16 SQLite itself replaces.
+        # As for small cells: invalid UTF-8 is kept, and invalid UTF-16 is replaced.
         errors = "surrogateescape" if encoding == "UTF-8" else "replace"
         decoder = codecs.getincrementaldecoder(encoding)(errors)
         start, whole = "", 0
@@ -299,33 +298,33 @@ class Job:
 
 
 def is_too_big(error: Exception) -> bool:
-    """Return whether a cell is larger than SQLite may load."""
+    """Return whether a cell exceeds the largest that SQLite may load."""
     return getattr(error, "sqlite_errorname", "") == "SQLITE_TOOBIG" or "too big" in str(error)
 
 
 def _cut(cell: object, output: Output) -> object:
-    """Return *cell*, or its beginning where it is longer than *output* wants it."""
+    """Return *cell*, cut to the longest that *output* allows."""
     if isinstance(cell, str | bytes) and output.longest is not None:
         return _begun(cell[: output.longest], len(cell))
     return cell
 
 
 def _begun(start: str | bytes, whole: int) -> object:
-    """Return *start*, as a Cut where it is only the beginning of a cell of the length *whole*."""
+    """Return *start*, as a Cut if the cell is longer: its length is *whole*."""
     return start if len(start) == whole else Cut(start=start, length=whole)
 
 
 class FilteringGrammar(SqliteGrammar):
-    """The Grammar of SQLite for statements that load no cell of a hidden row, but for their filter."""
+    """The Grammar for statements that load no cell of a hidden row, except for their filter."""
 
     barrier = True
 
 
 class GiantGrammar(FilteringGrammar):
-    """The Grammar of SQLite for statements that load no text and no blob."""
+    """The Grammar for statements that load no text and no blob."""
 
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
-        """Read the cell where it is small, and its storage class, which is known without its content."""
+        """Read the cell if it is small, and its storage class, which needs no content."""
         kind = sa.func.typeof(column)
         small = kind.op("not in", is_comparison=True)(sa.literal_column(LARGE))
         return sa.case((small, column)), kind
@@ -333,13 +332,13 @@ class GiantGrammar(FilteringGrammar):
 
 @lru_cache(maxsize=100)
 def filtering_plan(shape: Select) -> Plan:
-    """Return how *shape* is read without loading hidden rows."""
+    """Return a plan of *shape* that does not load hidden rows."""
     return compile_select(shape, FilteringGrammar())
 
 
 @lru_cache(maxsize=100)
 def giant_plan(shape: Select) -> Plan | None:
-    """Return how *shape* is read without texts and blobs, or None where its cells have no number of a row."""
+    """Return a plan of *shape* without texts and blobs, None if its cells have no rowid."""
     own = all(isinstance(output.term, Column) for output in shape.outputs)
     if shape.table.row_identifier is None or shape.groups or not own:
         return None

@@ -1,11 +1,11 @@
-"""How SQLite reads SQL, and what only the text of CREATE statements tells: comments, checks, collations.
+"""SQLite's syntax, and what only the text of CREATE statements contains: comments, checks, collations.
 
-Whose a comment is:
-- The table's: outside the body, on the line of its opening parenthesis, or at the top of the body with an
-  empty line after it. A view's: before its SELECT.
-- A column's: on lines of its own before the definition, within it, or after it on its last line, be it after
-  the comma. Where a line holds several definitions, a comment at its end is nobody's.
-- A comment right below another one, and in line with it, goes on with that one.
+A comment belongs to:
+- the table, if it is outside the body, on the line of its opening parenthesis, or at the top of the body with
+  an empty line after it; a view, if it is before its SELECT;
+- a column, if it is on the lines before the definition, within it, or at the end of its last line, also after
+  the comma. If that line has several definitions, the comment is ignored;
+- the same owner as the comment directly above it, if it begins in the same column.
 """
 
 import re
@@ -49,28 +49,28 @@ lexis = Lexis(
     total_operators=words("= == <> != < <= > >= + - * / % & | << >> ~"),
 )
 ASCII_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-#: Tables that are joined so are read without a word to the authorizer (3.40).
+#: The authorizer may not learn of tables that are joined like this (3.40).
 SILENT_JOINS = frozenset({"using", "natural"})
 Piece = str | Parameter
-SIGNS = ("--", "/*", "check", "collate")  #: of anything that is read here
-STEPS = {"(": 1, ",": 0, ")": -1}  #: into parentheses and out
+SIGNS = ("--", "/*", "check", "collate")  #: a statement without these has an empty Definition
+STEPS = {"(": 1, ",": 0, ")": -1}  #: changes of depth
 CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
-BINARY = "binary"  #: the collation of a column that names none
-VIEW = "create view "  #: what the statement of a view begins with: SQLite itself writes so
+BINARY = "binary"  #: the default collation
+VIEW = "create view "  #: as SQLite normalizes it
 CHECK = re.compile(r"(?<!\S)check$", re.IGNORECASE)  #: at the end of a phrase
 BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
-DECORATION = re.compile(r"[-=*#_~+/\s]*")  #: of which frames and rules are made
-TABLE = -1  #: the table, where the definitions of its columns are counted from 0
-NOBODY = -2
+DECORATION = re.compile(r"[-=*#_~+/\s]*")  #: frames and rules
+TABLE = -1  #: the owner of a comment, besides the number of a definition
+NO_OWNER = -2
 
 
 def fold(name: str) -> str:
-    """Return *name* in lower case as SQLite compares names: only the letters of ASCII."""
+    """Return *name* folded as SQLite compares names: only ASCII letters are lowered."""
     return name.lower() if name.isascii() else name.translate(ASCII_LOWER)
 
 
 def readable(sql: str, word: str = WORD) -> list[Token]:
-    """Return the tokens of *sql* up to where it cannot be read: SQLite keeps a comment that is not closed."""
+    """Return the tokens of *sql* up to an error, such as an unclosed comment, which SQLite accepts."""
     tokens: list[Token] = []
     with suppress(SqlError):
         tokens.extend(tokenize(sql, lexis, word))
@@ -78,10 +78,7 @@ def readable(sql: str, word: str = WORD) -> list[Token]:
 
 
 def in_groups(sql: str) -> Group:
-    """Return *sql* as groups, up to where it cannot be read; as none where brackets do not pair.
-
-    SQLite itself refuses such SQL.
-    """
+    """Return *sql* as groups, up to an error; an empty group if brackets do not match."""
     try:
         return grouped(readable(sql), sql)
     except SqlError:
@@ -89,25 +86,25 @@ def in_groups(sql: str) -> Group:
 
 
 def words_in(sql: str) -> frozenset[str]:
-    """Return the words and signs of *sql* outside of quotes, folded."""
+    """Return the unquoted words and signs of *sql*, folded."""
     return frozenset(fold(token.word) for token in code_of(sql, lexis))
 
 
 def names_in(sql: str) -> frozenset[str]:
-    """Return the words of *sql* and whatever is in quotes, all folded."""
+    """Return the words and quoted texts of *sql*, folded."""
     return frozenset(fold(token.value) for token in code_of(sql, lexis))
 
 
 def with_names(sql: str) -> str:
-    """Return *sql*, a piece of what an operator wrote, with backticks for double quotes.
+    """Return *sql*, a piece of an operator's SQL, with backticks instead of double quotes.
 
-    SQLite takes a name in double quotes that means nothing for a text (sqlite.org/quirks.html, 8), so that a
-    condition on a column that is gone would be true of every row. In backticks it is a name or an error.
+    SQLite takes an unknown name in double quotes for a text (sqlite.org/quirks.html, 8), so a condition on a
+    dropped column could be true of every row. In backticks, it is an error.
     """
     written, end = "", 0
     for token in tokenize(sql, lexis):
         text = f"`{token.value.replace('`', '``')}`" if _is_double_quoted(token) else token.text
-        # Two names without a blank between them would be one.
+        # Without a blank, two adjacent names would become one.
         joint = " " if written.endswith("`") and text.startswith("`") else ""
         written += (sql[end : token.offset] or joint) + text
         end = token.end
@@ -115,12 +112,12 @@ def with_names(sql: str) -> str:
 
 
 def explained(message: str, sql: str) -> str:
-    """Return what SQLite says of an operator's *sql*, and what to write where a text was meant."""
+    """Return SQLite's *message* about an operator's *sql*, and how to write a text if that was meant."""
     name = message.removeprefix("no such column: ")
     if identifier(name) not in sql:
         return f"{message}."
     text = name.replace("'", "''")
-    return f"{message}. A name stands in double quotes; text stands in single quotes: '{text}'."
+    return f"{message}. Double quotes are for names; write a text in single quotes: '{text}'."
 
 
 def _is_double_quoted(token: Token) -> bool:
@@ -129,31 +126,31 @@ def _is_double_quoted(token: Token) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """What a CREATE statement tells beside the catalog; names of columns are folded."""
+    """What only a CREATE statement contains, with folded column names."""
 
     comment: str = ""
-    comments: Mapping[str, str] = field(default_factory=dict)  #: of columns
+    comments: Mapping[str, str] = field(default_factory=dict)  #: by column
     checks: tuple[str, ...] = ()  #: the expressions of CHECK constraints
-    collations: Mapping[str, str] = field(default_factory=dict)  #: of columns that name one, folded
+    collations: Mapping[str, str] = field(default_factory=dict)  #: by column, folded
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Statement:
-    """A CREATE statement; that of a view up to its query."""
+    """A CREATE statement, for a view without its query."""
 
     sql: str
-    code: Sequence[Token]  #: words that only blanks are between may be one
-    comments: Sequence[tuple[int, Token]]  #: each with the place in the code that it is before
-    marks: Sequence[int]  #: which tokens of the code open, separate and close the definitions of the body
-    checks: Sequence[str]  #: what is in parentheses after the word
+    code: Sequence[Token]  #: adjacent words may be one token
+    comments: Sequence[tuple[int, Token]]  #: each with the index of the next token in the code
+    marks: Sequence[int]  #: indexes of the tokens that open, separate and close the definitions
+    checks: Sequence[str]  #: the parentheses after CHECK
 
     def text(self, number: int) -> str:
-        """Return the definition *number*, of a column or a constraint."""
+        """Return the text of the definition *number*, of a column or a constraint."""
         begin, end = self.code[self.marks[number]], self.code[self.marks[number + 1]]
         return self.sql[begin.end : end.offset]
 
     def name(self, number: int) -> str | None:
-        """Return the folded name of the column that the definition *number* is of; None of a constraint."""
+        """Return the folded name of the column in the definition *number*, None for a constraint."""
         first = self.code[self.marks[number] + 1]
         if first.kind in QUOTED:
             return fold(first.value)
@@ -167,13 +164,13 @@ class _Statement:
                 yield name, self.text(number)
 
     def is_broken(self, begin: Token, end: Token) -> bool:
-        """Return whether the line ends between the tokens *begin* and *end*."""
+        """Return whether there is a line break between the tokens *begin* and *end*."""
         return "\n" in self.sql[begin.end : end.offset]
 
 
-@lru_cache(maxsize=10_000)  # a refresh parses what has changed, and no other table
+@lru_cache(maxsize=10_000)  # a refresh parses only changed tables
 def read_definition(sql: str) -> Definition:
-    """Return what the CREATE statement *sql* of a table or a view tells of it."""
+    """Return the Definition in *sql*, the CREATE statement of a table or a view."""
     folded = sql.lower()
     if not any(sign in folded for sign in SIGNS):
         return Definition()
@@ -192,21 +189,21 @@ def read_definition(sql: str) -> Definition:
 
 
 def generation(sql: str) -> Mapping[str, frozenset[str]]:
-    """Return the words in the definition of each column of the CREATE TABLE statement *sql*, all folded.
+    """Return the words in the definition of each column of the CREATE TABLE statement *sql*, folded.
 
-    What a generated column is computed from is among its words.
+    They include the columns that a generated column is computed from.
     """
     return {name: names_in(text) for name, text in _statement(sql, readable(sql, PHRASE)).columns()}
 
 
 def module_of(sql: str) -> str:
-    """Return the folded name of the module that the CREATE VIRTUAL TABLE statement *sql* uses."""
+    """Return the folded name of the module in the CREATE VIRTUAL TABLE statement *sql*."""
     code = (token for token in readable(sql) if token.kind is not Kind.COMMENT)
     return next((fold(name.value) for using, name in pairwise(code) if using.word == "using"), "")
 
 
 def _before_query(sql: str) -> Iterator[Token]:
-    """Yield the tokens of the CREATE VIEW statement *sql* up to its AS, and the comments behind that."""
+    """Yield the tokens of the CREATE VIEW statement *sql* before its AS, and the comments after it."""
     tokens = iter(readable(sql))
     yield from takewhile(lambda token: token.word != "as", tokens)
     yield from takewhile(lambda token: token.kind is Kind.COMMENT, tokens)
@@ -226,20 +223,20 @@ def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
         code.append(token)
         if text in STEPS:
             level, depth = depth, depth + STEPS[text]
-            # From 0 to 1 and back the body opens and closes; at 1 a comma is between its definitions.
+            # Between depths 0 and 1, the body opens and closes; at depth 1, a comma separates definitions.
             if level + depth in (1, 2):
                 marks.append(at)
             elif level + depth == 3 and text == "(":
                 opening = code[-2:]
-            # A constant such as (1) belongs to the phrase before it, and says nothing of a column.
+            # A constant such as (1) belongs to the phrase before it.
             elif level + depth == 3 and opening[0].kind is Kind.WORD and CHECK.search(opening[0].text):
                 checks.append(sql[opening[1].offset : token.end])
     return _Statement(sql=sql, code=code, comments=comments, marks=marks, checks=checks)
 
 
 def _owned(statement: _Statement) -> Iterator[tuple[int, Token]]:
-    """Yield each comment with the number of the definition that it belongs to, or TABLE, or NOBODY."""
-    owner, above = NOBODY, None
+    """Yield each comment with its owner: the number of a definition, TABLE or NO_OWNER."""
+    owner, above = NO_OWNER, None
     for at, comment in statement.comments:
         number = bisect_left(statement.marks, at) - 1
         if not 0 <= number < len(statement.marks) - 1:
@@ -251,29 +248,29 @@ def _owned(statement: _Statement) -> Iterator[tuple[int, Token]]:
 
 
 def _goes_on(sql: str, above: Token, comment: Token) -> bool:
-    """Return whether *comment* stands in the line below the comment *above*, and in its column."""
+    """Return whether *comment* is directly below the comment *above* and begins in the same column."""
     columns = {token.offset - sql.rfind("\n", 0, token.offset) for token in (above, comment)}
     return len(columns) == 1 and sql[above.end : comment.offset].strip(" \t\r") == "\n"
 
 
 def _owner(statement: _Statement, number: int, at: int, comment: Token) -> int:
-    """Return whose the *comment* before *at* is, within or behind the definition *number* or its mark."""
+    """Return the owner of the *comment* before the token *at*, in or after the definition *number*."""
     code, marks = statement.code, statement.marks
     is_first, ends_line = at - 1 == marks[number], statement.is_broken(comment, code[at])
     if statement.is_broken(code[at - 1], comment):
         if is_first and BLANK_LINE.search(statement.sql, comment.end, code[at].offset):
-            return NOBODY if number else TABLE
+            return NO_OWNER if number else TABLE
         if is_first or at < marks[number + 1]:
             return number
-        return number + 1 if code[at].text == "," else NOBODY
+        return number + 1 if code[at].text == "," else NO_OWNER
     owner = number - 1 if is_first and ends_line else number
-    # A column that was added later may have come between a comment and its own column.
+    # ALTER TABLE may have added a column between a comment and its column.
     is_shared = owner > 0 and ends_line and not statement.is_broken(code[marks[owner] - 1], comment)
-    return NOBODY if is_shared else owner
+    return NO_OWNER if is_shared else owner
 
 
 def _collations(statement: _Statement) -> Iterator[tuple[str, str]]:
-    """Yield the folded names of columns with their collations: of several the last counts."""
+    """Yield each column with a collation, both folded; the last one of a column counts."""
     for name, text in statement.columns():
         for word, collation in pairwise(in_groups(text).parts) if "collate" in text.lower() else ():
             if word.word == "collate" and isinstance(collation, Token):
@@ -281,7 +278,7 @@ def _collations(statement: _Statement) -> Iterator[tuple[str, str]]:
 
 
 def _cleaned(comments: Iterable[Token]) -> str:
-    """Return the text of *comments* in one line, without frames and rules made of signs."""
+    """Return the text of *comments* in one line, without decoration."""
     lines = [line for comment in comments for line in _lines(comment.text)]
     return " ".join(" ".join([line for line in lines if not DECORATION.fullmatch(line)]).split())
 

@@ -1,7 +1,7 @@
-"""What SQLite's columns may hold: a declared type in, a ColumnType out; CHECK constraints in, limits out.
+"""The types of SQLite's columns: a declared type in, a ColumnType out; CHECK constraints in, limits out.
 
-A name that people mean something by (DATE, DECIMAL, JSON) counts for more than SQLite's rules of affinity,
-which look for parts of names (https://sqlite.org/datatype3.html, 3.1).
+A well-known name (DATE, DECIMAL, JSON) takes precedence over SQLite's rules of affinity, which look for parts
+of names (https://sqlite.org/datatype3.html, 3.1).
 """
 
 import re
@@ -31,12 +31,12 @@ FAMILY_OF_NAME: Mapping[str, Family] = {
     "decimal": Family.DECIMAL,
     "numeric": Family.DECIMAL,
     "money": Family.DECIMAL,
-    # These contain "int" and hold none.
+    # These contain "int", but are not integers.
     "interval": Family.ANY,
     "point": Family.ANY,
     "multipoint": Family.ANY,
 }
-#: In SQLite's order, after the names of moments: "timestamp(3) with time zone", "datetime2".
+#: In SQLite's order, after timestamps such as "timestamp(3) with time zone" and "datetime2".
 FAMILY_OF_PART = (
     (re.compile("^(timestamp|datetime)"), Family.TIMESTAMP),
     (re.compile("int"), Family.INTEGER),
@@ -44,9 +44,9 @@ FAMILY_OF_PART = (
     (re.compile("blob|binary"), Family.BYTES),
     (re.compile("real|floa|doub"), Family.NUMBER),
 )
-#: SQLite keeps what stands between a type's words.
+#: SQLite keeps comments between the words of a type.
 COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?(\*/|$)", re.DOTALL)
-#: Even where types are enforced, cells of these may have any length.
+#: Cells of these families may have any length, even if types are enforced.
 LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
 
 INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
@@ -55,7 +55,7 @@ MOMENT = re.compile(r"(\d{4}-\d\d|\d\d:\d\d).*", re.ASCII | re.DOTALL)
 
 @lru_cache(maxsize=1024)
 def column_type(declared: str, *, strict: bool, rowid: bool = False) -> ColumnType:
-    """Return the type of a column *declared* so; *rowid* tells that it is another name of the rowid."""
+    """Return the type of a column *declared* so; *rowid* says whether it is an alias of the rowid."""
     name = " ".join(COMMENT.sub(" ", declared.lower()).split()) or "any"
     family = _family(name)
     integer = family is Family.INTEGER
@@ -79,9 +79,9 @@ def _family(name: str) -> Family:
 
 
 def limited(column: Column, checks: Iterable[Check], *, collated: bool) -> Column:
-    """Return *column* with the limits of its *checks*; where *collated*, unequal texts may count as equal.
+    """Return *column* with the limits of its *checks*; if *collated*, different texts may be equal.
 
-    SQLite compares by affinity, so a number that a constraint compares a text with is a text, and no bound.
+    SQLite compares by affinity, so a number that a constraint compares with a text is a text, not a bound.
     """
     type = column.type
     checks = [] if collated and type.family not in NUMERIC else list(checks)
