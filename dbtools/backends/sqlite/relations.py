@@ -44,6 +44,7 @@ order by s.name, f.id desc, f.seq
 """
 #: Modules of virtual tables that store their own rows, unless an argument names another table.
 KEEPING = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly"})
+INDEX_READERS = frozenset({"fts4aux", "fts5vocab"})  #: modules that show the words of a full-text table
 #: Table-valued functions that read only their arguments.
 PURE = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree", "generate_series"})
 UNKNOWN = Reads(others=(UNTOLD,))
@@ -264,6 +265,10 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
         arguments, module = _arguments(sql), module_of(sql)
     except SqlError:
         return UNKNOWN
+    if module in INDEX_READERS:
+        # fts5vocab(TABLE, TYPE) or fts5vocab(SCHEMA, TABLE, TYPE); fts4aux has no TYPE.
+        names = [word for words in arguments for word in words[:1]][: -1 if module == "fts5vocab" else None]
+        return Reads(columns=frozenset(_all_of(names[-1], columns)) if names else frozenset())
     if module not in KEEPING:
         return Reads(others=(f"what the module {quoted(module)} reads, which is not known",))
     options = {fold(words[0]): words[2] for words in arguments if words[1:2] == ["="] and words[2:]}
@@ -271,12 +276,20 @@ def _of_virtual(table: Structure, columns: Columns) -> Reads:
     content = next((options[name] for name in options if "content".startswith(name)), "")
     if not content:
         return Reads()
-    read = next((each for each in columns if fold(each) == fold(content)), content)
-    numbers = {fold(value) for name, value in options.items() if "content_rowid".startswith(name)}
-    shown = {fold(row.name) for row in table.rows} | numbers
-    rows = (row for row in columns.get(read, ()) if row.hidden != HIDDEN)
-    named = (row.name for row in rows if row.primary or fold(row.name) in shown)
-    return Reads(columns=frozenset(("", read, name) for name in ("", *named)))
+    keys = {fold(value) for name, value in options.items() if "content_rowid".startswith(name)}
+    shown = {fold(row.name) for row in table.rows} | keys
+    return Reads(columns=frozenset(_all_of(content, columns, shown)))
+
+
+def _all_of(
+    name: str, columns: Columns, shown: Container[str] | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows, the keys and the columns of the table *name*, only those *shown* if given."""
+    table = next((each for each in columns if fold(each) == fold(name)), name)
+    yield ("", table, "")
+    for row in columns.get(table, ()):
+        if row.hidden != HIDDEN and (row.primary or shown is None or fold(row.name) in shown):
+            yield ("", table, row.name)
 
 
 def _arguments(sql: str) -> list[list[str]]:
