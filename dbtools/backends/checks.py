@@ -56,10 +56,6 @@ class _Literal(NamedTuple):
     text: str
     is_number: bool
 
-    @property
-    def is_choice(self) -> bool:
-        return not self.is_number or CHOSEN_NUMBER.fullmatch(self.text) is not None
-
 
 _Parts = Sequence[Part]
 
@@ -161,7 +157,9 @@ def _condition(parts: _Parts) -> Check | None:
 def _chosen(left: _Parts, values: Iterable[_Parts]) -> Check | None:
     # For equality, a cast to text changes nothing.
     column, literals = _column(left, TEXTS), [_literal(each) for each in values]
-    known = [each.text for each in literals if each is not None and each.is_choice]
+    known = [
+        each.text for each in literals if each and (not each.is_number or CHOSEN_NUMBER.fullmatch(each.text))
+    ]
     if column is None or not known or len(known) < len(literals):
         return None
     return Check(column=column, choices=tuple(dict.fromkeys(known)))
