@@ -68,7 +68,6 @@ class Connection(aiosqlite.Connection):
         """Open the file, or raise DatabaseUnavailable."""
         try:
             connection = open_file(self._where, lock_timeout=0)
-            # The authorizer does not allow this later.
             self.search = Search(connection)
             secure(connection)
         except sqlite3.Error as exc:
