@@ -134,15 +134,10 @@ class WrittenQuery:
 
     def alone(self) -> str:
         """Return the query with numbered parameters, as a call runs it."""
-        numbers = self.numbers
+        pieces = self.pieces
         return "".join(
-            f"?{numbers[each.name]}" if isinstance(each, Parameter) else with_names(each)
-            for each in self.pieces
+            with_names(each) if isinstance(each, str) else f"?{self.numbers[each.name]}" for each in pieces
         )
-
-    def shown(self) -> str:
-        """Return the query as a subquery, which can only be a SELECT."""
-        return f"select * from ({self.alone()}\n)"
 
     def with_nulls(self) -> str:
         """Return the query as written, with nulls for parameters: its text may name a column."""
@@ -244,7 +239,9 @@ class Description:
 
 def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> set[tuple[str, str]]:
     try:
-        return explain(connection, query.shown(), [None] * len(query.numbers), allow=authorize)
+        # A subquery can only be a SELECT.
+        sql = f"select * from ({query.alone()}\n)"
+        return explain(connection, sql, [None] * len(query.numbers), allow=authorize)
     except (sqlite3.Error, sqlite3.Warning) as exc:
         if _is_passing(exc):
             raise

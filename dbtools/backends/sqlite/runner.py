@@ -168,15 +168,15 @@ def _stamp(connection: Connection) -> str:
 
 
 def _probe(connection: sqlite3.Connection) -> Probe:
-    version = f"SQLite {sqlite3.sqlite_version}"
+    refused = False
     try:
         connection.execute(f"create table {WRITTEN} (id)")
         connection.execute(f"drop table {WRITTEN}")
     except sqlite3.DatabaseError as exc:
         if exc.sqlite_errorname not in ("SQLITE_AUTH", "SQLITE_READONLY"):
             raise
-        return Probe(version=version, refuses_writes=True)
-    return Probe(version=version, refuses_writes=False)
+        refused = True
+    return Probe(version=f"SQLite {sqlite3.sqlite_version}", refuses_writes=refused)
 
 
 class Job:

@@ -79,10 +79,9 @@ def readable(sql: str, word: str = WORD) -> list[Token]:
 
 def in_groups(sql: str) -> Group:
     """Return *sql* as groups, up to an error; an empty group if brackets do not match."""
-    try:
+    with suppress(SqlError):
         return grouped(readable(sql), sql)
-    except SqlError:
-        return Group("", 0)
+    return Group("", 0)
 
 
 def words_in(sql: str) -> frozenset[str]:
