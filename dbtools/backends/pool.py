@@ -38,6 +38,11 @@ class Pool:
         """Return a context that acquires a connection, or raises Busy."""
         return Loan(self)
 
+    @property
+    def warmest(self) -> Any:
+        """The idle connection that was used last, if any: for use before anything is awaited."""
+        return self._idle[-1][0] if self._idle else None
+
     async def dispose(self) -> None:
         """Close the idle connections now, and those in use when they are released."""
         idle, self._idle, self._kept = self._idle, [], set()
