@@ -1,7 +1,7 @@
-"""Shapes into SQLAlchemy Core, for every dialect; what the dialects say differently is their Grammar.
+"""Compile shapes with SQLAlchemy Core, for every database; its Grammar says what it writes differently.
 
-Identifiers come from the catalog and are always quoted; values are always bound. A permitted query is read
-as a table: what its operator wrote, of which cells and rows are cut.
+Identifiers come from the catalog and are always quoted; values are always bound. A permitted query is a
+derived table, so that its rows and cells can be cut.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,9 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.backends.grammar import Grammar, Truth
 from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
-from dbtools.backends.sources import Element, column_of, compile_pieces, seen_in, source, unveiled
+from dbtools.backends.sources import SEEN, Element, Grammar, Truth, column_of, compile_pieces, source
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Referrer, Relation
@@ -38,12 +37,12 @@ from dbtools.terms import Bucketed, Calculation, Function, Literal, Measure, Rel
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
 MOST_RELATED = 10  #: subqueries on related rows
-MOST_JOINS = 30  #: more take a planner too long, and one database takes no more than 64
+MOST_JOINS = 30  #: more take a planner too long, and one database allows at most 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
 
 
 class Terms:
-    """The terms of one shape as SQL, and the tables that they are read from."""
+    """The terms of one shape as SQL, and the FROM clause that they need."""
 
     def __init__(
         self, table: Table, grammar: Grammar, *, raises: bool, claims: dict[str, str], alias: str = "t"
@@ -57,12 +56,12 @@ class Terms:
         self._related = 0
         self._subqueries: dict[Related, Element] = {}
         self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
-        self.same: Sequence[Truth] = ()  #: of a subquery: what ties its rows to that of the outer statement
+        self.same: Sequence[Truth] = ()  #: in a subquery: what ties its rows to a row of the outer statement
         self.outer: sa.FromClause | None = None
-        self.clause: sa.FromClause = self._table  #: once every term has been asked for
+        self.clause: sa.FromClause = self._table  #: complete once every term has been compiled
 
     def __getitem__(self, term: Term) -> Element:
-        """Return the expression of *term*; a path joins what it leads through."""
+        """Return the expression of *term*, and join the tables of its path."""
         match term:
             case Column():
                 return column_of(self._table, term.name)
@@ -124,15 +123,15 @@ class Terms:
         return select.select_from(self.clause).where(*self.same).correlate(self.outer)
 
     def asked(self, conditions: Sequence[Truth], match: Match) -> Truth:
-        """Return whether all or any of *conditions* hold, which hidden rows are not asked at a barrier."""
+        """Return whether all or any of *conditions* hold; with a barrier, hidden rows are not evaluated."""
         if self._own.filter is None or not self._grammar.barrier:
             return sa.and_(*conditions) if match is Match.ALL else sa.or_(*conditions)
-        # One after the other: as a value, "and" and "or" are computed with both their sides.
+        # AND and OR would evaluate both sides.
         *others, lazy = conditions
         for each in reversed(others):
             lazy = sa.case((each, lazy)) if match is Match.ALL else sa.case((each, sa.true()), else_=lazy)
-        # Of a table at the end of a path only the rows that its filter shows are joined at all.
-        return sa.case((column_of(self._table, seen_in(self._own)), lazy))
+        # Tables at the end of a path join only the rows that their filters show.
+        return sa.case((column_of(self._table, SEEN), lazy))
 
     def _measure(self, measure: Measure) -> Element:
         if measure.place is None:
@@ -150,7 +149,7 @@ class Terms:
         return source(table, alias, self._grammar, self._claims, guarded=table.guarded or self._raises)
 
     def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
-        """Return the table that *path* leads to, joined where no other term has joined it."""
+        """Return the table at the end of *path*, joining it once."""
         if not path:
             return self._table
         if path not in self._joined:
@@ -163,7 +162,7 @@ class Terms:
             target = self._source(path[-1].target, alias)
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
-            # The target stands first: its collation tells its rows apart.
+            # The target comes first, because its collation must apply.
             same = [column_of(target, there) == column_of(before, here) for there, here in pairs]
             self.clause = self.clause.outerjoin(target, sa.and_(*same))
             self._joined[path] = target
@@ -187,7 +186,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     if shape.counting:
         counted = select.select_from(terms.clause).subquery("g")
         select = sa.select(sa.func.count().label("c0"))
-    # What is computed and read whole has a name in the answer, which an order may use.
+    # ORDER BY may use the label of a computed output that is read whole.
     named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
     for step in shape.order:
         select = select.order_by(_ordered(step, terms, grammar, named))
@@ -216,11 +215,8 @@ SIGNS: Mapping[Operator, Callable[..., Truth]] = {
 
 
 def _cells(read: Sequence[tuple[Element, ...]]) -> Iterator[Element]:
-    """Yield what is *read* for each output: first the values, so that a row is a slice of what is read.
-
-    What is told of the values comes behind them.
-    """
-    ordered = [value for value, *_ in read] + [told for _, *rest in read for told in rest]
+    """Yield the expressions *read* for each output: all values first, so that a row is a slice."""
+    ordered = [value for value, *_ in read] + [other for _, *rest in read for other in rest]
     return (cell.label(f"c{at}") for at, cell in enumerate(ordered))
 
 
@@ -235,12 +231,12 @@ def _plan(
     """Return *select*, the SQL of *shape*, compiled; its parameters have *types*, and some are *lists*."""
     select = select.limit(sa.bindparam("limit", type_=sa.BigInteger))
     compiled = select.compile(dialect=grammar.dialect)
-    # What SQLAlchemy itself binds, such as the OFFSET 0 that one database wants behind a LIMIT.
+    # Values that SQLAlchemy binds, such as the OFFSET 0 that one database needs after LIMIT.
     constants = {name: value for name, value in compiled.params.items() if value is not None}
     return Plan(
         shape=shape,
-        sql=unveiled(str(compiled)),
-        parameters=tuple(compiled.positiontup or ()),
+        sql=str(compiled),
+        parameters=tuple(compiled.places),
         types={**types, **dict.fromkeys(claims, CLAIM)},
         lists=lists,
         constants=constants,
@@ -285,10 +281,10 @@ def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, s
 
 
 def _after(steps: tuple[After, ...], terms: Terms, grammar: Grammar) -> Truth:
-    """Return the condition that a row comes after the one whose values *steps* hold.
+    """Return the condition that a row comes after the one with the values of *steps*.
 
-    A row comparison where it means the same, since one index serves it whole; else one alternative a step,
-    with a bound on the first column in front that an index can use.
+    Use a row comparison if possible, because an index can serve it whole. Otherwise use one alternative for
+    each step, and bound the first column so that an index can be used.
     """
     columns = [terms[step.order.term] for step in steps]
     values = [grammar.value(str(step.parameter), step.order.term.type) for step in steps]
@@ -316,7 +312,7 @@ def _beyond(step: After, column: Element, value: Element) -> Truth:
 
 
 class Rows(FunctionElement[Any]):
-    """A query as an operator wrote it, in parentheses, with parameters between its pieces."""
+    """An operator's query, in parentheses, as a derived table."""
 
     inherit_cache = False
 
@@ -329,14 +325,14 @@ compiles(Rows)(compile_pieces)
 
 
 def compile_query(shape: QueryShape, grammar: Grammar, lexis: Lexis, forms: ListForms) -> Plan:
-    """Return the SQL of *shape* in *grammar*, lists in the *forms* of the database."""
+    """Return the SQL of *shape* in *grammar*, with lists in the syntax of *forms*."""
     arrays = {name for name, type in shape.types.items() if type.family is Family.ARRAY}
     listed = with_lists(shape.pieces, arrays.__contains__, lexis, forms)
     pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
     claims = {claim: f"claim{at}" for at, claim in enumerate(dict.fromkeys(shape.claims))}
     rows = Rows([part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]).alias("q")
     read = _cells([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
-    # A column without an alias is called by its text, which may be another here than in its output.
+    # A column without an alias is named after its text, which may differ from the operator's.
     shown = read if tuple(pieces) == listed else [sa.literal_column("*")]
     types = {
         argument(name): type.element or type if name in arrays else type for name, type in shape.types.items()
@@ -354,5 +350,5 @@ def _query_pieces(
     name = argument(piece.name) if piece.claim is None else claims[piece.claim]
     is_list = piece.claim is None and shape.types[piece.name].family is Family.ARRAY
     value = (grammar.array if is_list else grammar.claim)(name, shape.casts.get(piece.name, ""))
-    # In parentheses a parameter may stand wherever a value may, as in (:names)[1].
+    # Parentheses allow forms such as (:names)[1].
     return ("(", value, ")")

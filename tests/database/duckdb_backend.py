@@ -18,8 +18,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as numbered_dialect
 from sqlalchemy.types import UserDefinedType
 
 from dbtools import errors
-from dbtools.backends import grammar, port
-from dbtools.backends.grammar import Truth
+from dbtools.backends import port, sources
 from dbtools.backends.plans import ESCAPE, ListForms, Plan, identifier
 from dbtools.backends.port import (
     NO_SESSION,
@@ -34,7 +33,7 @@ from dbtools.backends.port import (
 )
 from dbtools.backends.records import RecordStore, Registry
 from dbtools.backends.selects import compile_query, compile_select
-from dbtools.backends.sources import Element, veiling
+from dbtools.backends.sources import Element, Truth, placing
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.cells import Cut
 from dbtools.results import ResultSet
@@ -126,11 +125,11 @@ class Named(UserDefinedType[Any]):
         return self.name
 
 
-class Grammar(grammar.Grammar):
+class Grammar(sources.Grammar):
     """The Grammar of DuckDB."""
 
     barrier = False
-    dialect: sa.Dialect = veiling(numbered_dialect())  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = placing(numbered_dialect())  # type: ignore[no-untyped-call]
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* as a text, which the database casts."""

@@ -17,8 +17,8 @@ from dbtools.backends import open_backend
 from dbtools.backends.plans import with_lists
 from dbtools.backends.port import Declared, Inspected, Read
 from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS, inspect_query
+from dbtools.backends.sqlite.files import Location, location_of
 from dbtools.backends.sqlite.inspection import LIST_FORMS as SQLITE_LISTS, Description
-from dbtools.backends.sqlite.location import Location, location_of
 from dbtools.backends.sqlite.syntax import lexis as sqlite_lexis
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Table
@@ -995,9 +995,7 @@ async def test_list_that_does_not_stand_alone_is_told_how_to_on_sqlite(sqlite: s
     with pytest.raises(Refused) as caught:
         await inspected(sqlite, "select id from people where id = :ids", ids="integer[]")
 
-    assert caught.value.message == (
-        ":ids is a list, and stands alone: write in (:ids), not in (:ids) or = any(:ids)."
-    )
+    assert caught.value.message == (":ids is a list: write in (:ids), not in (:ids) or = any(:ids).")
 
 
 LISTS = [

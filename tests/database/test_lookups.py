@@ -13,8 +13,8 @@ import pytest
 from dbtools.backends import open_backend, url_of_file
 from dbtools.backends.plans import Plan
 from dbtools.backends.port import Label, Run
-from dbtools.backends.sqlite.jobs import SMALL_VALUE, Connection, Stopped
-from dbtools.backends.sqlite.location import location_of
+from dbtools.backends.sqlite.connections import SMALL_VALUE, Connection, Stopped
+from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.runner import SqliteRunner
 from dbtools.catalog import Selection
 from dbtools.statement import Condition, Output, Select
@@ -28,7 +28,10 @@ insert into item values (1, 'one', 'short'), (2, 'two', cast(x'ff41' as text));
 insert into item values (3, 'three', zeroblob(2000000)), (4, 'four', zeroblob(101));
 """
 #: What takes as long as there are numbers up to `most`.
-COUNTING = "(with recursive n (i) as (select 1 union all select i + 1 from n where i < {most}) select count(*) from n)"
+COUNTING = (
+    "(with recursive n (i) as (select 1 union all select i + 1 from n where i < {most}) "
+    "select count(*) from n)"
+)
 T = TypeVar("T")
 ONE = (1, "one", "short")
 
@@ -52,6 +55,13 @@ class Looked:
         return None if found is None else found.rows[0]
 
 
+def _see(connection: Connection, _: Event) -> None:
+    """Have *connection* see what is in the file now."""
+    connection.driver.execute("begin")
+    connection.stamp()
+    connection.driver.rollback()
+
+
 @asynccontextmanager
 async def _looked(path: Path) -> AsyncIterator[Looked]:
     url = url_of_file(path)
@@ -63,7 +73,7 @@ async def _looked(path: Path) -> AsyncIterator[Looked]:
     connection = Connection(location_of(url))
     await connection
     try:
-        await connection.run(lambda *_: connection.stamp())
+        await connection.run(_see)
         yield Looked(connection, SqliteRunner(location_of(url)).compile(shape), catalog.stamp)
     finally:
         await connection.give_up()
@@ -172,7 +182,7 @@ async def test_file_that_has_been_written_is_read_with_time_first(
 ) -> None:
     writer.execute("update item set body = 'longer' where id = 1")
     written = [looked.row(1), looked.row(1)]
-    await looked.connection.run(lambda connection, _: connection.stamp())
+    await looked.connection.run(_see)
 
     assert written == [None, None]
     assert looked.row(1) == (1, "one", "longer")

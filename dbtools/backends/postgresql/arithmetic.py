@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.types import UserDefinedType
 
-from dbtools.backends.sources import Element, veiled
+from dbtools.backends.sources import Element
 from dbtools.catalog import Column
 from dbtools.paths import Distant
 from dbtools.terms import Calculation, Operand, Operation
@@ -43,8 +43,8 @@ class Named(UserDefinedType[Any]):
         self.name = name
 
     def get_col_spec(self, **_: object) -> str:
-        """Return what stands for the name, as it is written in SQL, until the statement is compiled."""
-        return veiled(self.name)
+        """Return the name as it is written in SQL."""
+        return self.name
 
 
 def calculated(term: Calculation, operands: Sequence[Element]) -> Element:

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 
-from dbtools.backends.grammar import LONG, Grammar, Truth
 from dbtools.backends.plans import ESCAPE, sought
 from dbtools.backends.postgresql import arithmetic
 from dbtools.backends.postgresql.arithmetic import FIRST, LAST, TYPES, Named
-from dbtools.backends.sources import Element, veiling
+from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
 from dbtools.statement import Output
 from dbtools.terms import Bucket, Calculation, Function
 from dbtools.types import ColumnType, Family, Operator
@@ -40,7 +39,7 @@ class PostgresqlGrammar(Grammar):
     """The Grammar of PostgreSQL."""
 
     barrier = False
-    dialect: sa.Dialect = veiling(asyncpg_dialect())  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = placing(asyncpg_dialect())  # type: ignore[no-untyped-call]
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* as the text that the server casts."""
