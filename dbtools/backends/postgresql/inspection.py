@@ -20,7 +20,6 @@ from asyncpg import Record
 from dbtools.backends.plans import ListForms, Piece, identifier, with_lists
 from dbtools.backends.port import (
     Declared,
-    Describe,
     Inspected,
     Read,
     check_names,
@@ -53,7 +52,7 @@ from dbtools.backends.postgresql.prepared_queries import (
     prepare_query,
     refused,
 )
-from dbtools.backends.postgresql.syntax import calls_in, lexis, placeholder_hint
+from dbtools.backends.postgresql.syntax import lexis, names_before, placeholder_hint
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, read_types, sql_name
 from dbtools.backends.postgresql.urls import SETTINGS
 from dbtools.backends.postgresql.versions import versions_locked
@@ -95,12 +94,12 @@ class Description:
     """Asks a server what operators' SQL means to it, all on one connection."""
 
     def __init__(self, connection: Any) -> None:
-        self._connection = connection
+        self.connection = connection
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
         """Return what the query in *pieces* is, or raise Refused."""
         try:
-            return await inspect_query(self._connection, pieces, declared)
+            return await inspect_query(self.connection, pieces, declared)
         except asyncpg.PostgresError as exc:
             if is_lost(exc):
                 raise
@@ -123,18 +122,18 @@ class Description:
             raise Refused(f"{exc.args[0]}. {note}".rstrip()) from exc
 
     async def _casts(self, sql: str) -> tuple[str, ...]:
-        async with rolled_back(self._connection, PATIENT):
-            prepared = await self._connection.prepare(sql)
+        async with rolled_back(self.connection, PATIENT):
+            prepared = await self.connection.prepare(sql)
             # Only what is about to run looks at privileges, and nothing is run.
             nulls = [None for _ in prepared.get_parameters()]
             # Anew each time: of a statement that is kept the types may be those before a migration.
-            await self._connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
+            await self.connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
         return tuple(sql_name(each) for each in prepared.get_parameters())
 
 
 @asynccontextmanager
-async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator[Describe]:
-    """Lend what asks the server at *url*, on a connection that has the settings *session*."""
+async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator[Description]:
+    """Yield what asks the server at *url*, on a connection that has the settings *session*."""
     async with opened(url, UNANSWERED) as connection:
         await keep_setting(connection, "lock_timeout", IMPATIENCE)
         # Names mean the same in a call, and what the driver has no codec for is the same.
@@ -279,7 +278,7 @@ class _Inspection:
         return tuple(dict.fromkeys(names))
 
     def _calls(self) -> Iterator[tuple[str, int]]:
-        return calls_in("".join(map(str, self.prepared.query.source)))
+        return names_before("(", "".join(map(str, self.prepared.query.source)))
 
     async def _types(self, numbers: Iterable[TypeNumber]) -> DeclaredTypes:
         known = KNOWN.setdefault(self.connection, {})

@@ -29,8 +29,8 @@ def placeholder_hint(state: str | None, sql: str) -> str:
     return "? is no parameter here, only :name is." if state in MISWRITTEN and any(marks) else ""
 
 
-def calls_in(sql: str) -> Iterator[tuple[str, int]]:
-    """Yield the names in *sql* that a parenthesis follows, as the server reads them, and where they stand."""
+def names_before(sign: str, sql: str) -> Iterator[tuple[str, int]]:
+    """Yield the names in *sql* that *sign* follows, as the server reads them, and their offsets."""
     for token, mark in pairwise(code_of(sql, lexis)):
-        if mark.text == "(" and token.kind in (Kind.WORD, Kind.NAME):
+        if mark.text == sign and token.kind in (Kind.WORD, Kind.NAME):
             yield token.word or token.value, token.offset
