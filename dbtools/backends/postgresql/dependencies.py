@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncpg import Record
 
-from dbtools.backends.postgresql.catalog_queries import class_of, of_extension
+from dbtools.backends.postgresql.catalog_queries import of_extension
 from dbtools.catalog import Reads
 from dbtools.sql import words
 
@@ -45,49 +45,34 @@ ORIGINS = re.compile(
 #: An outer join, or grouping by more than one set: either makes nulls of what has none.
 MAKES_NULLS = re.compile(r":jointype [^0]|:groupingSets [^<]")
 
-#: Functions that write, or act on more than their own statement: a permitted query calls none of them. They
-#: are known by name, in the system's schema or in an extension. A read-only transaction stops few of them.
-#: What a user has written under the same name is the user's own business.
+#: The volatile functions of the system that a query may call. All others may write, or act on more than their
+#: own statement: a read-only transaction stops few of them.
+HARMLESS = words(
+    "array_sample array_shuffle clock_timestamp currval gen_random_uuid lastval pg_*_size pg_blocking_pids "
+    "pg_current_wal_* pg_is_* pg_last_* pg_partition_* pg_sleep* pg_stat_get_* pg_xact_* random* timeofday "
+    "txid_status uuidv*"
+)
+#: Functions of the system and of extensions that no query may call either. What a user has written under the
+#: same name is the user's own business.
 ACTING = words(
-    # Sequences.
-    "nextval setval "
-    # A number of a transaction, which writing alone takes.
-    "txid_current pg_current_xact_id "
-    # Large objects, which are written outside of any privilege on tables.
-    "lo_* loread lowrite "
-    # Locks that outlive the transaction, and messages to others.
-    "pg_advisory_* pg_try_advisory_* pg_notify pg_logical_emit_message "
-    # The session: its settings, and with them who it is.
-    "set_config setseed pg_export_snapshot "
-    # Other sessions, and the server.
-    "pg_cancel_backend pg_terminate_backend pg_reload_conf pg_rotate_logfile* pg_log_* pg_promote "
-    "pg_switch_wal pg_create_restore_point pg_backup_* pg_start_backup pg_stop_backup "
-    "pg_wal_replay_pause pg_wal_replay_resume pg_stat_reset* pg_stat_statements_reset "
-    "pg_stat_force_next_flush pg_clear_*_stats pg_restore_*_stats pg_import_system_collations "
-    "pg_extension_config_dump pg_nextoid pg_stop_making_pinned_objects binary_upgrade_* "
-    "brin_summarize_* brin_desummarize_* gin_clean_pending_list pg_prewarm autoprewarm_* "
-    "pg_buffercache_evict* pg_truncate_visibility_map heap_force_* "
-    # Replication.
-    "pg_create_*_slot pg_copy_*_slot pg_drop_replication_slot pg_replication_slot_advance "
-    "pg_sync_replication_slots pg_logical_slot_* pg_replication_origin_* "
-    # Files of the server.
-    "pg_read_file* pg_read_binary_file* pg_stat_file pg_ls_* pg_file_* pg_logdir_ls "
+    # A number of a transaction, which otherwise only a write takes; and statistics.
+    "txid_current pg_current_xact_id pg_stat_statements_reset "
+    # Files and caches of the server, and large objects.
+    "pg_file_* pg_logdir_ls pg_prewarm autoprewarm_* pg_buffercache_evict* pg_truncate_visibility_map "
+    "heap_force_* lo_* "
     # Other servers.
     "dblink* postgres_fdw_disconnect* "
-    # SQL in a text, of which nobody knows what it reads.
-    "query_to_xml* table_to_xml* schema_to_xml* database_to_xml* cursor_to_xml* xpath_table ts_stat "
-    "ts_rewrite crosstab* connectby"
+    # SQL in a text, which may read anything.
+    "*_to_xml* xpath_table ts_stat ts_rewrite crosstab* connectby"
 )
 #: System functions that describe objects by name or number, or say how much is in them: what a view shows
-#: by them is not among the columns that it reads.
+#: with them is not among the columns that it reads.
 DESCRIBING = words(
-    "pg_stat_get_* pg_database_size pg_indexes_size pg_table_size pg_tablespace_size "
-    "pg_total_relation_size pg_prepared_statement pg_cursor pg_typeof pg_lock_status pg_has_role "
-    "pg_current_logfile pg_hba_file_rules pg_ident_file_mappings pg_filenode_relation "
+    "pg_stat_get_* pg_*_size pg_prepared_statement pg_cursor pg_typeof pg_has_role pg_filenode_relation "
     "pg_listening_channels format_type acldefault json*_populate_record* pg_relation_* pg_table_* "
     "*_description pg_get_* pg_describe_object pg_identify_object* pg_sequence_* pg_partition_* "
     "pg_*_is_visible pg_index*_has_property to_reg* reg*out reg*in has_*_privilege currval lastval "
-    "row_security_active pg_show_all_settings pg_show_all_file_settings aclexplode"
+    "row_security_active pg_show_all_settings aclexplode"
 )
 #: The trees of the queries of the views $1, as the server keeps them.
 TREES = """
@@ -95,15 +80,16 @@ select r.ev_class as view, r.ev_action::pg_catalog.text as tree
 from pg_catalog.pg_rewrite as r
 where r.ev_class = any($1::pg_catalog.oid[]) and r.ev_type = '1'
 """
-#: The functions $1, whether they came with the system or with an extension, and whether they may read tables.
+#: The functions $1, and those with the names $2: whether they may read tables, whether they came with the
+#: system or with an extension, and whether they are volatile ones of the system.
 CALLED = f"""
 select f.oid as number, n.nspname::text as schema, f.proname::text as name,
-    n.nspname not in ('pg_catalog', 'information_schema') and not (e.known and f.provolatile = 'i') as reads,
-    n.nspname = 'pg_catalog' or e.known as known
+    f.oid >= '16384' and not (e.known and f.provolatile = 'i') as reads,
+    f.oid < '16384' or e.known as known, f.oid < '16384' and f.provolatile = 'v' as volatile
 from pg_catalog.pg_proc as f
 join pg_catalog.pg_namespace as n on n.oid = f.pronamespace
-cross join lateral (select {of_extension(class_of("pg_proc"), "f.oid")} as known) as e
-where f.oid = any($1::pg_catalog.oid[])
+cross join lateral (select {of_extension("pg_proc", "f.oid")} as known) as e
+where f.oid = any($1::pg_catalog.oid[]) or f.proname = any($2::pg_catalog.name[])
 order by n.nspname, f.proname
 """
 #: The trees of the CHECK constraints of the domains that the types $1 are, or are made of.
@@ -164,15 +150,16 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
     read = {view: list(reads_of(tree)) for view, tree in trees.items()}
     pairs = [tuple(row) for row in await connection.fetch(ANCESTORS)]
     tables = {table for each in read.values() for table, _ in each}.union(*pairs)
-    names = Names(await connection.fetch(COLUMNS, sorted(tables)))
+    rows = by_relation(await connection.fetch(COLUMNS, sorted(tables)))
     columns: defaultdict[int, set[Place]] = defaultdict(set)
     parents: defaultdict[int, set[Place]] = defaultdict(set)
     for view, places in read.items():
         for table, numbers in places:
-            columns[view].update(names.places(table, names.columns(table, numbers)))
+            columns[view] |= {location_of(rows[table]), *places_of(rows[table], numbers)}
     for child, ancestor in pairs:
-        columns[ancestor].update(names.shared(child, ancestor))
-        parents[child].update(names.shared(ancestor, child))
+        parents[child] |= {location_of(rows[ancestor]), *places_of(rows[ancestor])}
+        schema, name, _ = location_of(rows[child])
+        columns[ancestor] |= {(schema, name, column) for *_, column in parents[child]}
     called = await called_by(connection, trees)
     others = {view: tuple(_others(tree, called[view])) for view, tree in trees.items()}
     return {
@@ -186,17 +173,15 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
 def _others(tree: str, called: Iterable[Record]) -> Iterator[str]:
     """Yield, in words, what a view of *tree*, with the functions that it calls, may read besides tables."""
     for row in called:
-        if row["reads"] or is_among(row["name"], ACTING | DESCRIBING):
+        if row["reads"] or acts(row) or _is_among(row["name"], DESCRIBING):
             yield f"what the function {row['schema']}.{row['name']} reads, which is not known"
     if types_made_in(tree) & NAMING_TYPES:
         yield "names of objects"
 
 
-async def called_by(
-    connection: Any, trees: Mapping[int, str], types: Collection[int] = ()
-) -> Mapping[int, Sequence[Record]]:
-    """Return the functions that *trees* call, and the domains of which they make values; or of *types*."""
-    made = {key: types_made_in(tree).union(types) for key, tree in trees.items()}
+async def called_by(connection: Any, trees: Mapping[int, str]) -> Mapping[int, Sequence[Record]]:
+    """Return the functions that *trees* call, also in the checks of domains of which they make values."""
+    made = {key: types_made_in(tree) for key, tree in trees.items()}
     own = {type for each in made.values() for type in each if type >= FIRST_OWN}
     checks: defaultdict[int, set[int]] = defaultdict(set)
     for row in await connection.fetch(CHECKS, sorted(own)) if own else ():
@@ -205,38 +190,38 @@ async def called_by(
         key: functions_of(tree).union(*(checks[type] for type in made[key] & checks.keys()))
         for key, tree in trees.items()
     }
-    rows = await connection.fetch(CALLED, sorted(set[int]().union(*called.values()))) if called else ()
+    rows = await connection.fetch(CALLED, sorted(set[int]().union(*called.values())), []) if called else ()
     return {key: [row for row in rows if row["number"] in numbers] for key, numbers in called.items()}
 
 
-class Names:
-    """The names of tables and columns by their numbers, from the rows of COLUMNS."""
-
-    def __init__(self, rows: Iterable[Record]) -> None:
-        self.tables: dict[int, tuple[str, str]] = {}
-        self._columns: defaultdict[int, dict[int, str]] = defaultdict(dict)
-        for row in rows:
-            self.tables[row["relation"]] = (row["schema"], row["name"])
-            if row["column"] is not None:
-                self._columns[row["relation"]][row["number"]] = row["column"]
-
-    def columns(self, table: int, numbers: Collection[int] = (WHOLE_ROW,)) -> list[str]:
-        """Return the columns *numbers* of *table*, without system columns, which only identify rows."""
-        known = self._columns[table]
-        return [known[number] for number in (known if WHOLE_ROW in numbers else numbers) if number in known]
-
-    def places(self, table: int, columns: Iterable[str]) -> Iterator[Place]:
-        """Yield *columns* of *table*, and its rows."""
-        return ((*self.tables[table], column) for column in ("", *columns))
-
-    def shared(self, table: int, other: int) -> Iterator[Place]:
-        """Yield the columns of *table* that *other* has as well, and its rows."""
-        others = set(self.columns(other))
-        return self.places(table, (each for each in self.columns(table) if each in others))
+def by_relation(rows: Iterable[Record]) -> Mapping[int, Sequence[Record]]:
+    """Return *rows* by the numbers of the relations that they are of."""
+    found: defaultdict[int, list[Record]] = defaultdict(list)
+    for row in rows:
+        found[row["relation"]].append(row)
+    return found
 
 
-def is_among(name: str, functions: Collection[str]) -> bool:
-    """Return whether *name* is that of one of *functions*, which are patterns."""
+def places_of(rows: Sequence[Record], numbers: Collection[int] = (WHOLE_ROW,)) -> set[Place]:
+    """Return the columns *numbers* of the table with *rows*; system columns only identify rows."""
+    wanted = (row for row in rows if WHOLE_ROW in numbers or row["number"] in numbers)
+    return {(row["schema"], row["name"], row["column"]) for row in wanted if row["column"] is not None}
+
+
+def location_of(rows: Sequence[Record]) -> Place:
+    """Return what stands for the rows of the table with *rows*."""
+    return (rows[0]["schema"], rows[0]["name"], "")
+
+
+def acts(function: Record) -> bool:
+    """Return whether *function* of the system or of an extension may do more than read."""
+    name = function["name"]
+    return (function["volatile"] and not _is_among(name, HARMLESS)) or (
+        function["known"] and _is_among(name, ACTING)
+    )
+
+
+def _is_among(name: str, functions: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in functions)
 
 

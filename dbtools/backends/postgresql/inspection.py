@@ -7,8 +7,8 @@ with their lengths and domains. Of a view that the query names, only the view's 
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -27,13 +27,15 @@ from dbtools.backends.postgresql.connections import (
     rolled_back,
 )
 from dbtools.backends.postgresql.dependencies import (
-    ACTING,
+    CALLED,
     COLUMNS,
     TREES,
-    Names,
+    acts,
+    by_relation,
     called_by,
-    is_among,
+    location_of,
     origins_of,
+    places_of,
     reads_of,
 )
 from dbtools.backends.postgresql.prepared_queries import (
@@ -48,7 +50,6 @@ from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumb
 from dbtools.backends.postgresql.urls import SETTINGS
 from dbtools.backends.postgresql.versions import versions_locked
 from dbtools.catalog import Column, Table
-from dbtools.errors import Refused
 from dbtools.sql import Fragment
 from dbtools.types import ColumnType, Family
 
@@ -106,41 +107,27 @@ class Description:
         arrays = {name for name, each in declared.items() if each.array}
         written = with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS)
         query = Query(source=tuple(pieces), pieces=written, declared=declared)
-        try:
+        with _refusing():
             prepared = await prepare_query(self.connection, query)
             if prepared.columns is not None:
                 check_names(each.name for each in prepared.columns)
             inspected = await self._of_view(prepared) or await self._without_view(prepared)
             return replace(inspected, versions=await self._try(prepared))
-        except asyncpg.PostgresError as exc:
-            if is_lost(exc):
-                raise
-            refuse = refusal if exc.sqlstate == UNFILLED else passing_refusal
-            raise refuse(f"{exc.args[0]}.") from exc
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
         """Return the types that the server gives the parameters of *condition*."""
         numbers = count(1)
         written = condition.written(lambda _: f"${next(numbers)}")
         name = ".".join(identifier(part) for part in (table.schema, table.name) if part)
-        try:
-            return await self._casts(f"select 1 from {name} where ({written}\n)")
-        except asyncpg.PostgresError as exc:
-            if is_lost(exc):
-                raise
-            if is_passing(exc):
-                raise passing_refusal(f"{exc.args[0]}.") from exc
-            note = placeholder_hint(exc.sqlstate, condition.text)
-            raise Refused(f"{exc.args[0]}. {note}".rstrip()) from exc
-
-    async def _casts(self, sql: str) -> tuple[str, ...]:
-        async with rolled_back(self.connection, PATIENT):
-            prepared = await self.connection.prepare(sql)
-            # Only what is about to run checks privileges, and nothing is run.
-            nulls = [None for _ in prepared.get_parameters()]
-            # A new text each time: a cached statement may have the types from before a migration.
-            await self.connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
-        return tuple(sql_name(each) for each in prepared.get_parameters())
+        sql = f"select 1 from {name} where ({written}\n)"
+        with _refusing(condition.text):
+            async with rolled_back(self.connection, PATIENT):
+                prepared = await self.connection.prepare(sql)
+                # Only what is about to run checks privileges, and nothing is run.
+                nulls = [None for _ in prepared.get_parameters()]
+                # A new text each time: a cached statement may have the types from before a migration.
+                await self.connection.fetch(f"explain {sql} /* {secrets.token_hex(8)} */", *nulls)
+            return tuple(sql_name(each) for each in prepared.get_parameters())
 
     async def _try(self, prepared: PreparedQuery) -> tuple[str, ...]:
         """Begin the query with nulls, which checks privileges and locks, and end it before the first row.
@@ -190,9 +177,8 @@ class Description:
         if ESCAPED.search(text):
             # Its words are not those that are called.
             raise refusal('Names in U&"…" are not supported.', hint='Write them in "…".')
-        for name, offset in names_before("(", text):
-            if is_among(name, ACTING):
-                raise _acts(name, offset)
+        called = [name for name, _ in names_before("(", text)]
+        _check_functions(prepared.query, await self.connection.fetch(CALLED, [], called))
         async with rolled_back(self.connection, READING):
             columns = [(each.name, (each.type.oid, UNLIMITED)) for each in prepared.columns]
             return await self._inspected(prepared, columns)
@@ -200,37 +186,27 @@ class Description:
     async def _shown(self, prepared: PreparedQuery, columns: Sequence[Record]) -> Inspected:
         """Return what the view with *columns* shows."""
         ((_, tree),) = await self.connection.fetch(TREES, [columns[0]["view"]])
-        functions = await self._functions(prepared, tree)
+        called = (await called_by(self.connection, {0: tree}))[0]
+        _check_functions(prepared.query, called)
         read = list(reads_of(tree))
         rows = await self.connection.fetch(COLUMNS, [relation for relation, _ in read])
-        names = Names(rows)
+        tables = by_relation(rows)
         filled = {(row["relation"], row["number"]) for row in rows if row["filled"]}
         typed = [(each["name"], (each["type"], each["modifier"])) for each in columns]
         inspected = await self._inspected(prepared, typed)
         origins = zip(inspected.columns, origins_of(tree, len(columns)), strict=True)
+        functions = (f"{row['schema']}.{row['name']}" for row in called if row["reads"])
         reads = (
-            Read(*names.tables[relation], column)
-            for relation, numbers in read
-            for column in names.columns(relation, numbers) or ("",)
+            Read(*place)
+            for table, numbers in read
+            for place in places_of(tables[table], numbers) or {location_of(tables[table])}
         )
         return replace(
             inspected,
             columns=tuple(replace(column, nullable=origin not in filled) for column, origin in origins),
             reads=frozenset(reads),
-            functions=functions,
+            functions=tuple(dict.fromkeys(functions)),
         )
-
-    async def _functions(self, prepared: PreparedQuery, tree: str) -> tuple[str, ...]:
-        """Return the functions that the query calls and that are not the system's, or raise Refused."""
-        types = [type.oid for type in prepared.types.values()]
-        rows = (await called_by(self.connection, {0: tree}, types))[0]
-        for row in rows:
-            if row["known"] and is_among(row["name"], ACTING):
-                calls = names_before("(", "".join(map(str, prepared.query.source)))
-                raise _acts(
-                    row["name"], next((offset for name, offset in calls if name == row["name"]), None)
-                )
-        return tuple(dict.fromkeys(f"{row['schema']}.{row['name']}" for row in rows if row["reads"]))
 
     async def _inspected(
         self, prepared: PreparedQuery, columns: Sequence[tuple[str, TypeNumber]]
@@ -252,6 +228,19 @@ class Description:
         )
 
 
+@contextmanager
+def _refusing(condition: str | None = None) -> Iterator[None]:
+    """Raise Refused where the server refuses a *condition*, or what comes after a query has been prepared."""
+    try:
+        yield
+    except asyncpg.PostgresError as exc:
+        if is_lost(exc):
+            raise
+        passes = exc.sqlstate != UNFILLED if condition is None else is_passing(exc)
+        hint = placeholder_hint(exc.sqlstate, condition or "")
+        raise (passing_refusal if passes else refusal)(f"{exc.args[0]}. {hint}".rstrip()) from exc
+
+
 def _check(query: Query, name: str, type: ColumnType) -> None:
     """Raise Refused where *query* declares the parameter *name* a text, and its *type* is something else."""
     declared = query.declared.get(name)
@@ -266,5 +255,8 @@ def _check(query: Query, name: str, type: ColumnType) -> None:
         )
 
 
-def _acts(name: str, offset: int | None) -> Exception:
-    return refusal(f"The query calls {name}, which does more than read.", offset=offset)
+def _check_functions(query: Query, called: Iterable[Record]) -> None:
+    """Raise Refused where one of the functions that are *called* does more than read."""
+    for name in (row["name"] for row in called if acts(row)):
+        calls = reversed([*names_before("(", "".join(map(str, query.source)))])
+        raise refusal(f"The query calls {name}, which does more than read.", offset=dict(calls).get(name))
