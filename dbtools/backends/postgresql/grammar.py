@@ -85,8 +85,7 @@ class PostgresqlGrammar(Grammar):
 
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Compare with an array, so that a list of any length is one parameter."""
-        texts = sa.bindparam(name, type_=sa.ARRAY(sa.Text))
-        array = sa.cast(texts, Named(f"{_cast(type)}[]"))
+        array = self.array(name, f"{_cast(type)}[]")
         if negated:
             return column.op("<>", is_comparison=True)(sa.func.all(array))
         return column.op("=", is_comparison=True)(sa.func.any(array))

@@ -8,7 +8,6 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from dbtools import errors
 from dbtools.backends.plans import identifier
@@ -18,38 +17,37 @@ from dbtools.backends.postgresql.syntax import names_before
 from dbtools.catalog import Catalog, Location, Table
 from dbtools.errors import listing
 from dbtools.policy import BLANK, Role, restrict
-from dbtools.types import ColumnType, quoted
+from dbtools.types import quoted
 
 SET_ROLE, NO_ROLE = "role", "none"  #: a setting, and its value for the login itself
 LONGEST_NAME = 63  #: bytes; the server cuts what is longer
 WIDTH = 100  #: characters of a comment
 NOTHING_MORE = "nosuperuser nocreatedb nocreaterole noreplication nobypassrls"
 
-#: The views that check the privileges of their reader, and the relations with row security.
-SPECIAL = """
-select n.nspname::text as schema, c.relname::text as name, c.relkind = 'v' as invoker
+#: The views that check the privileges of their reader.
+INVOKERS = """
+select n.nspname::text, c.relname::text
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-where c.relrowsecurity
-    or c.relkind = 'v' and exists (
-        select
-        from pg_catalog.pg_options_to_table(c.reloptions) as o
-        where o.option_name = 'security_invoker' and o.option_value::pg_catalog.bool
-    )
-order by n.nspname, c.relname
+cross join lateral pg_catalog.pg_options_to_table(c.reloptions) as o
+where c.relkind = 'v' and o.option_name = 'security_invoker' and o.option_value::pg_catalog.bool
 """
-SCHEMAS = """
-select n.nspname::text as name
-from pg_catalog.pg_namespace as n
-where n.nspname::text = any($1::pg_catalog.text[])
-order by n.nspname
+#: The name of the database, and which of the schemas $1 it has.
+SURROUNDINGS = """
+select pg_catalog.current_database(), array(
+    select n.nspname::text
+    from pg_catalog.pg_namespace as n
+    where n.nspname::text = any($1::pg_catalog.text[])
+        and not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
+    order by n.nspname
+)
 """
 LOGIN = """\
 declare
     earlier text;
 begin
     if not exists (select from pg_catalog.pg_roles where oid = {role}) then
-        {create};
+        {create}
     elsif exists (
         select from pg_catalog.pg_roles as r where oid = {role} and (
             rolsuper or rolcreatedb or rolcreaterole or rolreplication or rolbypassrls
@@ -91,25 +89,26 @@ async def write_script(
     for _, table in tables:
         read.update((*table.location, column) for column in ("", *_columns(table)))
         read.update(await _reads_of_filter(description, table))
-    connection = description.connection
-    special = await connection.fetch(SPECIAL)
-    _add_reads_of_views(catalog, read, {(row["schema"], row["name"]) for row in special if row["invoker"]})
+    fetch = description.connection.fetch
+    _add_reads_of_views(catalog, read, {(schema, name) for schema, name in await fetch(INVOKERS)})
+    read = {place for place in read if not place[0].startswith("pg_") and place[0] != "information_schema"}
     named = {*catalog.search_path, *(schema for schema, *_ in read), *_schemas_named(tables)}
-    schemas = await connection.fetch(SCHEMAS, [each for each in named if not _is_system(each)])
-    locations = {(schema, name) for schema, name, _ in read if not _is_system(schema)}
-    secured = [(row["schema"], row["name"]) for row in special if not row["invoker"]]
-    return _Script(
-        roles=tuple(role.name for role in roles),
-        login=login,
-        set_role=set_role,
-        database=await connection.fetchval("select pg_catalog.current_database()"),
-        search_path=catalog.search_path,
-        schemas=tuple(row["name"] for row in schemas),
-        grants=_grants(
-            catalog, read, {table.location for role, table in tables if _is_whole(catalog, role, table)}
-        ),
-        secured=[each for each in secured if each in locations],
-    ).text()
+    ((database, schemas),) = await fetch(SURROUNDINGS, sorted(named))
+    whole = {table.location for role, table in tables if _is_whole(catalog, role, table)}
+    names = " and ".join(quoted(role.name) for role in roles)
+    opening = (
+        f"A login that reads what the role{'s' * (len(roles) > 1)} {names} of dbtools can read, and no more. "
+        f"Run this with psql in the database {quoted(database)}, as a role that may create roles and grant "
+        "what is granted here. Print and run it again when a role or a table changes."
+    )
+    sections = (
+        [*_comment(opening), "begin;", "set local search_path = pg_catalog;"],
+        _creating(login, database, catalog.search_path),
+        _reading(login, set_role, schemas, _grants(catalog, read, whole)),
+        ["commit;"],
+        _left(login, set_role, database, schemas),
+    )
+    return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
 def _set_role(roles: Sequence[Role], login: str) -> str | None:
@@ -138,8 +137,10 @@ async def _reads_of_filter(description: Description, table: Table) -> Reads:
     """Return what the filter of *table* reads, subqueries included."""
     if table.filter is None:
         return set()
-    start = f"select 1 as one from {_name(table.location)} where ("
-    found = await description.query([start, *table.filter.condition.pieces, "\n)"], {})
+    casts = iter(table.filter.casts)
+    condition = table.filter.condition.written(lambda _: f"(null::{next(casts)})")
+    sql = f"select 1 as one from {_name(table.location)} where ({condition}\n)"
+    found = await description.query([sql], {})
     if found.reads is None:
         raise errors.ConfigurationError(
             "dbtools finds what row filters read with temporary views, and this login may not create them.",
@@ -161,20 +162,9 @@ def _add_reads_of_views(catalog: Catalog, read: set[tuple[str, str, str]], views
 def _schemas_named(tables: Iterable[tuple[Role, Table]]) -> Iterator[str]:
     """Yield the names that qualify others in the row filters and in the types of *tables*."""
     for _, table in tables:
-        if table.filter is not None:
-            yield from (name for name, _ in names_before(".", table.filter.condition.text))
-        for column in table.columns:
-            yield from (name for cast in _casts(column.type) for name, _ in names_before(".", cast))
-
-
-def _casts(type: ColumnType) -> Iterator[str]:
-    yield type.cast
-    for part in (*filter(None, [type.element]), *(field for _, field in type.fields)):
-        yield from _casts(part)
-
-
-def _is_system(schema: str) -> bool:
-    return schema.startswith("pg_") or schema == "information_schema"
+        filters = [table.filter.condition.text] if table.filter is not None else []
+        for sql in (*filters, *(column.type.cast for column in table.columns)):
+            yield from (name for name, _ in names_before(".", sql))
 
 
 def _is_whole(catalog: Catalog, role: Role, table: Table) -> bool:
@@ -197,104 +187,66 @@ def _grants(catalog: Catalog, read: Reads, whole: Collection[Location]) -> Seque
         known = list(table.column_by_name) if table is not None else sorted(names)
         # Where rows are only counted, one column must be open all the same.
         listed = [each for each in known if each in names] or known[:1]
-        if listed and not _is_system(location[0]):
+        if listed:
             chosen = "" if location in whole else f" ({', '.join(map(identifier, listed))})"
-            grants.append(f"grant select{chosen} on table {_name(location)}")
+            grants.append(f"grant select{chosen} on table {_name(location)} to")
     return grants
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Script:
-    """What the script is made of."""
+def _creating(login: str, database: str, search_path: Sequence[str]) -> Sequence[str]:
+    name, place = identifier(login), identifier(database)
+    path = ", ".join(map(identifier, search_path)) or "''"
+    reason = (
+        "The login, without a password. One of this name that owns something, or is a superuser or the like, "
+        "is refused. What it was granted before is revoked."
+    )
+    return [
+        *_comment(reason),
+        _block(LOGIN, login, create=f"create role {name} login {NOTHING_MORE};"),
+        f"grant connect on database {place} to {name};",
+        f"alter role {name} set default_transaction_read_only = on;",
+        f"alter role {name} in database {place} set search_path = {path};",
+    ]
 
-    roles: tuple[str, ...]  #: of the configuration
-    login: str
-    set_role: str | None  #: of the database, which the login becomes for each statement
-    database: str
-    search_path: tuple[str, ...]
-    schemas: tuple[str, ...]
-    grants: Sequence[str]  #: of what is read, without their grantee
-    secured: Sequence[Location]  #: relations with row security
 
-    def text(self) -> str:
-        names = " and ".join(map(quoted, self.roles))
-        named = f"the role {names}" if len(self.roles) == 1 else f"each of the roles {names}"
-        opening = (
-            f"A login that reads what {named} of dbtools reads, and no more. Run it with psql in the "
-            f"database {quoted(self.database)}, as a role that may create roles and grant what is granted "
-            "here. Print and run it again when the role or a table changes."
-        )
-        sections = (
-            [*_comment(opening), "begin;"],
-            self._login(),
-            self._reading(),
-            ["commit;"],
-            [*_comment("Left to you:"), *self._left()],
-        )
-        return "\n\n".join("\n".join(section) for section in sections) + "\n"
+def _reading(
+    login: str, set_role: str | None, schemas: Sequence[str], grants: Sequence[str]
+) -> Sequence[str]:
+    name, reader = identifier(login), identifier(set_role or login)
+    usage = [f"grant usage on schema {identifier(each)} to" for each in schemas]
+    reads = [f"{grant} {reader};" for grant in (*usage, *grants)]
+    if set_role is None:
+        return [*_comment("Columns that are seen or hashed, and what row filters and queries read."), *reads]
+    create = [f"create role {reader} nologin {NOTHING_MORE};", *reads]
+    return [
+        *_comment("The login looks up the names in row filters."),
+        *(f"{grant} {name};" for grant in usage),
+        *_comment("For each statement it becomes this role (set_role), which keeps its grants if it exists."),
+        _block(READER, set_role, create="\n        ".join(create)),
+        f"alter role {name} noinherit;",
+        f"grant {reader} to {name};",
+    ]
 
-    def _login(self) -> Sequence[str]:
-        login, database = identifier(self.login), identifier(self.database)
-        path = ", ".join(map(identifier, self.search_path)) or "''"
-        reason = (
-            "The login, without a password. One of this name that owns something, or is a superuser or the "
-            "like, is refused. What it was granted before is revoked."
-        )
-        return [
-            *_comment(reason),
-            _block(LOGIN, login, create=f"create role {login} login {NOTHING_MORE}"),
-            f"grant connect on database {database} to {login};",
-            f"alter role {login} set default_transaction_read_only = on;",
-            f"alter role {login} in database {database} set search_path = {path};",
-        ]
 
-    def _reading(self) -> Sequence[str]:
-        login = identifier(self.login)
-        reason = _comment("What is read: columns that are seen or hashed, and what row filters read.")
-        if self.set_role is None:
-            return [*reason, *self._usage(login), *(f"{grant} to {login};" for grant in self.grants)]
-        reader = identifier(self.set_role)
-        create = f"create role {reader} nologin {NOTHING_MORE};"
-        grants = [create, *self._usage(reader), *(f"{grant} to {reader};" for grant in self.grants)]
-        return [
-            *_comment("The login looks up the names in row filters."),
-            *self._usage(login),
-            *_comment(
-                "For each statement it becomes this role (set_role), which keeps its grants if it exists."
-            ),
-            _block(READER, reader, create="\n        ".join(grants)),
-            f"alter role {login} noinherit;",
-            f"grant {reader} to {login};",
-        ]
-
-    def _usage(self, grantee: str) -> Sequence[str]:
-        return [f"grant usage on schema {identifier(each)} to {grantee};" for each in self.schemas]
-
-    def _left(self) -> Iterator[str]:
-        """Yield what is left to the operator: none of it is run."""
-        yield from _item(f"A password: \\password {identifier(self.login)}")
-        public = [f"revoke temporary on database {identifier(self.database)} from public;"]
-        public += [f"revoke create on schema {identifier(each)} from public;" for each in self.schemas]
-        yield from _item("What everybody may do, this login may too. Unless others need it:", public)
-        if self.secured:
-            sees = f"without a policy for {identifier(self.set_role or self.login)} it sees no row of"
-            yield from _item(f"Row security: {sees} {', '.join(map(_name, self.secured))}.")
-        yield from _item("`dbtools check` with the URL of the login says what it still lacks.")
+def _left(login: str, set_role: str | None, database: str, schemas: Sequence[str]) -> Iterator[str]:
+    """Yield what is left to the operator: none of it is run."""
+    yield "-- Left to you:"
+    yield from _item(f"A password: \\password {identifier(login)}")
+    public = [f"revoke temporary on database {identifier(database)} from public;"]
+    public += [f"revoke create on schema {identifier(each)} from public;" for each in schemas]
+    yield from _item("What everybody may do, this login may too. Unless others need it:", public)
+    reader = identifier(set_role or login)
+    yield from _item(f"Row security: of tables that have it, {reader} sees no row without a policy for it.")
+    yield from _item("`dbtools check` with the URL of the login says what it still lacks.")
 
 
 def _block(template: str, role: str, *, create: str) -> str:
     """Return the statement that runs *template*, in quotes that it does not hold itself."""
-    body, quotes = (
-        template.format(role=f"pg_catalog.to_regrole({_literal(role)})", create=create),
-        "$dbtools$",
-    )
+    name = identifier(role).replace("'", "''")
+    body, quotes = template.format(role=f"pg_catalog.to_regrole('{name}')", create=create), "$dbtools$"
     while quotes in body:
         quotes = f"{quotes[:-1]}_$"
     return f"do {quotes}\n{body}\n{quotes};"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _name(location: Location) -> str:

@@ -5,7 +5,6 @@ the search path it is. So each transaction here sets PATH, and no table is read 
 """
 
 import asyncio
-import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -55,41 +54,28 @@ HAS_FOREIGN_TYPE = """
 exists (
     select
     from pg_catalog.pg_attribute as a
-    join pg_catalog.pg_type as t on t.oid = a.atttypid
-    join pg_catalog.pg_namespace as s on s.oid = t.typnamespace
-    where a.attrelid = c.oid
-        and a.attnum > 0
-        and not a.attisdropped
-        and s.nspname <> 'pg_catalog'
+    where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.atttypid >= '16384'
 )"""
 
-#: The tables, and whether the login may read them. The version tables have the owner of the queries. Types
-#: and policies of somebody else's would run their code; the owner of a schema may put another table there.
-TABLES = f"""{TRUSTED},
-registry as (
-    select c.oid, c.relowner
-    from pg_catalog.pg_class as c
-    join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-    where c.relkind = 'r'
-        and n.nspname = 'dbtools'
-        and c.relname = $1
-)
+#: The table $1 of the registry, and the version tables of its owner; whether the login may read each. Types
+#: and policies of other roles would run their code; the owner of a schema may put another table there.
+TABLES = f"""{TRUSTED}
 select
     c.relname::pg_catalog.text as name,
     pg_catalog.format('%I.%I', n.nspname, c.relname) as place,
     pg_catalog.has_schema_privilege(n.oid, 'usage')
     and pg_catalog.has_table_privilege(c.oid, 'select') as readable,
-    not c.relrowsecurity
-    and not {HAS_FOREIGN_TYPE} as plain,
+    not c.relrowsecurity and not {HAS_FOREIGN_TYPE} as plain,
     c.relowner in (select t.role from trusted as t)
     and n.nspowner in (select t.role from trusted as t) as trusted,
     o.rolname::pg_catalog.text as owner
-from pg_catalog.pg_class as c
+from pg_catalog.pg_class as r
+join pg_catalog.pg_namespace as s on s.oid = r.relnamespace
+join pg_catalog.pg_class as c
+    on c.oid = r.oid or c.relkind = 'r' and c.relname = 'dbtools_version' and c.relowner = r.relowner
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
 join pg_catalog.pg_roles as o on o.oid = c.relowner
-join registry as r on r.oid = c.oid or r.relowner = c.relowner
-where c.oid = r.oid
-    or c.relkind = 'r' and c.relname = 'dbtools_version'
+where s.nspname = 'dbtools' and r.relname = $1 and r.relkind = 'r'
 order by 1, 2
 """
 
@@ -135,7 +121,7 @@ async def _trusted_tables(connection: Any, name: str) -> Sequence[asyncpg.Record
 class PostgresqlRecords:
     """The RecordStore in the database at *url*, with a loop of its own.
 
-    *patience*: seconds that a transaction may take, where the server's own timeouts are too long.
+    *patience*: seconds that a step may take, where the server's own timeouts are too long.
     """
 
     DIALECT = "postgresql.asyncpg"
@@ -144,7 +130,6 @@ class PostgresqlRecords:
     def __init__(self, url: str, patience: float | None) -> None:
         self._url = url
         self._patience = patience
-        self._ends: float | None = None  #: of `time.monotonic()`, for the transaction
         self._runner: asyncio.Runner | None = None
         self._connection: Any = None
 
@@ -156,7 +141,6 @@ class PostgresqlRecords:
     def begin(self, purpose: Purpose) -> Iterator[None]:
         """Begin a transaction."""
         reads, changes = purpose is Purpose.READ_CALLS, purpose is Purpose.CHANGE_QUERIES
-        self._ends = self._patience and time.monotonic() + self._patience
         try:
             if self._connection is None:
                 self._connection = self._run(connect(self._url))
@@ -191,17 +175,16 @@ class PostgresqlRecords:
 
     def _run(self, step: Coroutine[Any, Any, T]) -> T:
         self._runner = self._runner or asyncio.Runner()
-        return self._runner.run(asyncio.wait_for(step, self._ends and self._ends - time.monotonic()))
+        return self._runner.run(asyncio.wait_for(step, self._patience))
 
     def close(self) -> None:
         """Close the connection."""
-        connection, self._connection, self._ends = self._connection, None, None
-        if connection is not None:
+        if self._connection is not None:
             with suppress(TimeoutError, *DRIVER_ERRORS):
-                self._run(connection.close(timeout=2))
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            runner.close()
+                self._run(self._connection.close(timeout=2))
+        if self._runner is not None:
+            self._runner.close()
+        self._connection = self._runner = None
 
 
 def _storable(value: object) -> object:
