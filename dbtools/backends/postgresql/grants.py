@@ -38,7 +38,8 @@ select pg_catalog.current_database(), array(
     select n.nspname::text
     from pg_catalog.pg_namespace as n
     where n.nspname::text = any($1::pg_catalog.text[])
-        and not pg_catalog.starts_with(n.nspname::text, 'pg_') and n.nspname <> 'information_schema'
+        and not pg_catalog.starts_with(n.nspname::text, 'pg_')
+        and n.nspname not in ('information_schema', 'dbtools')
     order by n.nspname
 )
 """
