@@ -1,6 +1,6 @@
-"""What is asked of the system catalogs. Numbers of tables or types in, rows out.
+"""The queries of the system catalogs. Numbers of tables in, rows out.
 
-Names are qualified throughout: what the search path finds first may be anybody's.
+All names are qualified: anyone may have put something else first on the search path.
 """
 
 from dbtools.backends.postgresql.versions import VERSION
@@ -16,10 +16,10 @@ def of_extension(catalog: str, number: str) -> str:
 
 
 PG_CLASS = "'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid"
-#: The planner takes these for long statements, and compiling them would take longer than running them.
+#: The planner overestimates these statements: compiling them would take longer than running them.
 SETTINGS = "set local jit = off"
 SEARCH_PATH = "select pg_catalog.current_schemas(false)::text[]"
-#: The rows of the relation c, of which -1, and before version 14 also 0, means that nobody has counted them.
+#: The estimate of the rows of the relation c. Before ANALYZE it is -1, or 0 before version 14.
 ROWS = "nullif(greatest(c.reltuples, '0'), '0')"
 
 #: A partitioned table has the rows of its partitions.
@@ -53,9 +53,9 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
     and c.relname not in ('alembic_version', 'dbtools_version', 'dbtools_query', 'dbtools_call')
     and not {of_extension("pg_class", "c.oid")}
 """
-#: The columns of the tables $1: of $2 among them only those are readable that have been granted. Their
-#: collation, where it is not the default (100, or 0 of types that have none). A default names no column: it
-#: is printed without its table, which is quicker and waits for no lock on it.
+#: The columns of the tables $1. Those of the tables $2 are readable only if they were granted one by one. The
+#: collation is null where it is the default (100). A default expression names no column, so it is printed
+#: without its table, which is quicker and waits for no lock.
 COLUMNS = f"""
 select
     a.attrelid as relation, a.attnum as number, a.attname::text as name, a.atttypid as type,
@@ -80,7 +80,7 @@ where a.attrelid = any($1::pg_catalog.oid[])
     and a.attnum > 0 and not a.attisdropped
 order by a.attrelid, a.attnum
 """
-#: A primary key may be deferrable: what others have committed is unique all the same.
+#: A deferrable primary key counts, since committed rows are unique.
 KEYS = """
 select i.indrelid as relation, i.indisprimary as main,
     (i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1] as columns
@@ -90,7 +90,7 @@ where i.indrelid = any($1::pg_catalog.oid[])
     and i.indpred is null and i.indexprs is null
 order by i.indrelid, i.indisprimary desc, i.indnkeyatts, columns
 """
-#: CHECK constraints; and the columns of a NOT NULL that old rows may break, which is new in version 18.
+#: CHECK constraints, and the columns of a NOT NULL that is not valid for old rows, new in version 18.
 CHECKS = """
 select k.conrelid as relation, case k.contype when 'n' then k.conkey[1] end as nullable,
     case k.contype when 'c' then pg_catalog.pg_get_constraintdef(k.oid) end as expression
@@ -99,8 +99,8 @@ where k.conrelid = any($1::pg_catalog.oid[])
     and (k.contype = 'c' and k.convalidated and not k.connoinherit or k.contype = 'n' and not k.convalidated)
 order by k.conrelid, k.conname
 """
-#: The foreign keys of the tables $1, and those that all partitions of one share: partitions may have their
-#: columns in other places. What "=" would not follow is left out, such as a foreign key on periods.
+#: The foreign keys of the tables $1, and those that all partitions of one share, whose columns may have other
+#: numbers. A foreign key that "=" does not follow is left out, such as one on periods.
 FOREIGN_KEYS = """
 with keys as (
     select *
@@ -145,8 +145,8 @@ having pg_catalog.count(distinct s.leaf) = (
 )
 order by columns
 """
-#: What may raise an error in a row filter: views and the like, and what did not come with the server or with
-#: an extension; all operators, where such a cast is implicit.
+#: What may raise an error in a row filter: views, foreign tables, and functions and operators of users; all
+#: operators if a user has created an implicit cast.
 RAISING = f"""
 select p.proname::text as name
 from pg_catalog.pg_proc as p

@@ -1,4 +1,4 @@
-"""What PostgreSQL says differently in a statement.
+"""How statements are written for PostgreSQL.
 
 A value goes in as text and is cast to its column's type by the server, so that every type is written one way;
 a cell that is large, or that the driver does not keep exactly, comes out as text.

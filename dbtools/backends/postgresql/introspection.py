@@ -28,9 +28,9 @@ KINDS: Mapping[str, TableKind] = {
     "m": TableKind.MATERIALIZED_VIEW,
     "f": TableKind.FOREIGN,
 }
-HIDDEN = ("information_schema", "dbtools")  #: schemas of which no table is shown
+HIDDEN = ("information_schema", "dbtools")  #: schemas whose tables are hidden
 COMPUTED = ("v", "f")  #: reading a row of these may raise an error
-DERIVED = ("v", "m")  #: an outer join in these leaves nulls that a domain forbids
+DERIVED = ("v", "m")  #: in these an outer join may leave nulls that a domain forbids
 
 #: Types of a target and of a source that "=" compares as their foreign key does, though they differ.
 ALIKE = {
@@ -71,10 +71,10 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         raising = await connection.fetch(catalog_queries.RAISING)
         posture = await connection.fetch(catalog_queries.POSTURE)
         stamp = await fingerprint(connection)
-    # The login may well have the name of a hidden schema.
+    # A login may have the name of a hidden schema, which is then on its search path.
     shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
     default_schema = next(shown, "public")
-    # A large schema takes a tenth of a second, and calls go on meanwhile.
+    # On a thread: a large schema takes 50 ms, in which calls go on.
     read = await anyio.to_thread.run_sync(_tables, facts)
     tables = sorted(read, key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
@@ -95,7 +95,7 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    """What the system catalogs say of some tables."""
+    """The rows of the system catalogs about some tables."""
 
     relations: Mapping[int, Record]  #: the tables by their numbers
     columns: Sequence[Record]
@@ -108,10 +108,10 @@ class _Facts:
 
 
 async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> _Facts:
-    """Return the facts of those of the *known* tables whose schemas may be used."""
+    """Return the facts about the *known* tables in schemas that the login may use."""
     relations = {row["number"]: row for row in known if row["reachable"]}
     restricted = [row["number"] for row in known if not row["readable"]]
-    # Everybody may read the names of columns.
+    # Any login may read the names of columns.
     named = await connection.fetch(catalog_queries.COLUMNS, [row["number"] for row in known], restricted)
     columns: list[Record] = []
     closed: list[Record] = []
@@ -201,7 +201,7 @@ def _columns(facts: _Facts) -> Columns:
 
 
 def _limits(checks: Sequence[Check], family: Family) -> Mapping[str, Any]:
-    """Return what *checks* allow: of several limits any one holds, if it is not the narrowest."""
+    """Return what *checks* allow: of several limits the first, which need not be the narrowest."""
     limits: dict[str, Any] = {}
     for check in checks:
         if check.choices:
@@ -263,7 +263,7 @@ def _are_alike(target: Column, source: Column) -> bool:
 
 
 def _find(columns: Columns, relation: int, numbers: Iterable[int]) -> tuple[Column, ...]:
-    """Return the columns with *numbers*, or none at all if one is missing or is never equal to a value."""
+    """Return the columns with *numbers*, or none if one is missing or cannot be compared."""
     known = columns.get(relation, {})
     found = [known.get(number) for number in numbers]
     comparable = [column for column in found if column and column.type.equatable]

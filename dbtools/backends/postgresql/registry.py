@@ -1,7 +1,7 @@
 """What dbtools keeps in a PostgreSQL database. A connection in, the registry out; a URL in, a store out.
 
-An operator is found by its name, and one that fits exactly wins over the system's own, in whichever schema of
-the search path it is. So each transaction here sets PATH, and no table is read that somebody else could fill.
+PostgreSQL finds operators by name, and an exact match in any schema of the search path wins over the system's
+own. So each transaction here sets PATH, and no table is read that another role could fill.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from dbtools.backends.postgresql.connections import DRIVER_ERRORS, connect
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
 from dbtools.errors import DatabaseUnavailable
 
-#: Where nobody else may create anything.
+#: Schemas in which no other role may create anything.
 PATH = "pg_catalog, pg_temp"
 #: For one transaction.
 PIN = f"set local search_path = {PATH}"
 PIN_READING = f"{PIN}; set local statement_timeout = 5000"
 SNAPSHOT = {"isolation": "repeatable_read", "readonly": True}  #: of what is read
-#: Two that save at once would take the same version.
+#: Two concurrent writers would take the same version.
 LOCK = "lock table dbtools.dbtools_query in share row exclusive mode"
-#: Servers hear of it when it is committed.
-TELL = "select pg_catalog.pg_notify('dbtools_schema', 'registry')"
+#: Notifies servers at COMMIT.
+NOTIFY = "select pg_catalog.pg_notify('dbtools_schema', 'registry')"
 #: The start of a statement. Trusted are superusers, the database's owner, and the roles whose privileges the
 #: login has as a member of them: a superuser has those of every role.
 TRUSTED = """
@@ -49,7 +49,7 @@ trusted (role) as (
         and pg_catalog.pg_has_role(session_user, r.oid, 'usage')
 )"""
 
-#: The condition that one of the columns of the table c has a type that is not the system's.
+#: The condition that a column of the table c has a type that did not come with the server.
 HAS_FOREIGN_TYPE = """
 exists (
     select
@@ -83,7 +83,7 @@ T = TypeVar("T")
 
 
 async def registry_of(connection: Any) -> Registry | None:
-    """Return what the registry holds in the database of *connection*, None where there is none."""
+    """Return the registry in the database of *connection*, or None."""
     async with connection.transaction(**SNAPSHOT):
         await connection.execute(PIN_READING)
         tables = await _trusted_tables(connection, "dbtools_query")
@@ -100,9 +100,9 @@ async def registry_of(connection: Any) -> Registry | None:
 
 
 async def _trusted_tables(connection: Any, name: str) -> Sequence[asyncpg.Record]:
-    """Return the table *name* of the registry with the version tables of its owner, nothing where none is.
+    """Return the table *name* of the registry and the version tables of its owner, if there is one.
 
-    Raise DatabaseUnavailable where the login may not read it, or must not.
+    Raise DatabaseUnavailable if the login may not read it, or if it is not trusted.
     """
     tables: Sequence[asyncpg.Record] = await connection.fetch(TABLES, name)
     kept = next((table for table in tables if table["name"] == name), None)
@@ -112,14 +112,14 @@ async def _trusted_tables(connection: Any, name: str) -> Sequence[asyncpg.Record
         raise DatabaseUnavailable("The login may not read the registry.")
     if not (kept["trusted"] and kept["plain"]):
         raise DatabaseUnavailable(
-            f"The registry is {kept['owner']}'s, who is neither the database's owner nor a role of the "
-            "login, or it is not as dbtools made it: it is not read."
+            f"The registry is not read: its owner {kept['owner']} is neither the database's owner nor a role "
+            "of the login, or its tables are not as dbtools created them."
         )
     return tables
 
 
 class PostgresqlRecords:
-    """The RecordStore in the database at *url*, with a loop of its own.
+    """The RecordStore in the database at *url*, with its own event loop.
 
     *patience*: seconds that a step may take, where the server's own timeouts are too long.
     """
@@ -153,10 +153,10 @@ class PostgresqlRecords:
                 self.fetch(LOCK, ())
             yield
             if changes:
-                self.fetch(TELL, ())
+                self.fetch(NOTIFY, ())
             self._run(transaction.commit())
         except BaseException as exc:
-            # To undo what it is in the middle of may take long.
+            # A rollback may take long.
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.terminate()
@@ -170,7 +170,7 @@ class PostgresqlRecords:
         return [tuple(row) for row in rows]
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
-        """Run *sql* once for each of *rows*, in which texts hold no character that the server cannot."""
+        """Run *sql* once for each of *rows*; NUL, which the server cannot store, is replaced."""
         self._run(self._connection.executemany(sql, [[_storable(each) for each in row] for row in rows]))
 
     def _run(self, step: Coroutine[Any, Any, T]) -> T:

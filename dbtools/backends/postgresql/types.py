@@ -1,4 +1,4 @@
-"""What the types of columns mean. Numbers of types in, declared types out."""
+"""The types of PostgreSQL's columns. Numbers of types in, declared types out."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +12,8 @@ from dbtools.backends.plans import identifier
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.types import ColumnType, Family
 
-LONGEST_SMALL = 400  #: characters of a cell that is never cut
-HEADER = 4  #: by which the modifier of a length or of a precision is greater
+LONGEST_SMALL = 400  #: characters: a shorter cell is never cut
+HEADER = 4  #: what a modifier adds to a length or a precision
 UNLIMITED = -1  #: the modifier of a type without one
 
 NATIVE: Mapping[str, Family] = {
@@ -36,7 +36,7 @@ INFINITE = {
     *(Family.NUMBER, Family.DECIMAL, Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ),
     Family.INTERVAL,  # from version 17; before, the server refuses such a value itself
 }
-SMALL = {"inet", "cidr"}  #: of variable length, and yet short
+SMALL = {"inet", "cidr"}  #: of variable length, but short
 
 TypeNumber = tuple[int, int]  #: of a type and of its modifier
 
@@ -103,7 +103,7 @@ select
     ) as checks,
     array(select (p.type::pg_catalog.int8, p.modifier, p.name) from {PARTS} as p order by p.place) as parts
 from found as t
--- A type without operators of its own takes those of the type that it is read as.
+-- A type without operators uses those of the type to which it is cast implicitly.
 cross join lateral (
     select pg_catalog.count(*) > 0 as equatable,
         coalesce(pg_catalog.bool_or(m.amname = 'btree'), false) as ordered
@@ -211,8 +211,8 @@ def sql_name(type: asyncpg.Type) -> str:
 
 
 def _scalar(row: Record) -> ColumnType:
-    # Reading the name of an object or a role that does not exist fails, and so tells which ones do; comparing
-    # single bytes fails where the planner has statistics of them.
+    # Reading the name of an object or a role fails if it does not exist, which reveals the names that do;
+    # comparing single bytes fails if the planner has statistics about them.
     name = row["own_name"] if row["native"] else ""
     names_objects = name.startswith("reg") or name == "aclitem"
     families = NATIVE if row["native"] else EXTENSIONS
