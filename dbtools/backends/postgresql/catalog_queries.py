@@ -43,7 +43,7 @@ left join pg_catalog.pg_description as d
 left join (
     select pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid as root, pg_catalog.sum({ROWS}) as rows
     from pg_catalog.pg_class as c
-    where c.relispartition and c.relkind <> 'p'
+    where c.relispartition and c.relkind in ('r', 'f')
     group by root
 ) as p on p.root = c.oid
 where c.relkind in ('r', 'p', 'v', 'm', 'f')
@@ -114,7 +114,7 @@ with keys as (
 leaves (root, relation) as (
     select pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid, c.oid
     from pg_catalog.pg_class as c
-    where c.relispartition and c.relkind <> 'p'
+    where c.relispartition and c.relkind in ('r', 'f')
 ),
 shared (relation, leaf, columns, target, target_columns) as (
     select
