@@ -202,10 +202,6 @@ class LogSection(Section):
     registry: StrictBool = Field(
         default=False, description="whether to write the audit log to the registry of [registry] url, too"
     )
-    max_bytes: Whole = Field(
-        default=10 * 2**20, ge=10_000, description="size at which the audit log is rotated"
-    )
-    keep: Whole = Field(default=5, ge=0, le=1_000, description="rotated files to keep: FILE.1, FILE.2, …")
 
 
 class ServerSection(Section):
