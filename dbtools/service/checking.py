@@ -14,7 +14,6 @@ from dbtools.queries import Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
 from dbtools.service.resolve import (
-    Progress,
     Resolved,
     ResolvedRole,
     catalog_to_serve,
@@ -50,26 +49,24 @@ class Review:
     changes: Mapping[str, RoleChange] | None = None  #: by role, where a migrated database was compared
 
 
-async def check(settings: Settings, progress: Progress, beside: Sequence[Finding] = ()) -> Review:
+async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
     """Return all that is wrong with *settings* for their database, and *beside* it."""
-    return _reviewed(await _resolved(settings, read_catalog, progress), beside)
+    return _reviewed(await _resolved(settings, read_catalog), beside)
 
 
-async def check_against(
-    settings: Settings, url: str, progress: Progress, beside: Sequence[Finding] = ()
-) -> Review:
+async def check_against(settings: Settings, url: str, beside: Sequence[Finding] = ()) -> Review:
     """Return all that is wrong with *settings* for the migrated database at *url*, and what changes there."""
-    before = take_snapshot(await _resolved(settings, catalog_to_serve, progress))
-    resolved = await _resolved(await _migrated(settings, url), read_catalog, progress)
+    before = take_snapshot(await _resolved(settings, catalog_to_serve))
+    resolved = await _resolved(await _migrated(settings, url), read_catalog)
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
     return replace(_reviewed(resolved, beside), changes=changes)
 
 
-async def _resolved(settings: Settings, read: Read, progress: Progress) -> Resolved:
+async def _resolved(settings: Settings, read: Read) -> Resolved:
     backend = open_backend(settings.database.url)
     try:
-        return await resolve(settings, await read(settings, backend), backend, progress=progress)
+        return await resolve(settings, await read(settings, backend), backend)
     finally:
         await backend.close()
 

@@ -56,17 +56,15 @@ async def library_of(
     asked: Asked,
     *,
     written: Written | None = None,
-    before: Library | None = None,
 ) -> Library:
     """Return the queries of *settings* that the database understands; the others are withdrawn, and told.
 
-    Those that are *written* in files, where they have been read; those that cannot be looked at now are as
-    they were *before*.
+    Those that are *written* in files, if these have been read.
     """
     written = queries_in(settings, asked.backend.facts.lexis) if written is None else written
     kept = await registered_in(settings, written.sources, asked.backend)
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
-    library = await held_against(settings, catalog, asked, queries, before)
+    library = await held_against(settings, catalog, asked, queries)
     trusted = {query.name for query in (*written.queries, *(kept.queries if settings.registry.url else ()))}
     served, left = _without_left_out(settings, catalog, library, trusted)
     findings = sorted((*written.findings, *kept.findings, *library.findings, *left), key=_place)
@@ -113,11 +111,7 @@ def read_by_functions(permitted: Permitted) -> Iterator[str]:
 
 
 async def held_against(
-    settings: Settings,
-    catalog: Catalog,
-    asked: Asked,
-    queries: Sequence[Query],
-    before: Library | None = None,
+    settings: Settings, catalog: Catalog, asked: Asked, queries: Sequence[Query]
 ) -> Library:
     """Return those of *queries* that the database understands, and why it does not the others.
 
@@ -128,7 +122,6 @@ async def held_against(
     findings: list[Finding] = []
     permitted: list[Permitted] = []
     taken = {*define(Setting(catalog=catalog)), *NAMES}
-    kept = before.queries if before is not None else ()
     describe = await asked()
     for query in queries:
         if query.name in taken:
@@ -139,7 +132,6 @@ async def held_against(
         except Unusable as exc:
             code = exc.finding.code
             findings.append(about(query, f" is withdrawn: {exc}", code, exc.finding.source))
-            permitted += [each for each in kept if each.query == query and code == UNCHECKED]
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
 

@@ -3,7 +3,7 @@
 Serving, `check`, `explain` and `grants` all start from it. What cannot be meant is withheld and reported.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -25,10 +25,8 @@ from dbtools.types import Family, quoted
 from dbtools.vetting import UNKNOWN_TABLE, vetted, withheld_findings
 
 BAD_FILTER = "bad_filter"
-Checked = Sequence[tuple[Rule, Rule]]  #: rules as they are written, and as they were checked
 HINT = "`dbtools grants` prints a login that can only read."
 UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that should be read and cannot
-Progress = Callable[[int, int, str], None]  #: how many of how many roles are done, and the next
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +41,6 @@ class ResolvedRole:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What was asked of the database, and stays where it cannot answer for a moment."""
-
-    library: Library
-    rules: Mapping[str, Checked]  #: by role
-
-
-@dataclass(frozen=True, kw_only=True)
 class Resolved:
     """Everything that is served, and what is wrong with it."""
 
@@ -62,13 +52,10 @@ class Resolved:
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what it was made from, by name
 
     @property
-    def kept(self) -> Kept:
-        """What stays where the database cannot be asked the next time."""
-        rules: dict[str, Checked] = {}
-        for each in self.roles:
-            pairs = zip(each.written.rules or (), each.served.rules or (), strict=False)
-            rules[each.written.name] = [(it, checked) for it, checked in pairs if checked.grant]
-        return Kept(library=self.library, rules=rules)
+    def unchecked(self) -> str:
+        """Why something cannot be checked at this moment, or nothing."""
+        found = (each for each in self.problems if isinstance(each, Finding) and each.code == UNCHECKED)
+        return next((each.message for each in found), "")
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -89,23 +76,17 @@ async def resolve(
     *,
     roles: Sequence[Role] | None = None,
     written: Written | None = None,
-    before: Kept | None = None,
-    progress: Progress = lambda done, of, name: None,
 ) -> Resolved:
     """Return what *settings* mean to the database behind *backend*, which has *catalog*.
 
-    For all roles, unless *roles* are given. Queries are read from their files, unless these are *written*. A
-    query or a row filter that the database cannot look at now stays as it was *before*.
+    For all roles, unless *roles* are given. Queries are read from their files, unless these are *written*.
     """
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     resolved: list[ResolvedRole] = []
     async with Asked(backend) as asked:
-        kept = before.library if before is not None else None
-        library = await library_of(settings, catalog, asked, written=written, before=kept)
-        for done, role in enumerate(roles):
-            progress(done, len(roles), role.name)
-            earlier = before.rules.get(role.name, ()) if before is not None else ()
-            resolved.append(await _role(settings, role, catalog, asked, library.queries, earlier))
+        library = await library_of(settings, catalog, asked, written=written)
+        for role in roles:
+            resolved.append(await _role(settings, role, catalog, asked, library.queries))
     return Resolved(
         catalog=catalog,
         roles=tuple(_shared(resolved)),
@@ -135,11 +116,10 @@ async def _role(
     catalog: Catalog,
     asked: Asked,
     queries: Sequence[Permitted],
-    earlier: Checked,
 ) -> ResolvedRole:
     """Return *role* held against the database: what cannot be meant is withheld."""
     if not role.session:
-        return await _held(settings, role, catalog, asked, earlier)
+        return await _held(settings, role, catalog, asked)
     backend = asked.backend
     # Claims are not known yet; that they can be set is.
     session = {setting.name: setting.value for setting in role.session}
@@ -151,7 +131,7 @@ async def _role(
         nobody = replace(role, rules=(), queries=())
         return seen_by(nobody, catalog, written=role, findings=(*role.problems, finding))
     async with Asked(backend, session) as asked:
-        held = await _held(settings, role, seen, asked, earlier)
+        held = await _held(settings, role, seen, asked)
         return await _with_working_queries(held, asked, queries)
 
 
@@ -170,9 +150,7 @@ def seen_by(
     )
 
 
-async def _held(
-    settings: Settings, role: Role, whole: Catalog, asked: Asked, earlier: Checked
-) -> ResolvedRole:
+async def _held(settings: Settings, role: Role, whole: Catalog, asked: Asked) -> ResolvedRole:
     served, findings = vetted(whole, role)
     findings = (*role.problems, *findings)
     filters = _Filters(settings=settings, role=served, catalog=whole, asked=asked)
@@ -181,8 +159,7 @@ async def _held(
         try:
             rules.append(await filters.checked(rule))
         except Unusable as exc:
-            kept = earlier if exc.finding.code == UNCHECKED else ()
-            rules.append(next((each for it, each in kept if it == rule), replace(rule, grant=None)))
+            rules.append(replace(rule, grant=None))
             findings += (exc.finding,)
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))

@@ -5,9 +5,8 @@ was made from; some tell by themselves as well. What is noticed during a refresh
 refresh that fails leaves all as it is, and is tried again; that is told once.
 """
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,7 +18,6 @@ from dbtools.backends.port import Backend, Heard, Look, Subject
 from dbtools.policy import Finding
 from dbtools.service.current import Current
 from dbtools.service.execution import Execution
-from dbtools.service.permitted import UNCHECKED
 from dbtools.service.queries import registry_url
 from dbtools.service.resolve import Resolved, catalog_to_serve, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
@@ -32,7 +30,6 @@ FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two looks
 SHARE = 100  #: looks that take long are followed by pauses so many times as long
 MOST = 3  #: intervals that a pause takes at the most, however slow a database is to answer
-SAMPLES = 3  #: looks of which the quickest counts: a busy machine makes any look long
 PATIENCE = (1.0, 2.0, 5.0, 10.0, 30.0)  #: seconds before what failed is tried again, each time longer
 
 
@@ -75,10 +72,7 @@ def open_served(settings: Settings, only: str | None = None) -> Served:
 
 
 def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, Backend]:
-    """Return the toolbox that *settings* describe, and the database behind it, which is to be closed.
-
-    It is for all roles, or for the role *only*.
-    """
+    """Return the toolbox of *settings*, for all roles or the role *only*, and the database to be closed."""
     served = open_served(settings, only)
     return served.toolbox, served.backend
 
@@ -95,16 +89,15 @@ async def snapshot_of(settings: Settings) -> Snapshot:
 async def _resolved(current: Current, backend: Backend) -> Resolved:
     """Return what the settings, read again where they have changed, mean to the database now."""
     await anyio.to_thread.run_sync(current.read)
-    settings, written, before = current.settings, current.written, current.kept
+    settings = current.settings
     roles = [each for each in roles_of(settings, backend.facts.lexis) if current.role in (None, each.name)]
     catalog = await catalog_to_serve(settings, backend)
-    resolved = await resolve(settings, catalog, backend, roles=roles, written=written, before=before)
-    current.kept = resolved.kept
-    stamps: dict[str, Hashable] = {FILES: current.stamp_of_read, REGISTRY: resolved.library.registry}
-    if any(isinstance(each, Finding) and each.code == UNCHECKED for each in resolved.problems):
-        # It is no stamp that a look finds: all is looked at again soon.
-        stamps[DATABASE] = UNCHECKED
-    return replace(resolved, findings=(*current.findings, *resolved.findings), stamps=stamps)
+    resolved = await resolve(settings, catalog, backend, roles=roles, written=current.written)
+    return replace(
+        resolved,
+        findings=(*current.findings, *resolved.findings),
+        stamps={FILES: current.stamp_of_read, REGISTRY: resolved.library.registry},
+    )
 
 
 def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
@@ -113,29 +106,23 @@ def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
         name=DATABASE, open=partial(backend.listen, Subject.SCHEMA), interval=backend.facts.interval
     )
     settings = current.settings
-    url = settings.registry.url or settings.database.url
     if settings.origin.path:
         look_at_files: Look = partial(anyio.to_thread.run_sync, current.stamp)
         yield Observed(name=FILES, open=lambda heard: nullcontext(look_at_files), interval=FILES_INTERVAL)
+    url = settings.registry.url or settings.database.url
+    registry = backend if url == backend.url else open_backend(url)
+
+    @asynccontextmanager
+    async def look_at_registry(heard: Heard) -> AsyncIterator[Look]:
+        async with registry.listen(Subject.REGISTRY, heard) as look:
+
+            async def look_if_it_counts() -> Hashable:
+                # With roles, which may come and go, only a registry that is named counts.
+                return await look() if registry_url(current.settings) == url else None
+
+            yield look_if_it_counts
+
     if settings.origin.path or registry_url(settings):
-        registry = backend if url == backend.url else open_backend(url)
-
-        @asynccontextmanager
-        async def look_at_registry(heard: Heard) -> AsyncIterator[Look]:
-            async with AsyncExitStack() as stack:
-                look: Look | None = None
-
-                async def look_where_it_counts() -> Hashable:
-                    # With roles, which may come and go, one that nobody has named does not.
-                    nonlocal look
-                    if registry_url(current.settings) != url:
-                        return None
-                    if look is None:
-                        look = await stack.enter_async_context(registry.listen(Subject.REGISTRY, heard))
-                    return await look()
-
-                yield look_where_it_counts
-
         yield Observed(name=REGISTRY, open=look_at_registry, interval=registry.facts.interval)
 
 
@@ -213,12 +200,10 @@ class Watch:
         """Look again and again, until that fails; have a refresh made where the snapshot is out of date."""
         asked: object = None
         waits, times = 0.0, 0
-        spent: deque[float] = deque(maxlen=SAMPLES)
         while True:
             began = anyio.current_time()
             stamp = await look()
             ended = anyio.current_time()
-            spent.append(ended - began)
             nudge.looked = True
             self._settle(observed.name, f"{observed.name}: changes are seen again.")
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
@@ -227,7 +212,7 @@ class Watch:
                 times = times + 1 if stamp == asked else 0
                 asked, waits = stamp, ended + PATIENCE[min(times, len(PATIENCE) - 1)]
                 self._ask()
-            pause = min(SHARE * min(spent), MOST * observed.interval) if len(spent) == SAMPLES else 0.0
+            pause = min(SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):
                 await nudge.event.wait()
             nudge.event = anyio.Event()

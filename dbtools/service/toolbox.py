@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Protocol, TypeVar
 
 import anyio
@@ -85,13 +84,14 @@ class Toolbox:
             self._ended = anyio.Event()
 
     async def _refresh(self) -> Snapshot:
-        before = self.current
-        make = partial(take_snapshot, await self._resolve(), before)
+        before, resolved = self.current, await self._resolve()
         if before is None:
-            self.current = make()
+            self.current = take_snapshot(resolved)
             return self.current
+        if resolved.unchecked:
+            raise errors.DatabaseUnavailable(resolved.unchecked)
         # Calls go on meanwhile, on the old one.
-        after = await anyio.to_thread.run_sync(make)
+        after = await anyio.to_thread.run_sync(take_snapshot, resolved, before)
         changes = await anyio.to_thread.run_sync(changes_of, before, after)
         self.current = after
         for listener in tuple(self._listeners):

@@ -5,9 +5,11 @@ from math import isfinite
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, ValidationInfo
 
+from dbtools.backends import open_backend, resolved_url, url_of_file
 from dbtools.dates import seconds_of
+from dbtools.errors import ConfigurationError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as it stands in Host
@@ -67,11 +69,29 @@ def _strings(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-def _keys(text: str) -> str:
+def _url(text: str, about: ValidationInfo) -> str:
+    """Return the whole URL of a database; a relative path begins in the folder of the file."""
+    if not text or not about.context:
+        return text
+    folder = about.context["folder"]
+    url = resolved_url(text, folder) if "://" in text else url_of_file(folder / text)
+    try:
+        open_backend(url)
+    except ConfigurationError as exc:
+        raise ValueError(str(exc).removesuffix(".")) from exc
+    return url
+
+
+def _path(text: str, about: ValidationInfo) -> str:
+    """Return the whole path; a relative one begins in the folder of the file."""
+    return str(about.context["folder"] / text) if text and about.context else text
+
+
+def _keys(text: str, about: ValidationInfo) -> str:
     if not text.strip():
         raise ValueError("must be a URL or a file of keys")
     if "://" not in text:
-        return text
+        return _path(text, about)
     parts = _parts(text)
     if parts is None:
         raise ValueError("must be an https URL or a file of keys")
@@ -103,6 +123,8 @@ Audience = Annotated[
 Audiences = Annotated[
     tuple[Audience, ...], BeforeValidator(_strings, json_schema_input_type=str | tuple[str, ...])
 ]
+DatabaseUrl = Annotated[str, AfterValidator(_url)]
+FilePath = Annotated[str, AfterValidator(_path)]
 KeysPlace = Annotated[str, AfterValidator(_keys)]
 Issuer = Annotated[
     str, _shaped(r"(?s).*\S.*", "must be the value of the claim iss, such as https://id.example.com/")

@@ -11,7 +11,9 @@ from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
 from dbtools.settings.fields import (
     Audiences,
     Claim,
+    DatabaseUrl,
     Duration,
+    FilePath,
     Hash,
     Host,
     Issuer,
@@ -36,7 +38,9 @@ class Section(BaseModel):
 class DatabaseSection(Section):
     """[database]: the database to serve, and which of its tables."""
 
-    url: str = Field(default="", description="database file or URL; ${NAME} is read from the environment")
+    url: DatabaseUrl = Field(
+        default="", description="database file or URL; ${NAME} is read from the environment"
+    )
     schemas: tuple[str, ...] = Field(
         default=(), description="schemas to serve; by default all except system schemas"
     )
@@ -98,7 +102,7 @@ class ToolsSection(Section):
 class QueriesSection(Section):
     """[queries]: permitted queries."""
 
-    directory: str = Field(default="", description="folder of .sql files whose queries become tools")
+    directory: FilePath = Field(default="", description="folder of .sql files whose queries become tools")
 
 
 class ResultsSection(Section):
@@ -183,7 +187,7 @@ class PolicySection(Section):
 class RegistrySection(Section):
     """[registry]: the database that holds permitted queries and the audit log."""
 
-    url: str = Field(
+    url: DatabaseUrl = Field(
         default="",
         description="database file or URL; by default the served database, or none if there are roles",
     )
@@ -195,7 +199,7 @@ class LogSection(Section):
     format: Literal["text", "json"] = Field(
         default="text", description="format of the server's log on stderr"
     )
-    file: str = Field(default="", description="audit log: a file of JSON lines; by default stderr")
+    file: FilePath = Field(default="", description="audit log: a file of JSON lines; by default stderr")
     arguments: StrictBool = Field(
         default=False, description="whether the audit log has the values of arguments"
     )

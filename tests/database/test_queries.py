@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dbtools.errors import DatabaseUnavailable
 from dbtools.service.explanation import Explanation
 from tests.database.query_shop import FILES, QueryShop, ServeQueries
 from tests.protocol.test_command_line import run
@@ -663,7 +664,8 @@ def test_query_of_a_table_that_a_migration_holds_is_looked_at_again(serve_querie
         shop.refresh()
         after = _queries(shop, "default")
         shop.bare.execute("begin; lock table secrets in access exclusive mode")
-        shop.refresh()
+        with pytest.raises(DatabaseUnavailable, match="peek"):
+            shop.refresh()
         again = _queries(shop, "default")
         shop.bare.execute("rollback")
 

@@ -21,8 +21,7 @@ GRANT = '[roles.default]\ntables.person = { where = "id = 1" }\n'
 TOKEN = f'[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "default", nmae = "x" }}]\n'
 BAD = [
     pytest.param(TOKEN, "auth.tokens.0.nmae: there is no such key.", id="unknown key of a token"),
-    pytest.param(f"[limits]\nmax_rows = {'9' * 5_000}\n", "a number has too many digits.", id="digits"),
-    pytest.param(f"[limits]\nmax_rows = {'[' * 5_000}\n", "too many brackets are open.", id="brackets"),
+    pytest.param("[limits]\nmax_rows =\n", "not TOML", id="no TOML"),
     pytest.param(
         '[queries]\ndirectory = "/"\n', "[queries] directory: more than 10000 files", id="all files"
     ),
