@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from dbtools import errors
 from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Backend
-from dbtools.catalog import UNTOLD, Catalog, Reads, Table
-from dbtools.errors import listing, nearest
-from dbtools.policy import Finding, Grant, Role, Source, label_of, series, uncovered
+from dbtools.catalog import UNTOLD, Catalog, Reads, Selection, Table
+from dbtools.errors import nearest
+from dbtools.policy import Finding, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
@@ -110,7 +110,6 @@ def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
 def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[Finding]:
     """Yield what is not wrong by itself, and yet hardly meant, of a role that may be granted *queries*."""
     role, served = resolved.written, resolved.served
-    yield from _idle_masks(role)
     if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
         yield _warning("sees_nothing", f"role {role.name}: it sees no table.", role.source)
     for table in resolved.catalog.tables:
@@ -137,17 +136,6 @@ def _of_keys(whole: Table, seen: Table) -> str:
     )
 
 
-def _idle_masks(role: Role) -> Iterator[Finding]:
-    for rule in role.rules or ():
-        grant = rule.grant or Grant()
-        seen = set(grant.masks if grant.columns is None else grant.columns).difference(grant.exclude)
-        unseen = [name for name in grant.masks if name not in seen]
-        if unseen:
-            message = f"{listing(unseen)} is not seen, so there is nothing to mask."
-            where = f"role {role.name}, tables.{rule.pattern}.mask"
-            yield _warning("idle_mask", f"{where}: {message}", rule.source)
-
-
 def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) -> Iterator[Finding]:
     """Yield what is wrong with the queries of *library* that a role names, and what they uncover."""
     role, known = resolved.written, library.known
@@ -158,12 +146,16 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
             hint = f"{nearest(grant.pattern, known)}{unread}"
             yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
     seen = {table.location: table for table in resolved.catalog.tables}
-    for permitted in library.queries if role.rules is not None else ():
+    is_narrowed = role.rules is not None or settings.selection() != Selection()
+    for permitted in library.queries if is_narrowed else ():
         grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
-        if not grants or any(grant.accept_reads for grant in grants):
+        if any(grant.accept_reads for grant in grants) or (role.rules is not None and not grants):
             continue
         shown = list(uncovered(_beneath(permitted), resolved.whole, seen))
-        if shown:
+        if shown and not grants:
+            message = f"query {permitted.name} reads {series(shown)}."
+            yield _warning("reads_hidden", message, permitted.query.source)
+        elif shown:
             meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
             message = (
                 f"role {role.name}, queries: {permitted.name} reads {series(shown)}. "

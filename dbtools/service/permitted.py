@@ -7,9 +7,8 @@ from pathlib import Path
 
 from dbtools import errors
 from dbtools.backends.port import NO_SESSION, Backend, Declared, Describe, Facts, Inspected
-from dbtools.catalog import UNTOLD, Catalog, Column, Selection
-from dbtools.errors import listing
-from dbtools.policy import Finding, label_of
+from dbtools.catalog import Catalog, Column
+from dbtools.policy import Finding
 from dbtools.queries import Permitted, Query, texts_of
 from dbtools.queries.declarations import values_in
 from dbtools.service.queries import Written, about, queries_in, read_files, registered_in
@@ -57,52 +56,16 @@ async def library_of(
     *,
     written: Written | None = None,
 ) -> Library:
-    """Return the queries of *settings* that the database understands; the others are withdrawn, and told.
+    """Return the queries of *settings* that the database accepts, from files and the registry.
 
-    Those that are *written* in files, if these have been read.
+    *written*: those in files, if these have been read.
     """
     written = queries_in(settings, asked.backend.facts.lexis) if written is None else written
     kept = await registered_in(settings, written.sources, asked.backend)
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
     library = await held_against(settings, catalog, asked, queries)
-    trusted = {query.name for query in (*written.queries, *(kept.queries if settings.registry.url else ()))}
-    served, left = _without_left_out(settings, catalog, library, trusted)
-    findings = sorted((*written.findings, *kept.findings, *library.findings, *left), key=_place)
-    return replace(library, queries=served, findings=tuple(findings), registry=kept.stamp)
-
-
-def _without_left_out(
-    settings: Settings, catalog: Catalog, library: Library, trusted: Collection[str]
-) -> tuple[tuple[Permitted, ...], tuple[Finding, ...]]:
-    """Return the queries that may be served where [database] leaves tables out and there are no roles.
-
-    Whoever writes to a registry that nobody has named may not read these: only what is *trusted* may.
-    """
-    if settings.roles or settings.selection() == Selection():
-        return library.queries, ()
-    served: list[Permitted] = []
-    findings: list[Finding] = []
-    for permitted in library.queries:
-        query, reads = permitted.query, list(left_out(permitted, catalog))
-        problem = f"{listing(reads)}, and [database] leaves tables out"
-        if reads and query.name not in trusted:
-            problem = f" is withdrawn: It reads {problem}. [registry] url trusts a registry."
-            findings.append(about(query, problem, WITHDRAWN))
-            continue
-        if reads:
-            findings.append(replace(about(query, f" reads {problem}.", "reads_hidden"), level="warning"))
-        served.append(permitted)
-    return tuple(served), tuple(findings)
-
-
-def left_out(permitted: Permitted, catalog: Catalog) -> Iterator[str]:
-    """Yield what *permitted* reads, or may read, beside the tables of *catalog*."""
-    if permitted.reads is None:
-        yield UNTOLD
-        return
-    yield from read_by_functions(permitted)
-    places = sorted({place[:2] for place in permitted.reads})
-    yield from (label_of(catalog, place) for place in places if catalog.whole.table(*place) is None)
+    findings = sorted((*written.findings, *kept.findings, *library.findings), key=_place)
+    return replace(library, findings=tuple(findings), registry=kept.stamp)
 
 
 def read_by_functions(permitted: Permitted) -> Iterator[str]:

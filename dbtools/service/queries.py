@@ -11,6 +11,7 @@ from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
 from dbtools.backends.records import Registry, RegistryEntry
+from dbtools.catalog import Selection
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
 from dbtools.queries.headers import NAME
@@ -106,51 +107,52 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
 
 
 def registry_url(settings: Settings) -> str:
-    """Return where the registry is that is served, nothing where none is.
+    """Return where the registry is that is served, or nothing.
 
-    Whoever writes to it defines tools: where there are roles, only one that is named is trusted so far.
+    Its writers define tools. If roles or [database] narrow what callers see, it must be named to count.
     """
-    return settings.registry.url or ("" if settings.roles else settings.database.url)
+    is_narrowed = settings.roles or settings.selection() != Selection()
+    return settings.registry.url or ("" if is_narrowed else settings.database.url)
 
 
 async def registered_in(settings: Settings, files: Mapping[str, Source], backend: Backend) -> Written:
-    """Return the queries in the registry of *settings* that are enabled and have no name of *files*.
+    """Return the enabled queries of the registry of *settings*, unless *files* have the name.
 
-    What is in files wins, also where it does not work. A registry that cannot be read is what is found.
+    A file wins even if it does not work. A registry that cannot be read is a finding.
     """
-    url = registry_url(settings)
+    url, lexis = registry_url(settings), backend.facts.lexis
     registry: Registry | None = None
-    entries: Mapping[str, RegistryEntry] = {}
     try:
         registry = await _read(url, backend) if url else None
-        if registry is not None:
-            entries = registry.entries()
-        elif settings.registry.url:
+        if registry is None and settings.registry.url:
             message = "The database has no registry. `dbtools registry upgrade URL` makes one."
-            return Written(findings=(_unread(settings, errors.ConfigurationError(message)),))
-    except TimeoutError:
-        problem = f"The registry does not answer within {PATIENCE:g} seconds."
-        return Written(findings=(_unread(settings, errors.DatabaseUnavailable(problem)),))
+            raise errors.ConfigurationError(message)
+        entries = registry.entries() if registry else {}
     except errors.DbtoolsError as exc:
         return Written(findings=(_unread(settings, exc),), stamp=registry or str(exc))
-    queries: list[Query] = []
-    findings: list[Finding] = []
-    for name, entry in entries.items():
-        if entry.current.enabled and name in files:
-            findings.append(_covered(name, files[name]))
-        elif entry.current.enabled:
-            found, problems = query_of(entry, backend.facts.lexis)
-            queries += found
-            findings += problems
-    return Written(queries=tuple(queries), findings=tuple(findings), stamp=registry)
+    enabled = [entry for entry in entries.values() if entry.current.enabled]
+    covered = [entry.current.name for entry in enabled if entry.current.name in files]
+    found = [query_of(entry, lexis) for entry in enabled if entry.current.name not in files]
+    return Written(
+        queries=tuple(query for queries, _ in found for query in queries),
+        findings=(
+            *(_covered(name, files[name]) for name in covered),
+            *(problem for _, problems in found for problem in problems),
+        ),
+        stamp=registry,
+    )
 
 
 async def _read(url: str, backend: Backend) -> Registry | None:
     if url == backend.url:
-        # It has a patience of its own, which begins when nobody else asks.
+        # It has its own time limit, which begins when its turn comes.
         return await backend.registry()
-    with anyio.fail_after(PATIENCE):
-        return await read_registry(url)
+    try:
+        with anyio.fail_after(PATIENCE):
+            return await read_registry(url)
+    except TimeoutError as exc:
+        problem = f"The registry does not answer within {PATIENCE:g} seconds."
+        raise errors.DatabaseUnavailable(problem) from exc
 
 
 def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:

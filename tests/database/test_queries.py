@@ -567,7 +567,7 @@ def test_query_that_reads_what_database_leaves_out_is_told(dialect: str, serve_q
         found = [(each["level"], each["message"]) for each in _found(shop) if each["code"] == "reads_hidden"]
 
     label = "secrets" if dialect == "sqlite" else "public.secrets"
-    message = f"query peek reads {label}, and [database] leaves tables out."
+    message = f"query peek reads {label}, which the role does not see."
     assert found == [("warning", message)]
 
 
