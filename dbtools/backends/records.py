@@ -1,4 +1,4 @@
-"""What dbtools keeps in a database: rows of a registry in, values out; and the store of its tables."""
+"""The tables of dbtools in a database: rows of a registry in, values out; and the store itself."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -51,7 +51,7 @@ class RegistryEntry:
 class Registry:
     """What the tables of a registry hold, as of one moment."""
 
-    revisions: tuple[str, ...]  #: of its tables; none where the database does not tell
+    revisions: tuple[str, ...]  #: of its tables; none if unknown
     queries: tuple[QueryVersion, ...]  #: by name, the highest version of each first
 
     def entries(self) -> Mapping[str, RegistryEntry]:
@@ -103,7 +103,7 @@ class Purpose(Enum):
 
     READ_CALLS = auto()
     APPEND_CALLS = auto()
-    CHANGE_QUERIES = auto()  #: one at a time; servers hear of it
+    CHANGE_QUERIES = auto()  #: one at a time; servers are notified
 
 
 class RecordStore(Protocol):
@@ -120,7 +120,7 @@ class RecordStore(Protocol):
         """Return the time *text* (RFC 3339, UTC) as the driver takes it."""
 
     def begin(self, purpose: Purpose) -> AbstractContextManager[object]:
-        """Begin a transaction; what is read must be there, and nobody's who is not trusted."""
+        """Begin a transaction; the tables must exist and belong to a trusted role."""
 
     def fetch(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
         """Run *sql* in the transaction, and return its rows."""

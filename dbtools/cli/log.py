@@ -131,7 +131,7 @@ def _lines(target: str | None, as_json: bool, since: datetime | None) -> Lines:
 
 
 def _batches(lines: Lines, *, follow: bool) -> Iterator[list[bytes]]:
-    """Yield what is shown together: some of *lines*, or all that there are until more come."""
+    """Yield what is shown together: some lines, or all that there are until more come."""
     while (batch := [*islice(iter(partial(next, lines), None), TOGETHER)]) or follow:
         yield batch
         if not batch:

@@ -142,7 +142,6 @@ class _Queue:
         atexit.register(self.close)
 
     def _encode(self) -> None:
-        """Turn the entries into lines."""
         entries, self._entries = self._entries, []
         for entry in entries:
             try:
@@ -243,7 +242,6 @@ class FileSink:
 
 
 def _fitting(lines: deque[bytes]) -> int:
-    """Return how many of *lines* fit into a piece, at least one."""
     length = 0
     for count, line in enumerate(lines):
         length += len(line)
@@ -253,7 +251,6 @@ def _fitting(lines: deque[bytes]) -> int:
 
 
 def _take(lines: deque[bytes], written: int) -> None:
-    """Take as many bytes as were *written* from *lines*."""
     while written > 0:
         line = lines.popleft()
         if len(line) > written:
@@ -286,7 +283,6 @@ def follow_file(path: Path) -> Generator[bytes | None, None, None]:
 
 
 def _open(path: Path) -> BufferedReader | None:
-    """Return the file at *path*, or None if there is none yet."""
     name = quoted(str(path), 200)
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -310,7 +306,6 @@ def _lines(file: BufferedReader) -> Iterator[bytes]:
 
 
 def _is_at(file: FileIO | BufferedReader, path: Path) -> bool:
-    """Return whether *file* is the one at *path*: it may have been renamed or removed."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:

@@ -79,9 +79,9 @@ async def entry_of(url: str, name: str) -> RegistryEntry:
 
 
 async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, RegistryEntry]:
-    """Keep *texts*, by the names of their queries, in the registry at *url*; return what it has of them then.
+    """Store *texts*, by the names of their queries, in the registry at *url*; return their entries.
 
-    What has its text already gets no new version, which would push out the one before: it is only enabled.
+    A query that has its text already is only enabled: a new version would replace the previous one.
     """
     before = await read_entries(url)
     changes = [each for name, text in texts.items() for each in _changes(before.get(name), name, text)]
@@ -98,19 +98,19 @@ async def remove(url: str, name: str) -> None:
 
 
 async def enable(url: str, name: str) -> None:
-    """Have the query *name* of the registry at *url* served."""
+    """Serve the query *name* of the registry at *url*."""
     await entry_of(url, name)
     await _change(url, [_switched(name, enabled=True)])
 
 
 async def disable(url: str, name: str) -> None:
-    """Have the query *name* of the registry at *url* kept, and not served."""
+    """Stop serving the query *name* of the registry at *url*, but keep it."""
     await entry_of(url, name)
     await _change(url, [_switched(name, enabled=False)])
 
 
 def _changes(entry: RegistryEntry | None, name: str, text: str) -> Sequence[sa.UpdateBase]:
-    """Return what has the query *name*, which is *entry* now, served with *text*."""
+    """Return the statements that serve the query *name* with *text*."""
     if entry is not None and entry.current.text == text:
         return [] if entry.current.enabled else [_switched(name, enabled=True)]
     values = {"name": name, "version": _latest(name) + 1, "text": text}
@@ -126,7 +126,7 @@ def _switched(name: str, *, enabled: bool) -> sa.Update:
 
 
 def _latest(name: str) -> sa.ScalarSelect[int]:
-    """Return the highest version of the query *name*, 0 where there is none."""
+    """Return the highest version of the query *name*, or 0."""
     kept = QUERIES.alias("kept")
     highest = sa.func.coalesce(sa.func.max(kept.c.version), 0)
     return sa.select(highest).where(kept.c.name == name).scalar_subquery()
@@ -152,7 +152,7 @@ def _fetch(store: RecordStore, statement: sa.ClauseElement) -> Sequence[Sequence
 
 
 def _compiled(store: RecordStore, statement: sa.ClauseElement, **options: Any) -> sa.sql.compiler.SQLCompiler:
-    """Return *statement* as the database of *store* has it."""
+    """Return *statement* in the dialect of *store*."""
     compiled = statement.compile(
         dialect=_dialect(store.DIALECT),
         schema_translate_map={None: store.SCHEMA},
@@ -222,7 +222,7 @@ def follow_registry(url: str, since: datetime) -> Generator[bytes | None, None, 
 def _read(
     store: RecordStore, start: sa.ColumnElement[Any], newest: int, missing: Collection[int]
 ) -> Sequence[Sequence[Any]]:
-    """Return some of the entries after the *newest* so far, and of the *missing* ones that come late."""
+    """Return some entries after *newest*, and those of *missing* that have arrived."""
     number = CALLS.c.id
     wanted = sa.select(*READ).where(
         number >= min(missing, default=newest + 1),

@@ -1,4 +1,4 @@
-"""The settings that are in force while their files change. Settings in, the newest that can be used out."""
+"""The current settings, while their files change. Settings in; the newest valid ones out."""
 
 import time
 from operator import attrgetter
@@ -15,7 +15,7 @@ from dbtools.sql import Lexis
 
 #: What a running server does not change: keys, and whole sections.
 FIXED = ("database.url", "database.description", "limits.storage", "registry.url", "log", "server")
-BAD = "bad_configuration"  #: the code of what keeps files from coming into force
+BAD = "bad_configuration"  #: the code of files that cannot be used
 SETTLED = 1.0  #: seconds since the last change of a file
 Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; that of the configuration itself is first
 
@@ -23,8 +23,8 @@ Stamp = tuple[tuple[str, FileStamp | None], ...]  #: by path; that of the config
 class Current:
     """The settings of a configuration and its queries, read again when their files have changed.
 
-    Files that were changed a moment ago are left for now: half of one may allow more than the whole. Files
-    that cannot be used are reported, and what was there before stays in force.
+    A file that was changed a moment ago is left for now: half of it may allow more than the whole. Files that
+    cannot be used are reported, and the previous ones stay in force.
     """
 
     def __init__(self, settings: Settings, lexis: Lexis, role: str | None = None) -> None:
@@ -60,22 +60,22 @@ class Current:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the files cannot be used as they are, and what was there before is in force."""
+        """Whether the files cannot be used, so the previous ones are in force."""
         return any(each.code == BAD for each in self.findings)
 
     def _later(self, now: Stamp) -> tuple[Settings, tuple[Finding, ...]]:
-        """Return what the file says *now*, and what of it waits for the next start."""
+        """Return the settings in the file, and findings about values that need a restart."""
         origin = self._loaded.origin
         later = self._loaded if now[0][1] == origin.stamp else load(Path(origin.path), origin.file)
         roles = role_names(later)
         if self.role is not None and self.role not in roles:
             raise file_error(later.source("roles"), f"There is no role {self.role} any more.")
         if self.role is None and self.settings.auth and not later.auth:
-            # A server of all roles asks who calls: half of a file, or a slip, would let in everybody.
+            # Half of a file, or a slip, must not let anyone call without authentication.
             raise file_error(
                 later.source("auth"),
-                "[auth] is gone or empty, so that nobody would be asked who they are.",
-                hint="A server that is to serve everybody has to be started anew.",
+                "[auth] is gone or empty, so anyone could call without authentication.",
+                hint="To serve callers without authentication, restart the server.",
             )
         self._loaded = later
         return _fixed(self._first, later)
@@ -84,18 +84,18 @@ class Current:
 def _refused(problem: errors.ConfigurationError) -> Finding:
     source = problem.place if isinstance(problem.place, Source) else Source()
     message = f"{problem.message} {problem.hint}".rstrip()
-    return Finding(code=BAD, message=f"{message} What was there before stays in force.", source=source)
+    return Finding(code=BAD, message=f"{message} The previous configuration stays in force.", source=source)
 
 
 def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, ...]]:
-    """Return *later* with what a running server does not change as in *first*, and what that is."""
+    """Return *later* with the values of *first* that need a restart, and findings about these."""
     findings: list[Finding] = []
     for name in FIXED:
         old, new = map(attrgetter(name), (first, later))
         if old == new:
             continue
         section, _, key = name.partition(".")
-        message = f"{f'[{section}] {key}'.rstrip()}: this is in force after the next start."
+        message = f"{f'[{section}] {key}'.rstrip()}: takes effect after a restart."
         source = later.source(*name.split("."))
         findings.append(Finding(code="next_start", message=message, level="warning", source=source))
         later = later.having(section, key, old) if key else later.model_copy(update={section: old})
@@ -103,7 +103,7 @@ def _fixed(first: Settings, later: Settings) -> tuple[Settings, tuple[Finding, .
 
 
 def _stamp(settings: Settings) -> Stamp:
-    """Return what differs when the file of *settings* has changed, or one in the folder of their queries."""
+    """Return the stamps of the file of *settings* and of its query files."""
     folder = settings.queries.directory
     try:
         paths = list(map(str, query_files(Path(folder)))) if folder else []
@@ -113,6 +113,5 @@ def _stamp(settings: Settings) -> Stamp:
 
 
 def _is_settled(stamp: Stamp) -> bool:
-    """Return whether no file of *stamp* was changed a moment ago."""
     now = time.time_ns()
     return all(abs(now - found.written) >= SETTLED * 1e9 for _, found in stamp if found)

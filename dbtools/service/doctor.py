@@ -53,7 +53,6 @@ async def findings_of_connection(backend: Backend) -> list[Finding]:
 
 
 def _schema(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield what the login may do, and how much it sees."""
     catalog = snapshot.catalog
     if not catalog.posture:
         yield _finding(OK, "posture", "The login can only read.")
@@ -75,7 +74,7 @@ def _cost(name: str, view: View) -> Finding:
 
 
 async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
-    """Return what one call finds: of a table that no claim filters, if there is one."""
+    """Call `list_rows` once, for a table without claims if there is one."""
     seen = [(name, view, table) for name, view in snapshot.views.items() for table in view.catalog.tables]
     if not seen:
         return _finding(WARNING, "call", "No role sees a table, so no call was tried.")

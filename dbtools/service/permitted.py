@@ -1,4 +1,4 @@
-"""The permitted queries that a database knows. Queries as written in, Permitted and findings out."""
+"""Permitted queries validated against a database. Queries in; Permitted and findings out."""
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -21,11 +21,11 @@ from dbtools.tools.permitted_queries import NAMES
 from dbtools.types import ColumnType
 
 WITHDRAWN = "withdrawn"  #: the code of a query that does not work
-UNCHECKED = "unchecked"  #: of one that cannot be looked at now, and may work in a moment
+UNCHECKED = "unchecked"  #: of one that cannot be checked now, and may work in a moment
 
 
 class Asked(AsyncExitStack):
-    """Gives what asks the database of operators' SQL in one session, opened at its first use."""
+    """Describes operators' SQL in one session of the database, opened at its first use."""
 
     def __init__(self, backend: Backend, session: Mapping[str, str] = NO_SESSION) -> None:
         super().__init__()
@@ -41,12 +41,12 @@ class Asked(AsyncExitStack):
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """The queries that can be called, and what is wrong with the others."""
+    """The valid queries, and findings about the others."""
 
     queries: tuple[Permitted, ...] = ()
     findings: tuple[Finding, ...] = ()
-    known: tuple[str, ...] = ()  #: names of all, those that are withdrawn too
-    registry: Hashable = None  #: what the registry held
+    known: tuple[str, ...] = ()  #: names of all, including withdrawn ones
+    registry: Hashable = None  #: the content of the registry
 
 
 async def library_of(
@@ -76,9 +76,9 @@ def read_by_functions(permitted: Permitted) -> Iterator[str]:
 async def held_against(
     settings: Settings, catalog: Catalog, asked: Asked, queries: Sequence[Query]
 ) -> Library:
-    """Return those of *queries* that the database understands, and why it does not the others.
+    """Return those of *queries* that the database accepts, and findings about the others.
 
-    Whatever the tools of *catalog* are called, no query is.
+    The names of the tools of *catalog* are taken.
     """
     if not queries:
         return Library()
@@ -108,7 +108,7 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
     found = [await inspected(query, present, describe) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
-        problem = "Its columns are not the same with all of its clauses and with none."
+        problem = "Its columns differ with and without its optional clauses."
         raise Unusable(WITHDRAWN, problem, query.sql_source)
     types = {name: type for each in found for name, type in each.parameters.items()}
     _check_values(query, types)
@@ -136,7 +136,7 @@ async def inspected(query: Query, present: Collection[str], describe: Describe) 
 
 
 def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
-    """Raise Unusable where *query* declares a value that the type in *types* does not have."""
+    """Raise Unusable if *query* declares a value that its type does not have."""
     for parameter in query.parameters:
         type = types[parameter.name]
         for keyword, text in values_in(parameter):
@@ -149,7 +149,7 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
 
 
 def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
-    """Return the casts of the claims of *query*, by parameter, unless the database gives them types."""
+    """Return the casts of the claims of *query* by parameter, unless the database gives them types."""
     if facts.claim_casts is None:
         return {}
     fixed = query.body.written(())  # no clause has a claim
@@ -161,7 +161,7 @@ def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str,
 
 
 def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
-    """Return the columns, nullable where they are in any variant, and lenient likewise."""
+    """Return the columns, nullable or lenient if they are so in any variant."""
     return tuple(
         replace(
             next((column for column in columns if column.type.lenient), columns[0]),
@@ -176,7 +176,7 @@ async def candidates(
 ) -> tuple[Mapping[str, str], tuple[Finding, ...]]:
     """Return the texts of the queries in *files*, by name, or none and what is wrong with some.
 
-    They are held against the live database, which has *catalog*; each text is as a file of its own.
+    Each is validated against the live database, which has *catalog*; each text could be a separate file.
     """
     lexis = backend.facts.lexis
     written = read_files({str(path): path for path in files}, lexis)

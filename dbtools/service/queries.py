@@ -1,4 +1,4 @@
-"""The permitted queries of a configuration as they are written: texts in, queries and findings out."""
+"""The permitted queries in files and the registry. Texts in; queries and findings out."""
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,19 +21,19 @@ from dbtools.sql import Lexis
 from dbtools.types import quoted
 
 MOST_FILES = 10_000  #: in the folder of queries and below it: a server looks through all of them each second
-NO_REGISTRY = "no_registry"  #: the code of one that cannot be read
+NO_REGISTRY = "no_registry"  #: the code of a registry that cannot be read
 FILE = "registry"  #: what findings name instead of a folder
-PATIENCE = 3.0  #: seconds: all else that is served waits for it
+PATIENCE = 3.0  #: seconds that a refresh waits for the registry
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """The queries that files have, or a registry."""
+    """The queries in files, or in a registry."""
 
     queries: tuple[Query, ...] = ()
     findings: tuple[Finding, ...] = ()
-    sources: Mapping[str, Source] = field(default_factory=dict)  #: by name, of those that cannot be used too
-    stamp: Hashable = None  #: of all that a registry holds
+    sources: Mapping[str, Source] = field(default_factory=dict)  #: by name, of unusable ones too
+    stamp: Hashable = None  #: of the content of a registry
 
 
 def about(query: Query, problem: str, code: str = "bad_query", source: Source | None = None) -> Finding:
@@ -89,7 +89,7 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            message = "the file cannot be read as text in UTF-8."
+            message = "the file is not UTF-8 text."
             source = Source(file=name, line=1)
             findings.append(Finding(code="bad_query", message=message, source=source))
             sources.setdefault(path.stem, source)
@@ -101,7 +101,7 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
             first = queries.setdefault(query.name, query)
             if first is not query:
                 place = str(first.source).rstrip(": ")
-                findings.append(about(query, f": there is one of this name at {place}."))
+                findings.append(about(query, f": the name is already used at {place}."))
     in_order = tuple(queries[name] for name in sorted(queries))
     return Written(queries=in_order, findings=tuple(findings), sources=sources)
 
@@ -165,7 +165,7 @@ def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
 
 def _covered(name: str, other: Source) -> Finding:
     place = str(other).rstrip(": ")
-    message = f"query {name}: it is not served, since there is one of this name at {place}."
+    message = f"query {name}: it is not served: the name is already used at {place}."
     source = Source(file=_place(name), line=1)
     return Finding(code="covered", message=message, level="warning", source=source, subject=name)
 
@@ -181,5 +181,5 @@ def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tup
 
 
 def _place(name: str) -> str:
-    """Return what findings name instead of a file: as one, where *name* can be that of a query."""
+    """Return what findings name in place of a file."""
     return f"{FILE}/{name}" if NAME.fullmatch(name) else FILE

@@ -1,6 +1,6 @@
-"""What a configuration means to a live database. Settings and a backend in; a Resolved out.
+"""A configuration applied to a live database. Settings and a backend in; a Resolved out.
 
-Serving, `check`, `explain` and `grants` all start from it. What cannot be meant is withheld and reported.
+Serving, `check`, `explain` and `grants` all start from it. What is invalid is withheld and reported.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -26,16 +26,16 @@ from dbtools.vetting import UNKNOWN_TABLE, vetted, withheld_findings
 
 BAD_FILTER = "bad_filter"
 HINT = "`dbtools grants` prints a login that can only read."
-UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that should be read and cannot
+UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedRole:
-    """A role, as the database lets it be served."""
+    """A role as configured, and as the database lets it be served."""
 
     written: Role
-    served: Role  #: without what cannot be meant
-    whole: Catalog = field(repr=False)  #: what the database itself lets the role see
+    served: Role  #: without what is invalid
+    whole: Catalog = field(repr=False)  #: what the database lets the role see
     catalog: Catalog = field(repr=False)  #: the part of it that the role is granted
     findings: tuple[Finding, ...] = ()
 
@@ -47,7 +47,7 @@ class Resolved:
     catalog: Catalog = field(repr=False)
     roles: tuple[ResolvedRole, ...]
     library: Library = field(default_factory=Library)
-    findings: tuple[Finding, ...] = ()  #: that are about no role and no query
+    findings: tuple[Finding, ...] = ()  #: about neither a role nor a query
     settings: Settings = field(default_factory=Settings, repr=False)
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what it was made from, by name
 
@@ -59,7 +59,7 @@ class Resolved:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The findings by which queries are missing, all at once."""
+        """Why queries may be missing, if the registry cannot be read."""
         return tuple(str(each) for each in self.library.findings if (each.code, each.level) == UNREAD)
 
     @cached_property
@@ -77,9 +77,9 @@ async def resolve(
     roles: Sequence[Role] | None = None,
     written: Written | None = None,
 ) -> Resolved:
-    """Return what *settings* mean to the database behind *backend*, which has *catalog*.
+    """Return what *settings* serve of the database behind *backend*, which has *catalog*.
 
-    For all roles, unless *roles* are given. Queries are read from their files, unless these are *written*.
+    *roles*: by default all; *written*: the queries in files, if they have been read.
     """
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     resolved: list[ResolvedRole] = []
@@ -101,7 +101,7 @@ async def resolve(
 
 
 def _shared(roles: Sequence[ResolvedRole]) -> Iterator[ResolvedRole]:
-    """Yield *roles* with one catalog for all that see the same: tools are made once from each catalog."""
+    """Yield *roles* with one catalog for all that see the same: each catalog gets its tools once."""
     catalogs: list[Catalog] = []
     for role in roles:
         known = next((each for each in catalogs if each == role.catalog), None)
@@ -117,7 +117,7 @@ async def _role(
     asked: Asked,
     queries: Sequence[Permitted],
 ) -> ResolvedRole:
-    """Return *role* held against the database: what cannot be meant is withheld."""
+    """Return *role* validated against the database, without what is invalid."""
     if not role.session:
         return await _held(settings, role, catalog, asked)
     backend = asked.backend
@@ -128,8 +128,8 @@ async def _role(
     except errors.Refused as exc:
         message = f"role {role.name}, set_role and settings: {exc.message}"
         finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
-        nobody = replace(role, rules=(), queries=())
-        return seen_by(nobody, catalog, written=role, findings=(*role.problems, finding))
+        blind = replace(role, rules=(), queries=())
+        return seen_by(blind, catalog, written=role, findings=(*role.problems, finding))
     async with Asked(backend, session) as asked:
         held = await _held(settings, role, seen, asked)
         return await _with_working_queries(held, asked, queries)
@@ -138,7 +138,7 @@ async def _role(
 def seen_by(
     role: Role, whole: Catalog, *, written: Role | None = None, findings: Sequence[Finding] = ()
 ) -> ResolvedRole:
-    """Return what *role* sees of *whole*, with *findings* and with what is withheld from it."""
+    """Return what *role* sees of *whole*, with *findings* and those about what is withheld."""
     lens = lens_of(whole, role)
     found = (*findings, *withheld_findings(whole, role, lens))
     return ResolvedRole(
@@ -176,7 +176,7 @@ class _Filters:
     asked: Asked
 
     async def checked(self, rule: Rule) -> Rule:
-        """Return *rule* with the types of its filter's claims; raise Unusable where it cannot be used."""
+        """Return *rule* with the types of the claims in its filter, or raise Unusable."""
         grant, catalog, facts = rule.grant, self.catalog, self.asked.backend.facts
         if grant is None or grant.filter is None:
             return rule
@@ -194,7 +194,7 @@ class _Filters:
                 message = f"{where}, of {catalog.label(table)}: {exc.message}"
                 raise Unusable(code, message, rule.source) from exc
         if len(casts) > 1:
-            message = f"{where}: its claims have another type in each table."
+            message = f"{where}: its claims have different types in its tables."
             raise Unusable(BAD_FILTER, message, rule.source)
         known = casts.pop()
         if facts.claim_casts is not None:
@@ -208,7 +208,7 @@ class _Filters:
 
     @cached_property
     def _columns(self) -> Mapping[str, set[tuple[Family, bool]]]:
-        """The families of columns by their names, each with whether its values can be compared."""
+        """The families of columns by name, each with whether its values can be compared."""
         columns: dict[str, set[tuple[Family, bool]]] = {}
         for table in self.catalog.tables:
             for column in table.columns:
@@ -217,7 +217,6 @@ class _Filters:
         return columns
 
     def _names(self, condition: Fragment, facts: Facts) -> Names:
-        """Return what the names in *condition* may mean."""
         raising = set(self.catalog.raising)
         if not facts.lexis.lenient:
             text = condition.text.lower()
@@ -236,7 +235,7 @@ class _Filters:
 async def _with_working_queries(
     held: ResolvedRole, asked: Asked, queries: Sequence[Permitted]
 ) -> ResolvedRole:
-    """Return *held* with those of *queries* that it is granted and that work in its session."""
+    """Return *held* with those granted *queries* that work in its session."""
     granted = held.served.queries
     if not granted:
         return held
@@ -262,10 +261,10 @@ async def _with_working_queries(
 
 
 async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
-    """Return what the database holds, with the descriptions that *settings* add to it."""
+    """Return the catalog of the database, with the descriptions in *settings*."""
     catalog = described(await backend.introspect(settings.selection()), settings)
     if settings.roles:
-        # What they name and the login may not select is told with the rules that name it.
+        # Tables that the login may not select are reported with the rules that name them.
         return catalog
     places = [place for place in sorted(catalog.unreadable) if catalog.table(*place) is None]
     if not places:
@@ -275,7 +274,7 @@ async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
 
 
 def described(catalog: Catalog, settings: Settings) -> Catalog:
-    """Return *catalog* as *settings* describe it; a name that is not there, or no more, describes nothing."""
+    """Return *catalog* with the descriptions in *settings*; unknown names describe nothing."""
     tables = {table.location: table for table in catalog.tables}
     for name, section in settings.tables.items():
         table = _meant(catalog, name)
@@ -285,7 +284,7 @@ def described(catalog: Catalog, settings: Settings) -> Catalog:
 
 
 def description_findings(catalog: Catalog, settings: Settings) -> Iterator[Finding]:
-    """Yield what [tables] and [tools] pin name and *catalog* does not have."""
+    """Yield findings about names in [tables] and [tools] pin that *catalog* does not have."""
     for name, section in settings.tables.items():
         table = _meant(catalog, name)
         if table is None:
@@ -304,7 +303,7 @@ def description_findings(catalog: Catalog, settings: Settings) -> Iterator[Findi
 
 
 def _meant(catalog: Catalog, name: str) -> Table | None:
-    """Return the one table that *name* means, readable or not."""
+    """Return the one table that *name* refers to, readable or not."""
     found = catalog.whole.named(name)
     return found[0] if len(found) == 1 else None
 
@@ -313,7 +312,7 @@ def _unknown_table(catalog: Catalog, name: str, key: str, source: Source) -> Fin
     whole = catalog.whole
     found = whole.named(name)
     labels = [whole.label(table) for table in found or whole.tables]
-    problem = "means several tables" if found else "is no table of the database"
+    problem = "means several tables" if found else "is not a table of the database"
     message = f"{key}: {quoted(name)} {problem}. {nearest(name, labels)}There are: {listing(labels)}."
     return Finding(code=UNKNOWN_TABLE, message=message, source=source)
 
@@ -326,7 +325,7 @@ def _described(table: Table, section: TableSection) -> Table:
 
 
 def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...]:
-    """Return what the login can do beyond reading: errors where [server] strict forbids it."""
+    """Return what the login can do beyond reading: errors if [server] strict forbids it."""
     level = "error" if settings.server.strict else "warning"
     source = settings.source("database")
     return tuple(
@@ -336,7 +335,7 @@ def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...
 
 
 async def catalog_to_serve(settings: Settings, backend: Backend) -> Catalog:
-    """Return what the database holds, or raise ConfigurationError where [server] strict forbids its login."""
+    """Return the catalog of the database; raise ConfigurationError if [server] strict forbids its login."""
     catalog = await read_catalog(settings, backend)
     if settings.server.strict and catalog.posture:
         raise errors.ConfigurationError(

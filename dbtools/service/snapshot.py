@@ -138,12 +138,11 @@ def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
 
 
 def _offers(views: Iterable[View | None]) -> Hashable:
-    """Return by what the lists of *views* are known."""
     return tuple(view and (id(view.definitions), id(view.setting)) for view in views)
 
 
 def _change(before: View | None, after: View | None) -> Change:
-    """Return how the lists of a role differ, which may not be there, and then lists nothing."""
+    """Return how the lists of a role differ; a role that is absent lists nothing."""
     change = change_of(before.definitions if before else (), after.definitions if after else ())
     resources = (before.resources if before else ()) != (after.resources if after else ())
     updated = tuple(updated_resources(before.setting, after.setting)) if before and after else ()

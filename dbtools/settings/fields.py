@@ -17,7 +17,6 @@ HASH = r"^[0-9A-Fa-f]{64}$"
 
 
 def _seconds(value: object) -> object:
-    """Read "10s", "500ms" or "2m" as seconds."""
     return seconds_of(value) if isinstance(value, str) else _number(value)
 
 
@@ -29,7 +28,7 @@ def _number(value: object) -> object:
 
 
 def _claim(value: object) -> object:
-    """Refuse what no caller can have as a claim, or no database as a value."""
+    """Refuse a value that no claim can have."""
     is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
     if not (isinstance(value, str) or is_whole or (isinstance(value, float) and isfinite(value))):
         raise ValueError("must be a string, true, false or a finite number")
@@ -37,7 +36,7 @@ def _claim(value: object) -> object:
 
 
 def _shaped(pattern: str, problem: str) -> AfterValidator:
-    """Refuse what is not as in *pattern*, and do not quote it: it may hold a secret of the environment."""
+    """Require *pattern*, without quoting the value: it may hold a secret of the environment."""
 
     def checked(text: str) -> str:
         if re.fullmatch(pattern, text) is None:
@@ -48,7 +47,7 @@ def _shaped(pattern: str, problem: str) -> AfterValidator:
 
 
 def _parts(text: str) -> SplitResult | None:
-    """Return the parts of the http or https URL that *text* is, None where it is none."""
+    """Return the parts of an http or https URL, or None."""
     try:
         parts = urlsplit(text)
         is_whole = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("https", "http")
@@ -70,7 +69,7 @@ def _strings(value: object) -> object:
 
 
 def _url(text: str, about: ValidationInfo) -> str:
-    """Return the whole URL of a database; a relative path begins in the folder of the file."""
+    """Return the full URL of a database; relative paths start in the folder of the file."""
     if not text or not about.context:
         return text
     folder = about.context["folder"]
@@ -83,7 +82,6 @@ def _url(text: str, about: ValidationInfo) -> str:
 
 
 def _path(text: str, about: ValidationInfo) -> str:
-    """Return the whole path; a relative one begins in the folder of the file."""
     return str(about.context["folder"] / text) if text and about.context else text
 
 

@@ -98,7 +98,7 @@ def load(path: Path, file: str = "") -> Settings:
 def _read(path: Path, file: str) -> TomlFile:
     if os.path.exists(path) and not is_file(path):
         # Reading a pipe would wait for its writer.
-        raise errors.ConfigurationError(f"{visible(file)}: this is no regular file.")
+        raise errors.ConfigurationError(f"{visible(file)}: not a regular file.")
     stamp = stamp_of(str(path))  # before it is read: a later change must not be missed
     try:
         text = path.read_text(encoding="utf-8")
@@ -110,11 +110,11 @@ def _read(path: Path, file: str) -> TomlFile:
         raise errors.ConfigurationError(f"{visible(file)}: the file cannot be read.") from exc
     except UnicodeDecodeError as exc:
         line = exc.object[: exc.start].count(b"\n") + 1
-        raise file_error(Source(file=file, line=line), "not TOML: this is no text in UTF-8.") from exc
+        raise file_error(Source(file=file, line=line), "not TOML: the file is not UTF-8 text.") from exc
 
 
 def _filled(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> Any:
-    """Return *value* with each ${NAME} in its strings replaced from the environment."""
+    """Return *value* with each ${NAME} replaced from the environment."""
     if len(key) > DEEPEST:
         raise written.error(key, f"there are more than {DEEPEST} levels of keys.")
     if any("\0" in each for each in (value, *key[-1:]) if isinstance(each, str)):
@@ -135,14 +135,14 @@ def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
     before, after = match.string[: match.start()], match.string[match.end() :]
     if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
         # A user or a password in a URL: what would end it there is percent-encoded (RFC 3986, 3.2.1).
-        # It may be encoded already; a percent sign of its own is not.
+        # It may be encoded already; a lone percent sign is not.
         value = re.sub("%(?![0-9A-Fa-f]{2})", "%25", os.environ[name])
         return quote(value, safe="%!$&'()*+,;=:")
     return os.environ[name]
 
 
 def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationError:
-    """Return the error for the operator: of an unknown key first, since a missing one may be meant by it."""
+    """Return the error for the operator, of an unknown key first: it may be a missing one, misspelt."""
     found = [(_place(each["loc"]), each) for each in exc.errors(include_url=False)]
     unknown = [each for each in found if each[1]["type"] == "extra_forbidden"]
     place, first = unknown[0] if unknown else max(found, key=lambda each: len(each[0]))
@@ -171,14 +171,14 @@ KINDS: Mapping[str, str] = {
 
 
 def _place(location: Key) -> Key:
-    """Return the key at *location*, without the names of types that pydantic adds, as to grants."""
+    """Return the key at *location*, without the names of types that pydantic adds."""
     if location[0] == "roles" and len(location) > 4 and location[2] in ("tables", "queries"):
         location = (*location[:4], *location[5:])
     return [part for part in location if not str(part).startswith("function-")]
 
 
 def _unquoted(place: Key, given: object) -> str:
-    """Return how the name of a table with its schema is written, if *given* at *place* is that of one."""
+    """Return how to write the name of a table with its schema, if that was meant at *place*."""
     *sections, schema, table = place
     is_table = sections == ["tables"] or (sections[:1] == ["roles"] and sections[2:] == ["tables"])
     if not is_table or not isinstance(given, dict | bool):
@@ -187,7 +187,6 @@ def _unquoted(place: Key, given: object) -> str:
 
 
 def _known(place: Key) -> Collection[str]:
-    """Return the keys of the section at *place*."""
     section: Any = Settings
     is_name = False  # of a role or a table
     for part in place:

@@ -1,4 +1,4 @@
-"""A TOML file: what it says, and where each key is written, which its parser does not tell."""
+"""A TOML file: its content, and the line of each key, which the parser does not give."""
 
 import os
 import re
@@ -46,7 +46,7 @@ class TomlFile:
     """A file as it was read."""
 
     path: str = ""
-    file: str = ""  #: as it opens from the current folder, and as complaints call it; none: there is no file
+    file: str = ""  #: as seen from the current folder, and named in errors; empty: there is no file
     text: str = ""
     stamp: FileStamp | None = None
 
@@ -96,10 +96,7 @@ def _cut(text: str) -> str:
 
 
 def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield each line that begins a table or a key, with the path of the key.
-
-    The tables of an array have their number in it.
-    """
+    """Yield the line and the path of each table and key; tables of an array have their number in it."""
     table: tuple[str, ...] = ()
     numbers: dict[tuple[str, ...], int] = {}
     for line, statement in _statements(text):
@@ -117,7 +114,7 @@ def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each header and each key with its value, as it is written, and the line on which it begins."""
+    """Yield each header and each key with its value as text, and its first line."""
     line = lines = 1
     begin = depth = 0
     for token in TOKEN.finditer(text):
@@ -130,7 +127,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _numbered(path: tuple[str, ...], numbers: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
-    """Return *path* with the number of the table behind the name of each array of tables."""
+    """Return *path* with the number of the table after the name of each array of tables."""
     whole: list[str] = []
     for end, name in enumerate(path, start=1):
         number = numbers.get(path[:end])
@@ -139,7 +136,7 @@ def _numbered(path: tuple[str, ...], numbers: Mapping[tuple[str, ...], int]) -> 
 
 
 def _paths(content: Mapping[str, object], depth: int = 1) -> Iterator[tuple[str, ...]]:
-    """Yield the path of each key that leads to a value, or to an empty table."""
+    """Yield the path of each key that leads to a value or an empty table."""
     for name, value in content.items():
         while isinstance(value, list) and len(value) == 1 and value[0] == {}:
             value = value[0]

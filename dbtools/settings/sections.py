@@ -271,7 +271,7 @@ class JwtSection(Section):
     @field_validator("resource")
     @classmethod
     def _url(cls, text: str, others: ValidationInfo) -> str:
-        """Return the URL of this server: *text*, or else an audience that can be it."""
+        """Return *text*, or else an audience that can be the URL of this server."""
         given = (text,) if text else others.data.get("audience", ())
         if url := next(filter(is_resource, given), ""):
             return url
@@ -288,7 +288,6 @@ class AuthSection(Section):
     @field_validator("tokens")
     @classmethod
     def _names_differ(cls, tokens: tuple[TokenSection, ...]) -> tuple[TokenSection, ...]:
-        """Refuse tokens with the same name: the audit log could not distinguish them."""
         numbers: dict[str, int] = {}
         for number, name in enumerate((token.name for token in tokens), 1):
             if name and numbers.setdefault(name, number) != number:

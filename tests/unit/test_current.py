@@ -95,7 +95,9 @@ def test_query_that_somebody_writes_is_left_until_it_is_whole(current: Current, 
             id="unknown key of a token",
         ),
         pytest.param(WHOLE.replace('"queries"', '"/"'), "[queries] directory: more than", id="all files"),
-        pytest.param('[database]\nurl = "shop.db"\n[roles]\n', "[roles] has no role", id="roles without one"),
+        pytest.param(
+            '[database]\nurl = "shop.db"\n[roles]\n', "[roles] defines no role", id="roles without one"
+        ),
     ],
 )
 def test_file_that_cannot_be_used_changes_nothing(
@@ -111,7 +113,7 @@ def test_file_that_cannot_be_used_changes_nothing(
     assert problem in finding.message
     assert finding.source.file == "dbtools.toml"
     assert finding.source.line is not None
-    assert finding.message.endswith("What was there before stays in force.")
+    assert finding.message.endswith("The previous configuration stays in force.")
 
     _write(path.parent / "queries" / "mine.sql", "select 1 as one")
     current.read()
@@ -154,7 +156,7 @@ def test_server_of_all_roles_never_stops_asking_who_calls(path: Path) -> None:
         (finding,) = current.findings
         assert current.settings.auth.tokens[0].role == "support"
         assert "[auth] is gone" in finding.message
-        assert finding.message.endswith("What was there before stays in force.")
+        assert finding.message.endswith("The previous configuration stays in force.")
 
 
 def test_server_that_has_begun_to_ask_who_calls_goes_on(path: Path) -> None:
@@ -209,7 +211,7 @@ def test_what_a_server_reads_once_is_told_and_the_rest_is_in_force(
 
     assert current.settings.model_dump() == expected.model_dump()
     assert [each.code for each in current.findings] == ["next_start"]
-    assert current.findings[0].message == f"{place}: this is in force after the next start."
+    assert current.findings[0].message == f"{place}: takes effect after a restart."
 
 
 @pytest.fixture
@@ -237,5 +239,5 @@ async def test_pipe_among_the_queries_holds_up_nobody(current: Current, pipe: Pa
 
 
 async def test_pipe_is_no_configuration(pipe: Path) -> None:
-    with anyio.fail_after(5), pytest.raises(ConfigurationError, match="no regular file"):
+    with anyio.fail_after(5), pytest.raises(ConfigurationError, match="not a regular file"):
         await anyio.to_thread.run_sync(load, pipe, abandon_on_cancel=True)
