@@ -229,10 +229,10 @@ async def grants_of(
     reads = {read for query in queries for read in query.reads or ()}
     findings = dict.fromkeys(finding for each in resolved.roles for finding in each.findings)
     script = await backend.grants(resolved.catalog, served, reads, login)
-    return script, (*findings, *_untold(queries))
+    return script, (*findings, *_unreported(queries))
 
 
-def _untold(queries: Sequence[Permitted]) -> Iterator[Finding]:
+def _unreported(queries: Sequence[Permitted]) -> Iterator[Finding]:
     """Yield findings about *queries* whose reads the database does not report."""
     for query in queries:
         whats = [f"the function {name}" for name in query.functions]

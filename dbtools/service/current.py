@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dbtools import errors
 from dbtools.policy import Finding, Source
-from dbtools.service.queries import Written, queries_in, query_files
+from dbtools.service.queries import LoadedQueries, queries_in, query_files
 from dbtools.settings.files import load
 from dbtools.settings.positions import FileStamp, file_error, stamp_of
 from dbtools.settings.roles import role_names
@@ -29,7 +29,7 @@ class Current:
 
     def __init__(self, settings: Settings, lexis: Lexis, role: str | None = None) -> None:
         self.settings = settings
-        self.written = Written()
+        self.loaded_queries = LoadedQueries()
         self.findings: tuple[Finding, ...] = ()
         self.role = role  #: the only one to serve; None: all
         self.stamp_of_read: Stamp = ()  #: what `stamp` was when they were read; none before that
@@ -56,7 +56,8 @@ class Current:
             stamp, written = now, queries_in(settings, self._lexis)
         if before and (_stamp(settings) != stamp or stamp[0] != now[0] or not _is_settled(stamp)):
             return  # files change at this moment
-        self.settings, self.findings, self.written, self.stamp_of_read = settings, findings, written, stamp
+        self.settings, self.findings = settings, findings
+        self.loaded_queries, self.stamp_of_read = written, stamp
 
     @property
     def is_refused(self) -> bool:

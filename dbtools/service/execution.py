@@ -54,7 +54,7 @@ class Execution:
         try:
             found = await self._run(run)
         except errors.CallError as exc:
-            raise _told(exc, statement, run.timeout) from exc
+            raise _reworded(exc, statement, run.timeout) from exc
         if plan.is_masked:
             types = [output.term.type for output in found.outputs]
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
@@ -86,7 +86,7 @@ async def _traced(runner: Runner, run: Run) -> ResultSet:
     return found
 
 
-def _told(error: errors.CallError, statement: Statement, timeout: float) -> errors.CallError:
+def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> errors.CallError:
     """Return *error* in words that fit *statement*."""
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut(

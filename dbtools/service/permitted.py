@@ -11,7 +11,7 @@ from dbtools.catalog import Catalog, Column
 from dbtools.policy import Finding
 from dbtools.queries import Permitted, Query, texts_of
 from dbtools.queries.declarations import values_in
-from dbtools.service.queries import Written, about, queries_in, read_files, registered_in
+from dbtools.service.queries import LoadedQueries, about, queries_in, read_files, registered_in
 from dbtools.settings.roles import Unusable, declared_cast, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
@@ -24,7 +24,7 @@ WITHDRAWN = "withdrawn"  #: the code of a query that does not work
 UNCHECKED = "unchecked"  #: of one that cannot be checked now, and may work in a moment
 
 
-class Asked(AsyncExitStack):
+class Describer(AsyncExitStack):
     """Describes operators' SQL in one session of the database, opened at its first use."""
 
     def __init__(self, backend: Backend, session: Mapping[str, str] = NO_SESSION) -> None:
@@ -52,18 +52,18 @@ class Library:
 async def library_of(
     settings: Settings,
     catalog: Catalog,
-    asked: Asked,
+    describer: Describer,
     *,
-    written: Written | None = None,
+    written: LoadedQueries | None = None,
 ) -> Library:
     """Return the queries of *settings* that the database accepts, from files and the registry.
 
     *written*: those in files, if these have been read.
     """
-    written = queries_in(settings, asked.backend.facts.lexis) if written is None else written
-    kept = await registered_in(settings, written.sources, asked.backend)
+    written = queries_in(settings, describer.backend.facts.lexis) if written is None else written
+    kept = await registered_in(settings, written.sources, describer.backend)
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
-    library = await held_against(settings, catalog, asked, queries)
+    library = await validated_queries(settings, catalog, describer, queries)
     findings = sorted((*written.findings, *kept.findings, *library.findings), key=_place)
     return replace(library, findings=tuple(findings), registry=kept.stamp)
 
@@ -73,8 +73,8 @@ def read_by_functions(permitted: Permitted) -> Iterator[str]:
     yield from (f"what the function {name} reads" for name in permitted.functions)
 
 
-async def held_against(
-    settings: Settings, catalog: Catalog, asked: Asked, queries: Sequence[Query]
+async def validated_queries(
+    settings: Settings, catalog: Catalog, describer: Describer, queries: Sequence[Query]
 ) -> Library:
     """Return those of *queries* that the database accepts, and findings about the others.
 
@@ -85,13 +85,13 @@ async def held_against(
     findings: list[Finding] = []
     permitted: list[Permitted] = []
     taken = {*define(Setting(catalog=catalog)), *NAMES}
-    describe = await asked()
+    describe = await describer()
     for query in queries:
         if query.name in taken:
             findings.append(about(query, ": a tool has this name already."))
             continue
         try:
-            permitted.append(await _permitted(settings, query, asked.backend.facts, describe))
+            permitted.append(await _permitted(settings, query, describer.backend.facts, describe))
         except Unusable as exc:
             code = exc.finding.code
             findings.append(about(query, f" is withdrawn: {exc}", code, exc.finding.source))
@@ -180,8 +180,8 @@ async def candidates(
     """
     lexis = backend.facts.lexis
     written = read_files({str(path): path for path in files}, lexis)
-    async with Asked(backend) as asked:
-        library = await held_against(settings, catalog, asked, written.queries)
+    async with Describer(backend) as describer:
+        library = await validated_queries(settings, catalog, describer, written.queries)
     findings = (*written.findings, *library.findings)
     found = (texts_of(path.read_text("utf-8"), str(path)) for path in (() if findings else files))
     return {name: text for texts in found for name, text in texts.items()}, findings

@@ -27,7 +27,7 @@ PATIENCE = 3.0  #: seconds that a refresh waits for the registry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class LoadedQueries:
     """The queries in files, or in a registry."""
 
     queries: tuple[Query, ...] = ()
@@ -42,19 +42,19 @@ def about(query: Query, problem: str, code: str = "bad_query", source: Source | 
     return Finding(code=code, message=message, source=place, subject=query.name)
 
 
-def queries_in(settings: Settings, lexis: Lexis) -> Written:
+def queries_in(settings: Settings, lexis: Lexis) -> LoadedQueries:
     """Return the queries in the folder of *settings*, by name, and what is wrong with its files.
 
     Raise ConfigurationError where there is too much in it.
     """
     if not settings.queries.directory:
-        return Written()
+        return LoadedQueries()
     folder = Path(settings.queries.directory)
     if not os.path.isdir(folder):
         hint = errors.nearest_path(folder)
         message = f"[queries] directory: there is no folder {quoted(str(folder), 200)}. {hint}".rstrip()
         source = settings.source("queries", "directory")
-        return Written(findings=(Finding(code="no_queries", message=message, source=source),))
+        return LoadedQueries(findings=(Finding(code="no_queries", message=message, source=source),))
     try:
         files = query_files(folder)
     except errors.ConfigurationError as exc:
@@ -80,7 +80,7 @@ def query_files(folder: Path) -> Sequence[Path]:
     return sorted(path for path in found if path.suffix.lower() == ".sql" and os.path.isfile(path))
 
 
-def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
+def read_files(paths: Mapping[str, Path], lexis: Lexis) -> LoadedQueries:
     """Return the queries in *paths*, which are shown as their keys, by name; and what is wrong with these."""
     queries: dict[str, Query] = {}
     findings: list[Finding] = []
@@ -103,7 +103,7 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
                 place = str(first.source).rstrip(": ")
                 findings.append(about(query, f": the name is already used at {place}."))
     in_order = tuple(queries[name] for name in sorted(queries))
-    return Written(queries=in_order, findings=tuple(findings), sources=sources)
+    return LoadedQueries(queries=in_order, findings=tuple(findings), sources=sources)
 
 
 def registry_url(settings: Settings) -> str:
@@ -115,7 +115,7 @@ def registry_url(settings: Settings) -> str:
     return settings.registry.url or ("" if is_narrowed else settings.database.url)
 
 
-async def registered_in(settings: Settings, files: Mapping[str, Source], backend: Backend) -> Written:
+async def registered_in(settings: Settings, files: Mapping[str, Source], backend: Backend) -> LoadedQueries:
     """Return the enabled queries of the registry of *settings*, unless *files* have the name.
 
     A file wins even if it does not work. A registry that cannot be read is a finding.
@@ -129,11 +129,11 @@ async def registered_in(settings: Settings, files: Mapping[str, Source], backend
             raise errors.ConfigurationError(message)
         entries = registry.entries() if registry else {}
     except errors.DbtoolsError as exc:
-        return Written(findings=(_unread(settings, exc),), stamp=registry or str(exc))
+        return LoadedQueries(findings=(_unread(settings, exc),), stamp=registry or str(exc))
     enabled = [entry for entry in entries.values() if entry.current.enabled]
     covered = [entry.current.name for entry in enabled if entry.current.name in files]
     found = [query_of(entry, lexis) for entry in enabled if entry.current.name not in files]
-    return Written(
+    return LoadedQueries(
         queries=tuple(query for queries, _ in found for query in queries),
         findings=(
             *(_covered(name, files[name]) for name in covered),

@@ -16,8 +16,8 @@ from dbtools.conditions import Names, is_total
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
 from dbtools.queries import Permitted
-from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Asked, Library, inspected, library_of
-from dbtools.service.queries import NO_REGISTRY, Written
+from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Describer, Library, inspected, library_of
+from dbtools.service.queries import NO_REGISTRY, LoadedQueries
 from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.sql import Fragment, Parameter
@@ -75,7 +75,7 @@ async def resolve(
     backend: Backend,
     *,
     roles: Sequence[Role] | None = None,
-    written: Written | None = None,
+    written: LoadedQueries | None = None,
 ) -> Resolved:
     """Return what *settings* serve of the database behind *backend*, which has *catalog*.
 
@@ -83,10 +83,10 @@ async def resolve(
     """
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     resolved: list[ResolvedRole] = []
-    async with Asked(backend) as asked:
-        library = await library_of(settings, catalog, asked, written=written)
+    async with Describer(backend) as describer:
+        library = await library_of(settings, catalog, describer, written=written)
         for role in roles:
-            resolved.append(await _role(settings, role, catalog, asked, library.queries))
+            resolved.append(await _role(settings, role, catalog, describer, library.queries))
     return Resolved(
         catalog=catalog,
         roles=tuple(_shared(resolved)),
@@ -114,13 +114,13 @@ async def _role(
     settings: Settings,
     role: Role,
     catalog: Catalog,
-    asked: Asked,
+    describer: Describer,
     queries: Sequence[Permitted],
 ) -> ResolvedRole:
     """Return *role* validated against the database, without what is invalid."""
     if not role.session:
-        return await _held(settings, role, catalog, asked)
-    backend = asked.backend
+        return await _validated(settings, role, catalog, describer)
+    backend = describer.backend
     # Claims are not known yet; that they can be set is.
     session = {setting.name: setting.value for setting in role.session}
     try:
@@ -130,9 +130,9 @@ async def _role(
         finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
         blind = replace(role, rules=(), queries=())
         return seen_by(blind, catalog, written=role, findings=(*role.problems, finding))
-    async with Asked(backend, session) as asked:
-        held = await _held(settings, role, seen, asked)
-        return await _with_working_queries(held, asked, queries)
+    async with Describer(backend, session) as describer:
+        held = await _validated(settings, role, seen, describer)
+        return await _with_working_queries(held, describer, queries)
 
 
 def seen_by(
@@ -150,10 +150,10 @@ def seen_by(
     )
 
 
-async def _held(settings: Settings, role: Role, whole: Catalog, asked: Asked) -> ResolvedRole:
+async def _validated(settings: Settings, role: Role, whole: Catalog, describer: Describer) -> ResolvedRole:
     served, findings = vetted(whole, role)
     findings = (*role.problems, *findings)
-    filters = _Filters(settings=settings, role=served, catalog=whole, asked=asked)
+    filters = _Filters(settings=settings, role=served, catalog=whole, describer=describer)
     rules: list[Rule] = []
     for rule in served.rules or ():
         try:
@@ -173,11 +173,11 @@ class _Filters:
     settings: Settings
     role: Role
     catalog: Catalog
-    asked: Asked
+    describer: Describer
 
     async def checked(self, rule: Rule) -> Rule:
         """Return *rule* with the types of the claims in its filter, or raise Unusable."""
-        grant, catalog, facts = rule.grant, self.catalog, self.asked.backend.facts
+        grant, catalog, facts = rule.grant, self.catalog, self.describer.backend.facts
         if grant is None or grant.filter is None:
             return rule
         tables = [table for table in catalog.tables if self.role.rule_of(catalog, table) == rule]
@@ -185,7 +185,7 @@ class _Filters:
             return rule
         where, condition = f"role {self.role.name}, tables.{rule.pattern}.where", grant.filter.condition
         casts: set[tuple[str, ...]] = set()
-        describe = await self.asked()
+        describe = await self.describer()
         for table in tables:
             try:
                 casts.add(await describe.condition(table, condition))
@@ -233,7 +233,7 @@ class _Filters:
 
 
 async def _with_working_queries(
-    held: ResolvedRole, asked: Asked, queries: Sequence[Permitted]
+    held: ResolvedRole, describer: Describer, queries: Sequence[Permitted]
 ) -> ResolvedRole:
     """Return *held* with those granted *queries* that work in its session."""
     granted = held.served.queries
@@ -247,7 +247,7 @@ async def _with_working_queries(
             continue
         try:
             for present in permitted.query.body.variants():
-                await inspected(permitted.query, present, await asked())
+                await inspected(permitted.query, present, await describer())
         except Unusable as exc:
             role, name = held.served.name, permitted.name
             message = f"role {role}, queries: {name} is withdrawn: {exc}"

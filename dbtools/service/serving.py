@@ -92,7 +92,7 @@ async def _resolved(current: Current, backend: Backend) -> Resolved:
     settings = current.settings
     roles = [each for each in roles_of(settings, backend.facts.lexis) if current.role in (None, each.name)]
     catalog = await catalog_to_serve(settings, backend)
-    resolved = await resolve(settings, catalog, backend, roles=roles, written=current.written)
+    resolved = await resolve(settings, catalog, backend, roles=roles, written=current.loaded_queries)
     return replace(
         resolved,
         findings=(*current.findings, *resolved.findings),
@@ -142,7 +142,6 @@ class Watch:
         self._tell = tell  #: reports a problem
         self._mended = mended  #: reports that one is over
         self._told: dict[str, str] = {}  #: what is wrong now, by what it is about
-        self._due = anyio.Event()
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -151,16 +150,10 @@ class Watch:
         unsubscribe = self._toolbox.subscribe(self._note)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._refresh)
-                self._toolbox.watched(self._ask)
                 for each in self._observed:
                     group.start_soon(self._watch, each)
         finally:
-            self._toolbox.watched(None)
             unsubscribe()
-
-    def _ask(self) -> None:
-        self._due.set()
 
     def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
         """Report the problems that are new in *snapshot*, or else those that are gone."""
@@ -173,17 +166,12 @@ class Watch:
             self._mended(f"Resolved: {each}")
 
     async def _refresh(self) -> None:
-        while True:
-            await self._due.wait()
-            self._due = anyio.Event()
-            try:
-                await self._toolbox.refresh()
-            except errors.DbtoolsError as exc:
-                self._complain(
-                    "refresh", f"Changes cannot be read, so the previous state stays in force: {exc}"
-                )
-            else:
-                self._settle("refresh", "Changes are in force again.")
+        try:
+            await self._toolbox.refresh()
+        except errors.DbtoolsError as exc:
+            self._complain("refresh", f"Changes cannot be read, so the previous state stays in force: {exc}")
+        else:
+            self._settle("refresh", "Changes are in force again.")
 
     async def _watch(self, observed: Observed) -> None:
         """Look at *observed* for ever; open it again if that fails."""
@@ -199,7 +187,7 @@ class Watch:
             failures = 0 if nudge.looked else failures + 1
 
     async def _look(self, observed: Observed, look: Look, nudge: "_Nudge") -> None:
-        """Look again and again, and ask for a refresh if the snapshot is out of date."""
+        """Look again and again, and refresh if the snapshot is out of date."""
         asked: object = None
         waits, times = 0.0, 0
         while True:
@@ -209,11 +197,11 @@ class Watch:
             nudge.looked = True
             self._settle(observed.name, f"{observed.name}: watching for changes again.")
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
-            # A refresh for the same stamp is on its way, or has failed and is tried again later.
+            # A refresh for the same stamp that has failed is tried again later.
             if stamp != current and (stamp != asked or ended > waits):
                 times = times + 1 if stamp == asked else 0
                 asked, waits = stamp, ended + PATIENCE[min(times, len(PATIENCE) - 1)]
-                self._ask()
+                await self._refresh()
             pause = min(SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):
                 await nudge.event.wait()

@@ -58,8 +58,6 @@ class Toolbox:
         self._execution = execution
         self._refreshing = anyio.Lock()
         self._listeners: list[Listener] = []
-        self._ask: Callable[[], None] | None = None
-        self._ended = anyio.Event()  #: of the next refresh
         self.current: Snapshot | None = None  #: the snapshot, if there is one yet
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -70,18 +68,10 @@ class Toolbox:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def watched(self, ask: Callable[[], None] | None) -> None:
-        """Let outdated calls *ask* for a refresh and wait for it; None: they make it."""
-        self._ask = ask
-
     async def refresh(self) -> Snapshot:
         """Read the catalog again and replace the snapshot; where that fails the old one stays."""
-        try:
-            async with self._refreshing:
-                return await self._refresh()
-        finally:
-            self._ended.set()
-            self._ended = anyio.Event()
+        async with self._refreshing:
+            return await self._refresh()
 
     async def _refresh(self) -> Snapshot:
         before, resolved = self.current, await self._resolve()
@@ -160,11 +150,6 @@ class Toolbox:
         """Return the snapshot of a schema that has changed since *seen*, or None if it has not."""
         if self._shows(seen) and await self._execution.is_current(seen.stamp):
             return None
-        if self._shows(seen) and self._ask is not None:
-            # A call that waits no longer ends no refresh for the others.
-            self._ask()
-            await self._ended.wait()
-            return None if self._shows(seen) else self.current
         try:
             async with self._refreshing:
                 return await self._refresh() if self._shows(seen) else self.current

@@ -67,7 +67,7 @@ def test_file_that_somebody_writes_to_is_left_until_it_is_whole(current: Current
 
 def _claims(current: Current) -> list[tuple[str, ...]]:
     """Return the claims of each query."""
-    return [query.claims for query in current.written.queries]
+    return [query.claims for query in current.loaded_queries.queries]
 
 
 def test_query_that_somebody_writes_is_left_until_it_is_whole(current: Current, path: Path) -> None:
@@ -118,7 +118,7 @@ def test_file_that_cannot_be_used_changes_nothing(
     _write(path.parent / "queries" / "mine.sql", "select 1 as one")
     current.read()
     assert [*current.findings] == [finding]
-    assert [query.name for query in current.written.queries] == ["mine"]
+    assert [query.name for query in current.loaded_queries.queries] == ["mine"]
 
     _write(path, WHOLE)
     current.read()
@@ -139,7 +139,7 @@ def test_folder_in_which_there_is_too_much_changes_nothing(
     with pytest.raises(ConfigurationError, match=r"dbtools.toml:5: \[queries\] directory: more than"):
         current.read()
 
-    assert [query.name for query in current.written.queries] == ["mine"]
+    assert [query.name for query in current.loaded_queries.queries] == ["mine"]
 
 
 TOKEN = f'[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "support" }}]\n'
@@ -234,8 +234,8 @@ async def test_pipe_among_the_queries_holds_up_nobody(current: Current, pipe: Pa
     with anyio.fail_after(5):
         await anyio.to_thread.run_sync(current.read, abandon_on_cancel=True)
 
-    assert [query.name for query in current.written.queries] == ["mine"]
-    assert current.findings == current.written.findings == ()
+    assert [query.name for query in current.loaded_queries.queries] == ["mine"]
+    assert current.findings == current.loaded_queries.findings == ()
 
 
 async def test_pipe_is_no_configuration(pipe: Path) -> None:
