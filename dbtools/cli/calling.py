@@ -111,16 +111,14 @@ async def _called(
     """Call *tool* as the server would, and write it down where calls are kept."""
     from dbtools.errors import UnknownTool
     from dbtools.records import CallLogs
-    from dbtools.server import kept_logs
-    from dbtools.server.calls import Calls, IncomingCall
-    from dbtools.server.limiter import Limiter
+    from dbtools.server.calls import Calls, Limiter
+    from dbtools.server.running import kept_logs
     from dbtools.service.explanation import problems_of
 
     limiter = Limiter(settings.limits.storage)
     log = CallLogs([*kept_logs(settings)])
     try:
-        request = IncomingCall(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
-        return await Calls(toolbox, limiter, log).call(request)
+        return await Calls(toolbox, limiter, log).call(caller, tool, arguments, client="dbtools call")
     except UnknownTool:
         # Whoever types this command may know what clients may not.
         for problem in problems_of(await toolbox.view(caller.role), tool):

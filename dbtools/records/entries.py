@@ -4,7 +4,7 @@ Else names of arguments, tables and columns are what is kept. Total and bounded,
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum, auto
@@ -60,7 +60,7 @@ class AuditEntry:
     role: str
     tool: str
     arguments: Mapping[str, object]  #: as given
-    vocabulary: Collection[str] = ()  #: names of tables, columns and relations that the role sees
+    vocabulary: Callable[[], Collection[str]] = tuple  #: gives names of tables and columns that the role sees
     rows: int | None = None
     bytes: int | None = None
     truncated: bool | None = None
@@ -73,7 +73,7 @@ class AuditEntry:
 
     def content(self, *, arguments: bool) -> dict[str, object]:
         """Return what is written of it; *arguments* tells whether with the values of the arguments."""
-        vocabulary = None if arguments else self.vocabulary
+        vocabulary = None if arguments else self.vocabulary()
         # A caller may have put something else in the place of a tool.
         tool = self.tool if arguments or TOOL.fullmatch(self.tool) else CUT
         told = {} if self.request is None else {"request": self.request}

@@ -16,6 +16,7 @@ RESERVED = 100  #: descriptors for the database, files and the log
 HEAD_IN = 10.0  #: seconds in which a client sends the head of a request
 LONGEST_HEAD = 32_768  #: bytes
 MOST_FIELDS = 100
+UNREAD = 2.0  #: seconds that a client has to read its answers when the server ends
 END = "dbtools.end"  #: the key of what begins to shut down the application, in the state of its lifespan
 REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
@@ -82,6 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Answer no further request; the first connection has the application begin to shut down as well."""
         super().shutdown()
+        self.loop.call_later(UNREAD, self._leave_unread)
         if end := self.app_state.pop(END, None):
             end()
 
@@ -91,6 +93,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
         elif not self.transport.is_closing():
             super().send_400_response(msg)
+
+    def _leave_unread(self) -> None:
+        if self.flow.write_paused:
+            self.transport.abort()
 
     def _is_answering(self) -> bool:
         cycle: Any = self.cycle  # of the newest request; None before the first

@@ -4,24 +4,21 @@ In this order: authentication, a slot, the body, the message, the session or the
 """
 
 import asyncio
-from collections.abc import Sequence
-from functools import partial
+import secrets
+from collections.abc import Mapping, Sequence
+from time import monotonic
 
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.server.asked import Refused, check_accept, error, json_answer, read_message
-from dbtools.server.exchange import Exchange
+from dbtools.server.calls import Limiter
+from dbtools.server.exchange import Exchange, Questions, take_answer
 from dbtools.server.identity import Identity, Refusal
-from dbtools.server.kernel import Header, Peer, Session, modern
-from dbtools.server.limiter import Limiter, Slots
+from dbtools.server.kernel import Peer, Session, modern
 from dbtools.server.messages import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
+    Code,
+    Id,
     Notification,
     ProtocolError,
     Request,
@@ -30,40 +27,48 @@ from dbtools.server.messages import (
     id_of,
 )
 from dbtools.server.protocol import Reply, Server
-from dbtools.server.requests import REASON, fields
-from dbtools.server.sessions import HttpSession, Sessions
-from dbtools.server.streams import CANCEL, END, LATE, EventStream, Turn
-from dbtools.server.versions import (
-    HANDSHAKES,
-    HEADER_MISMATCH,
-    MISSING_CAPABILITY,
-    UNNAMED,
-    UNSUPPORTED_VERSION,
-)
+from dbtools.server.requests import REASON, Refused, check_accept, fields, read_message
+from dbtools.server.streams import CANCEL, END, LEAVE, Turn
+from dbtools.server.versions import HANDSHAKES, UNNAMED
 
-FREE = Slots()
 SESSION = b"mcp-session-id"
 BODY_IN = 20.0  #: seconds in which a client sends all of a body
-CANCELLED = -32800  #: of a request that its client has cancelled: until 2025-11-25 its stream needs an answer
-STATUSES = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
-    **dict.fromkeys((PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS), 400),
-    **dict.fromkeys((HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION), 400),
-    METHOD_NOT_FOUND: 404,
+GRACE = 2.5  #: seconds for running requests when the server ends
+LOOK = 5.0  #: seconds between two looks at open streams and sessions
+IDLE = 1_800.0  #: seconds after which a session expires
+STATUSES: Mapping[int, int] = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
+    **dict.fromkeys((Code.PARSE_ERROR, Code.INVALID_REQUEST, Code.INVALID_PARAMS), 400),
+    **dict.fromkeys((Code.HEADER_MISMATCH, Code.MISSING_CAPABILITY, Code.UNSUPPORTED_VERSION), 400),
+    Code.METHOD_NOT_FOUND: 404,
 }
 ENDING = "The server is shutting down. Try again."
 FULL = "The server is at its limit. Try again."
-TAKEN = "The session already has a running request with this ID."
 UNOPENED = (
     "Send initialize first to open a session. Requests of 2026-07-28 need none, but the header "
     "MCP-Protocol-Version."
 )
-#: The status and message of requests that are stopped before any answer.
-UNANSWERED = {END: (503, ENDING), LATE: (408, f"The body has not arrived within {BODY_IN:g} seconds.")}
-#: The answers to requests that are stopped later. At shutdown, those without a stream get 503 instead.
+#: The answers to requests that are stopped. At shutdown, those without a stream get 503 instead.
 STOPPED = {
-    CANCEL: ProtocolError(CANCELLED, "Request cancelled"),
-    END: ProtocolError(INTERNAL_ERROR, ENDING),
+    CANCEL: ProtocolError(Code.CANCELLED, "Request cancelled"),
+    END: ProtocolError(Code.INTERNAL_ERROR, ENDING),
 }
+
+
+class HttpSession:
+    """One session, until 2025-11-25: it belongs to the caller who opened it, and expires when idle."""
+
+    def __init__(self, caller: Caller, state: Session) -> None:
+        self.id = secrets.token_hex(16)
+        self.caller = caller
+        self.state = state
+        self.questions: Questions = {}
+        self.turns: dict[Id | None, Turn] = {}  #: by the ID of the request, None for the stream of a GET
+        self.used = monotonic()
+
+    def put(self, message: bytes) -> None:
+        """Send *message* on the stream, if the client listens; otherwise it is dropped."""
+        if None in self.turns:
+            self.turns[None].put(message)
 
 
 class Endpoint:
@@ -77,20 +82,40 @@ class Endpoint:
         self._limiter = limiter
         self._most = most
         self._stateless = stateless
-        self.sessions = Sessions(limiter.sessions)
+        self._sessions: dict[str, HttpSession] = {}
         self._turns: set[Turn] = set()
         self._is_ending = False
 
     def end(self) -> None:
-        """Begin the shutdown: close streams, refuse new requests, and let running ones go on."""
+        """Begin the shutdown: close streams, refuse new requests, and give running ones some time."""
         self._is_ending = True
+        asyncio.get_running_loop().call_later(GRACE, self.stop)
         self._server.notifications.close()
-        self.sessions.end_streams()
+        for session in self._sessions.values():
+            if None in session.turns:
+                session.turns[None].stop(END)
 
     def stop(self) -> None:
         """Stop requests that are still running: their clients may try again."""
         for each in tuple(self._turns):
             each.stop(END)
+
+    async def watch(self) -> None:
+        """End streams whose token is no longer valid, and idle sessions, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            self.sweep(monotonic())
+            for turn in [each for each in self._turns if each.is_long]:
+                if await self._identity.admit(turn.header("authorization")) != turn.caller:
+                    turn.stop(LEAVE)
+
+    def sweep(self, now: float) -> None:
+        """End sessions that were idle for IDLE seconds; a running call or an open stream counts as use."""
+        for each in tuple(self._sessions.values()):
+            if each.turns:
+                each.used = now
+            elif each.used < now - IDLE:
+                self._close(each)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request (ASGI 3, http)."""
@@ -100,221 +125,175 @@ class Endpoint:
             await exc.response(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._stateless and scope["method"] != "POST":
-            answer = PlainTextResponse("This server keeps no sessions.\n", 405, {"Allow": "POST"})
-            raise Refused(answer)
-        authorization = fields(scope, b"authorization")
-        caller = await self._identity.admit(authorization)
+        caller = await self._identity.admit(fields(scope, b"authorization"))
         if isinstance(caller, Refusal):
             scope[REASON] = caller.reason
-            raise Refused(self._refusal(caller))
-        is_modern = _is_modern(scope)
-        slots = self._slots(scope, is_modern=is_modern)
-        if self._is_ending or not slots.acquire_share(caller.identity):
-            raise Refused(error(503, ENDING if self._is_ending else FULL))
-        turn = Turn(scope, receive, send, caller, partial(self._identity.admit, authorization))
+            raise Refused(caller.status, caller.description, self._identity.challenge(caller))
+        # One that names no version is of the era of sessions; one of an unknown version is not.
+        version = fields(scope, b"mcp-protocol-version")
+        is_modern = bool(version) and version[0] not in HANDSHAKES
+        listens = is_modern and fields(scope, b"mcp-method") == ["subscriptions/listen"]
+        slots = self._limiter.streams if listens or scope["method"] == "GET" else self._limiter.requests
+        if self._is_ending or not slots.acquire(caller.identity):
+            raise Refused(503, ENDING if self._is_ending else FULL)
+        turn = Turn(scope, receive, send, caller)
         self._turns.add(turn)
         try:
             await (self._serve_alone(turn) if is_modern else self._serve_session(turn))
+        except ProtocolError as exc:
+            status = STATUSES.get(exc.code, 200) if is_modern else 200
+            raise Refused(status, encode_error(exc.id, exc)) from exc
         except asyncio.CancelledError:
             reason = turn.caught()
             if not reason:
                 raise
-            if reason in UNANSWERED and not turn.is_begun:
-                raise Refused(error(*UNANSWERED[reason])) from None
+            if reason == END and not turn.is_begun:
+                raise Refused(503, ENDING) from None
             await turn.end()
         finally:
             turn.settle()
             self._turns.discard(turn)
             slots.release(caller.identity)
 
-    def _slots(self, scope: Scope, *, is_modern: bool) -> Slots:
-        """Return the slots that a request takes one of."""
-        if scope["method"] == "DELETE":
-            # It ends a session, which takes a slot.
-            return FREE
-        is_listening = is_modern and fields(scope, b"mcp-method") == ["subscriptions/listen"]
-        is_stream = scope["method"] == "GET" or is_listening
-        return self._limiter.streams if is_stream else self._limiter.requests
-
-    def _refusal(self, found: Refusal) -> Response:
-        # Clients show the words of an error of the protocol, and of no other.
-        answer = error(found.status, found.description)
-        if found.status in (401, 403):
-            answer.headers["www-authenticate"] = self._identity.challenge(found)
-        return answer
-
     async def _serve_alone(self, turn: Turn) -> None:
         """Answer a request of 2026-07-28, or of an unknown version."""
         if turn.scope["method"] != "POST":
-            raise Refused(Response(status_code=405, headers={"Allow": "POST"}))
-        message = await self._message(turn)
-        match message:
+            raise Refused(405, "Method not allowed.", {"Allow": "POST"})
+        match await self._message(turn):
             case Answered():
-                raise Refused(error(400, "Nothing has been asked."))
+                raise Refused(400, "Nothing has been asked.")
             case Notification():
-                try:
-                    modern(turn.header("mcp-protocol-version")[0])
-                except ProtocolError as exc:
-                    raise Refused(json_answer(encode_error(None, exc), 400)) from exc
+                modern(turn.header("mcp-protocol-version")[0])
                 await Response(status_code=202)(turn.scope, turn.receive, turn.send)
-            case Request():
-                peer = self._admit(turn, message, Session(is_modern=True), turn.header)
-                await self._answer(turn, message, peer, leaves=True)
-
-    def _admit(self, turn: Turn, request: Request, session: Session, header: Header | None = None) -> Peer:
-        """Return the peer of *request*, or raise Refused."""
-        try:
-            return self._server.admit(session, request, turn.caller, turn.id, header)
-        except ProtocolError as exc:
-            status = STATUSES.get(exc.code, 200) if session.is_modern else 200
-            raise Refused(json_answer(encode_error(request.id, exc), status)) from exc
+            case Request() as request:
+                exchange = self._server.admit(None, request, turn.caller, turn.put, header=turn.header)
+                await self._answer(turn, exchange, leaves=True)
 
     async def _message(self, turn: Turn) -> Request | Notification | Answered:
-        turn.after(BODY_IN, partial(turn.stop, LATE))
-        message = await read_message(turn.scope, turn.receive, self._most)
-        turn.settle()
-        return message
+        try:
+            async with asyncio.timeout(BODY_IN):
+                return await read_message(turn.scope, turn.receive, self._most)
+        except TimeoutError:
+            raise Refused(408, f"The body has not arrived within {BODY_IN:g} seconds.") from None
 
     async def _serve_session(self, turn: Turn) -> None:
         """Answer a request of the era of sessions."""
+        method, allowed = turn.scope["method"], ("POST",) if self._stateless else ("POST", "GET", "DELETE")
         session = self._session(turn)
-        match turn.scope["method"]:
-            case "POST":
-                await self._post(turn)
-            case "GET":
-                check_accept(turn.scope, "text/event-stream")
-                await self._stream(turn, _known(session))
-            case "DELETE":
-                self.sessions.close(_known(session))
-                await Response(status_code=200)(turn.scope, turn.receive, turn.send)
-            case _:
-                raise Refused(error(405, "Method not allowed.", {"Allow": "GET, POST, DELETE"}))
+        if method not in allowed:
+            raise Refused(405, "Method not allowed.", {"Allow": ", ".join(allowed)})
+        if method == "POST":
+            await self._post(turn, await self._message(turn))
+            return
+        if method == "GET":
+            check_accept(turn.scope, "text/event-stream")
+        if session is None:
+            raise Refused(400, UNOPENED)
+        if method == "GET":
+            await self._stream(turn, session)
+            return
+        self._close(session)
+        await Response(status_code=200)(turn.scope, turn.receive, turn.send)
 
     def _session(self, turn: Turn) -> HttpSession | None:
         """Return the session that a request names, None where it names none."""
         named = fields(turn.scope, SESSION)
         if not named or self._stateless:
             return None
-        found = self.sessions.find(named[0], turn.caller)
-        if found is None:
-            raise Refused(error(404, "Session not found."))
+        found, caller = self._sessions.get(named[0]), turn.caller
+        # That of another caller is as unknown as one that does not exist.
+        if found is None or (found.caller.identity, found.caller.role) != (caller.identity, caller.role):
+            raise Refused(404, "Session not found.")
+        found.used = monotonic()
         return found
 
-    async def _post(self, turn: Turn) -> None:
-        message = await self._message(turn)
+    async def _post(self, turn: Turn, message: Request | Notification | Answered) -> None:
         # It may have been closed while the body came.
         session = self._session(turn)
-        match message:
-            case Request():
-                await self._request(turn, message, session)
-            case _:
-                if session is not None:
-                    self._note(session, message, turn.caller)
-                elif not self._stateless:
-                    raise Refused(error(400, UNOPENED))
-                await Response(status_code=202)(turn.scope, turn.receive, turn.send)
+        opens = isinstance(message, Request) and message.method == "initialize"
+        if session is None and not self._stateless and not opens:
+            raise Refused(400, UNOPENED)
+        if not isinstance(message, Request):
+            if session is not None:
+                self._note(session, message)
+            await Response(status_code=202)(turn.scope, turn.receive, turn.send)
+        elif session is None:
+            await self._open(turn, message)
+        else:
+            exchange = self._server.admit(session.state, message, turn.caller, turn.put, session.questions)
+            if message.id in session.turns:
+                raise Refused(400, "The session already has a running request with this ID.")
+            await self._answer(turn, exchange, running=session.turns)
 
-    async def _request(self, turn: Turn, request: Request, session: HttpSession | None) -> None:
-        if session is None and not self._stateless and request.method != "initialize":
-            raise Refused(error(400, UNOPENED))
-        state = session.session if session is not None else self._fresh(turn)
-        peer = self._admit(turn, request, state)
-        if session is None:
-            headers = self._opened(turn, state) if request.method == "initialize" else ()
-            # Without a session, no message of the client could cancel the request.
-            await self._answer(turn, request, peer, headers=headers, leaves=self._stateless)
-            return
-        if request.id in session.turns:
-            raise Refused(error(400, TAKEN))
-        await self._answer(turn, request, peer, session=session)
-
-    def _fresh(self, turn: Turn) -> Session:
-        """Return the state of a request that names no session."""
-        if not self._stateless:
-            return Session(is_modern=False, ignores_envelopes=True)
-        named = fields(turn.scope, b"mcp-protocol-version")
-        revision = HANDSHAKES[named[0]] if named else UNNAMED
-        return Session(peer=Peer(revision), is_modern=False, ignores_envelopes=True)
-
-    def _opened(self, turn: Turn, state: Session) -> Sequence[tuple[bytes, bytes]]:
-        """Return the headers that name a new session."""
+    async def _open(self, turn: Turn, request: Request) -> None:
+        """Answer a *request* without a session, which may open one."""
+        state, headers = Session(), []
         if self._stateless:
-            return ()
-        opened = self.sessions.open(turn.caller, state)
-        if opened is None:
-            raise Refused(error(503, "There are too many open sessions."))
-        return ((SESSION, opened.id.encode()),)
+            named = turn.header("mcp-protocol-version")
+            state.peer = Peer(HANDSHAKES[named[0]] if named else UNNAMED)
+        exchange = self._server.admit(state, request, turn.caller, turn.put)
+        if not self._stateless:
+            if not self._limiter.sessions.acquire(turn.caller.identity):
+                raise Refused(503, "There are too many open sessions.")
+            opened = HttpSession(turn.caller, state)
+            self._sessions[opened.id] = opened
+            headers.append((SESSION, opened.id.encode()))
+        # Without a session, no message of the client could cancel the request.
+        await self._answer(turn, exchange, headers=headers, leaves=self._stateless)
 
-    def _note(self, session: HttpSession, message: Notification | Answered, caller: Caller) -> None:
-        """Act on a message that gets no answer."""
+    def _close(self, session: HttpSession) -> None:
+        del self._sessions[session.id]
+        self._limiter.sessions.release(session.caller.identity)
+        self._server.notifications.unfollow(session.put)
+        for turn in session.turns.values():
+            turn.stop(CANCEL)
+
+    def _note(self, session: HttpSession, message: Notification | Answered) -> None:
         if isinstance(message, Answered):
-            session.questions.answer(message)
+            take_answer(session.questions, message)
         elif message.method == "notifications/initialized":
-            session.unfollow = self._server.notifications.follow(caller.role, session.put)
+            self._server.notifications.follow(session.caller.role, session.put)
         elif message.method == "notifications/cancelled":
             id = id_of(message.params.get("requestId"))
-            if id in session.turns:
+            if id is not None and id in session.turns:
                 session.turns[id].stop(CANCEL)
 
     async def _answer(
         self,
         turn: Turn,
-        request: Request,
-        peer: Peer,
+        exchange: Exchange,
         *,
-        session: HttpSession | None = None,
+        running: dict[Id | None, Turn] | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
         leaves: bool = False,
     ) -> None:
-        """Answer *request*; if it *leaves*, a client that leaves has cancelled it."""
-        exchange = Exchange(
-            id=request.id,
-            method=request.method,
-            params=request.params,
-            peer=peer,
-            caller=turn.caller,
-            send=turn.put,
-            questions=session.questions if session is not None else None,
-            request_id=turn.id,
-        )
-        turn.wait(peer.revision.quiet, leaves=leaves, is_long=request.method == "subscriptions/listen")
-        turns = session.turns if session is not None else {}
-        turns[request.id] = turn
+        """Answer *exchange*, one of those *running*; if it *leaves*, a client that leaves cancels it."""
+        revision, running = exchange.peer.revision, {} if running is None else running
+        turn.is_long = exchange.method == "subscriptions/listen"
+        turn.become_stream_after(revision.quiet, leaves=leaves)
+        running[exchange.id] = turn
         try:
             reply = await self._server.answer(exchange)
         except asyncio.CancelledError:
             problem = STOPPED.get(turn.reason)
-            if problem is None or (turn.reason == END and not turn.is_stream):
+            if problem is None or (turn.reason == END and turn.stream is None):
                 raise
             turn.caught()
-            reply = Reply(message=encode_error(request.id, problem), code=problem.code)
+            reply = Reply(encode_error(exchange.id, problem), problem.code)
         finally:
             # An answer that is being sent can no longer be cancelled.
-            del turns[request.id]
+            del running[exchange.id]
             turn.settle()
-        status = 200 if peer.revision.has_handshake else STATUSES.get(reply.code, 200)
+        status = 200 if revision.has_handshake else STATUSES.get(reply.code, 200)
         await turn.finish(reply.message, status, headers)
 
     async def _stream(self, turn: Turn, session: HttpSession) -> None:
         """Send a session's notifications until the client or the server closes the stream."""
-        if session.stream is not None:
-            raise Refused(error(409, "The session has a stream already."))
-        turn.is_begun, session.stream = True, EventStream(turn.send)
-        turn.watch(session.stream.close, is_long=True)
+        if None in session.turns:
+            raise Refused(409, "The session has a stream already.")
+        turn.is_long, session.turns[None] = True, turn
+        turn.stop_when_client_leaves()
         try:
-            await session.stream.run()
+            await turn.become_stream().ended()
         finally:
-            session.stream = None
-
-
-def _known(session: HttpSession | None) -> HttpSession:
-    if session is None:
-        raise Refused(error(400, UNOPENED))
-    return session
-
-
-def _is_modern(scope: Scope) -> bool:
-    """Return whether a request is of an era without sessions, or of an unknown version."""
-    version = fields(scope, b"mcp-protocol-version")
-    return bool(version) and version[0] not in HANDSHAKES
+            del session.turns[None]

@@ -1,60 +1,42 @@
-"""One request while it is answered, and the messages that its client gets meanwhile."""
+"""A request while it is answered, what its client is asked meanwhile, and notifications of changes.
+
+A client with a handshake gets notifications on its connection or session; a client of 2026-07-28 on the
+stream that it opened with `subscriptions/listen`. A client gets only those that concern its role.
+"""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import count
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from dbtools.policy import Caller
-from dbtools.server.kernel import Peer
+from dbtools.server.kernel import Peer, meta_of
 from dbtools.server.messages import (
-    INTERNAL_ERROR,
+    Code,
     Id,
     Json,
     ProtocolError,
     Response,
     encode,
+    encode_id,
     encode_notification,
 )
-from dbtools.server.versions import ASKED
+from dbtools.server.versions import SUBSCRIPTION_KEY
+from dbtools.service.snapshot import Snapshot
 from dbtools.telemetry import new_request_id
+from dbtools.tools.definition import Change
+
+TOOLS = "notifications/tools/list_changed"
+RESOURCES = "notifications/resources/list_changed"
+UPDATED = "notifications/resources/updated"
+FLAGS: Mapping[str, str] = {
+    "toolsListChanged": TOOLS,
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": RESOURCES,
+}
 
 Send = Callable[[bytes], None]  #: one message, without its end; it waits for nothing
-
-
-class Questions:
-    """Our requests to one client that it has not answered yet."""
-
-    def __init__(self) -> None:
-        self._numbers = count(1)
-        self._open: dict[Id, asyncio.Future[Json]] = {}
-
-    async def ask(self, send: Send, method: str, params: Json, patience: float) -> Json:
-        """Return the client's result, or raise ProtocolError; TimeoutError after *patience* seconds."""
-        id = f"dbtools-{next(self._numbers)}"
-        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        self._open[id] = answer
-        send(encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
-        try:
-            async with asyncio.timeout(patience):
-                return await answer
-        except TimeoutError:
-            send(encode_notification("notifications/cancelled", {"requestId": id, "reason": "timeout"}))
-            raise
-        finally:
-            del self._open[id]
-
-    def answer(self, response: Response) -> None:
-        """Give the *response* to the request that waits for it, if one does."""
-        waiting = self._open.get(response.id) if response.id is not None else None
-        if waiting is None or waiting.done():
-            return
-        if response.result is not None:
-            waiting.set_result(response.result)
-            return
-        code, message = response.error.get("code"), response.error.get("message")
-        known = code if isinstance(code, int) else INTERNAL_ERROR
-        waiting.set_exception(ProtocolError(known, str(message)))
+Questions = dict[Id | None, asyncio.Future[Json]]  #: our requests to one client that it has not answered yet
+Tell = Callable[[str, str], None]  #: of a method, and the address of the resource that it is about, if any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,32 +50,113 @@ class Exchange:
     caller: Caller
     send: Send  #: to the client, as a part of this exchange
     questions: Questions | None = None  #: None: the client cannot be asked
-    request_id: str = field(default_factory=new_request_id)  #: of letters, digits and `-_.:`
-
-    @property
-    def meta(self) -> Json:
-        """What the request says beside its parameters."""
-        meta = self.params.get("_meta")
-        return meta if isinstance(meta, dict) else {}
 
     def notify(self, method: str, params: Json) -> None:
         """Send a notification that belongs to this exchange."""
         self.send(encode_notification(method, params))
 
-    def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+    def report(self, progress: float, total: float, message: str) -> None:
         """Report progress, where the client has asked for that."""
-        token = self.meta.get("progressToken")
+        token = meta_of(self.params).get("progressToken")
         if token is not None:
             members = {"progressToken": token, "progress": progress, "total": total, "message": message}
-            params = {name: value for name, value in members.items() if value is not None}
-            self.notify("notifications/progress", params)
+            self.notify("notifications/progress", members)
 
     async def ask(self, method: str, params: Json, patience: float) -> Json:
         """Return what the client answers within *patience* seconds, or raise ProtocolError or TimeoutError.
 
         Until 2025-11-25 alone: since then a result of the type `input_required` asks.
         """
-        is_able = method not in ASKED or ASKED[method] in self.peer.capabilities
-        if self.questions is None or method not in self.peer.revision.asks or not is_able:
-            raise ProtocolError(INTERNAL_ERROR, f"The client cannot be asked for {method}.")
-        return await self.questions.ask(self.send, method, params, patience)
+        needed = self.peer.revision.asks.get(method)
+        if self.questions is None or needed not in self.peer.capabilities:
+            raise ProtocolError(Code.INTERNAL_ERROR, f"The client cannot be asked for {method}.")
+        id = f"dbtools-{new_request_id()}"
+        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self.questions[id] = answer
+        self.send(encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+        try:
+            async with asyncio.timeout(patience):
+                return await answer
+        except TimeoutError:
+            self.notify("notifications/cancelled", {"requestId": id, "reason": "timeout"})
+            raise
+        finally:
+            del self.questions[id]
+
+
+def take_answer(questions: Questions, response: Response) -> None:
+    """Give the *response* to the one of *questions* that it answers, if any."""
+    waiting = questions.get(response.id)
+    if waiting is None or waiting.done():
+        return
+    if response.result is not None:
+        waiting.set_result(response.result)
+        return
+    code = response.error.get("code")
+    known = code if isinstance(code, int) else Code.INTERNAL_ERROR
+    waiting.set_exception(ProtocolError(known, str(response.error.get("message"))))
+
+
+class Notifications:
+    """The clients that get notifications, by role."""
+
+    def __init__(self) -> None:
+        self._clients: dict[object, tuple[str, Tell]] = {}
+        self._closed = asyncio.Event()
+
+    def follow(self, role: str, send: Send) -> None:
+        """Notify a client of *role* with *send*."""
+
+        def tell(method: str, uri: str) -> None:
+            # Until 2025-11-25, clients subscribe to a resource with a method that dbtools does not serve.
+            if not uri:
+                send(encode_notification(method))
+
+        self._clients[send] = (role, tell)
+
+    def unfollow(self, send: Send) -> None:
+        """Notify the client of *send* no longer, if it is notified."""
+        self._clients.pop(send, None)
+
+    async def listen(self, exchange: Exchange) -> Json:
+        """Answer `subscriptions/listen` once the stream has ended."""
+        wanted = exchange.params["notifications"]
+        assert isinstance(wanted, dict)
+        uris = wanted.get("resourceSubscriptions") or []
+        flags = {flag: True for flag in FLAGS if wanted.get(flag)}
+        events = {(FLAGS[flag], "") for flag in flags} | {(UPDATED, uri) for uri in uris}
+        meta = {SUBSCRIPTION_KEY: exchange.id}
+
+        def tell(method: str, uri: str) -> None:
+            if (method, uri) in events:
+                exchange.notify(method, {**({"uri": uri} if uri else {}), "_meta": meta})
+
+        accepted = {**flags, **({"resourceSubscriptions": uris} if uris else {})}
+        acknowledged = {"notifications": accepted, "_meta": meta}
+        exchange.notify("notifications/subscriptions/acknowledged", acknowledged)
+        self._clients[tell] = (exchange.caller.role, tell)
+        try:
+            await self._closed.wait()
+        finally:
+            del self._clients[tell]
+        return {"_meta": {SUBSCRIPTION_KEY: encode_id(exchange.id)}}
+
+    def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
+        """Notify the clients of the roles in *changes*."""
+        for role, change in changes.items():
+            if change.tools:
+                self.tell(role, TOOLS)
+            if change.resources:
+                self.tell(role, RESOURCES)
+            for uri in change.updated:
+                self.tell(role, UPDATED, uri)
+
+    def tell(self, role: str, method: str, uri: str = "") -> None:
+        """Send *method*, which is about the resource *uri* if there is one, to the clients of *role*."""
+        for of, tell in tuple(self._clients.values()):
+            if of == role:
+                tell(method, uri)
+
+    def close(self) -> None:
+        """End the streams, each with its result (MCP 2026-07-28, basic/patterns/subscriptions)."""
+        self._closed.set()

@@ -1,13 +1,12 @@
 """The HTTP server: its socket, its processes, and the application of each. A plan in; it runs."""
 
-import asyncio
 import gc
 import os
 import re
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,22 +25,18 @@ from dbtools import errors
 from dbtools.policy import Caller
 from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
-from dbtools.server.exporting import exporting
 from dbtools.server.identity import WELL_KNOWN, Identity
-from dbtools.server.limiter import Limiter
-from dbtools.server.requests import Hosts, Requests
-from dbtools.server.running import Operator, Running, begin_log, running
+from dbtools.server.requests import Requests
+from dbtools.server.running import Operator, Running, begin_log, exporting, running
 from dbtools.service.serving import Served, snapshot_of
 from dbtools.settings import Settings
-from dbtools.settings.sections import ServerSection
 
 FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
 PATH = "/mcp"
 HEALTH = ("/healthz", "/readyz")
 IDLE = 30  #: seconds that a connection without a request stays open
 TAKEN_IN = 20_000  #: milliseconds in which a client takes a part of an answer that waits for it
-GRACE = 2.5  #: seconds for running requests when the server ends
-GRACE_OF_CONNECTIONS = 3  #: seconds for the rest of their answers, from the same moment
+GRACE_OF_CONNECTIONS = 3  #: seconds for all answers to be delivered when the server ends
 LOOK = 1.0  #: seconds between two looks for the parent
 COLLECTIONS = (10_000, 20, 20)  #: objects, and collections of younger ones, between two
 READY_IN = 2.0  #: seconds in which the pool has to provide a connection
@@ -101,24 +96,26 @@ def listen(plan: Plan) -> None:
         snapshot = replace(snapshot, views={plan.anybody.role: snapshot.view(plan.anybody.role)})
     with bound(plan.address) as listener:
         host, port = listener.getsockname()[:2]
-        plan.operator.listening(Address(host=host, port=port).url, snapshot, _notes(plan))
+        plan.operator.listening(Address(host=host, port=port).url, snapshot, tuple(_notes(plan)))
         config = config_of(partial(HttpApp, plan), plan.workers)
-        if plan.workers == 1:
-            uvicorn.Server(config).run([listener])
-            return
-        workers = Workers(config, [listener], plan.operator)
-        workers.run()
-        if any(each.exitcode == STARTUP_FAILURE for each in workers.processes):
-            # As a server with one process ends: a supervisor sees that something went wrong.
-            raise SystemExit(STARTUP_FAILURE)
+        try:
+            if plan.workers == 1:
+                uvicorn.Server(config).run([listener])
+                return
+            workers = Workers(config, [listener])
+            workers.operator = plan.operator
+            workers.run()
+            if any(each.exitcode == STARTUP_FAILURE for each in workers.processes):
+                raise SystemExit(STARTUP_FAILURE)
+        except SystemExit as exc:
+            # The reason has been reported: it is the configuration or the database.
+            raise SystemExit(2 if exc.code == STARTUP_FAILURE else exc.code) from None
 
 
 class Workers(Multiprocess):
-    """uvicorn's processes. The *operator* learns when one replaces another."""
+    """uvicorn's processes."""
 
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], operator: Operator) -> None:
-        super().__init__(config, sockets)
-        self._operator = operator
+    operator: Operator  #: learns when one replaces another
 
     def handle_int(self) -> None:
         """End the processes, and raise the interrupt again, as a server with one process does."""
@@ -132,7 +129,7 @@ class Workers(Multiprocess):
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
             if old != new.pid:
-                self._operator.tell(f"Worker {old} has ended; worker {new.pid} replaces it.")
+                self.operator.tell(f"Worker {old} has ended; worker {new.pid} replaces it.")
 
 
 def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
@@ -186,15 +183,12 @@ def _check(settings: Settings, address: Address) -> None:
         )
 
 
-def _notes(plan: Plan) -> tuple[str, ...]:
-    """Return what an operator should know of several workers."""
-    if plan.workers == 1:
-        return ()
-    note = f"{plan.workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
-    if plan.settings.limits.storage != "memory":
-        return (note,)
-    share = f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
-    return note, share
+def _notes(plan: Plan) -> Iterator[str]:
+    """Yield what an operator should know of several workers."""
+    if plan.workers > 1:
+        yield f"{plan.workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
+        if plan.settings.limits.storage == "memory":
+            yield f"Each allows 1/{plan.workers} of calls_per_minute; [limits] storage makes them share it."
 
 
 class HttpApp:
@@ -212,78 +206,58 @@ class HttpApp:
             await self._app(scope, receive, send)
             return
         await receive()
-        is_started = False
         try:
             with exporting():
                 async with self._started(scope):
                     await send({"type": "lifespan.startup.complete"})
-                    is_started = True
                     await receive()
         except errors.DbtoolsError as exc:
             self._plan.operator.tell(str(exc))
-            if not is_started:
-                await send({"type": "lifespan.startup.failed", "message": ""})
-                return
-            # Nothing follows tokens and tables any more: a worker must not go on like that.
-            os.kill(os.getpid(), signal.SIGTERM)
-            await receive()
+            await send({"type": "lifespan.startup.failed", "message": ""})
+            return
         await send({"type": "lifespan.shutdown.complete"})
 
     @asynccontextmanager
     async def _started(self, scope: Scope) -> AsyncIterator[None]:
         plan = self._plan
-        limiter = Limiter(plan.settings.limits.storage, plan.settings.server, share=plan.workers)
-        async with running(plan.settings, plan.operator, limiter, stateless=plan.stateless) as run:
+        async with running(plan.settings, plan.operator, plan.workers, stateless=plan.stateless) as run:
             await run.served.toolbox.snapshot()
-            await limiter.check()
+            await run.limiter.check()
             # What exists now stays: the garbage collector need not look at it, and less often at the rest.
             gc.collect()
             gc.freeze()
             gc.set_threshold(*COLLECTIONS)
             if plan.workers > 1:
                 run.group.start_soon(_end_with, plan.parent)
-            endpoint = self.open(run, limiter)
-
-            def end() -> None:
-                endpoint.end()
-                asyncio.get_running_loop().call_later(GRACE, endpoint.stop)
-
-            scope["state"][END] = end
+            scope["state"][END] = self.open(run).end
             yield
         self._app.report()
 
-    def open(self, run: Running, limiter: Limiter) -> Endpoint:
+    def open(self, run: Running) -> Endpoint:
         """Begin to answer requests; return what answers those of MCP."""
         plan, section = self._plan, self._plan.settings.server
         identity = Identity(run.served, plan.anybody)
-        endpoint = Endpoint(run.server, identity, limiter, most=section.max_body, stateless=plan.stateless)
-        run.group.start_soon(endpoint.sessions.expire)
-        self._app = application(endpoint, identity, run.served, section, local=plan.address.is_local)
+        endpoint = Endpoint(
+            run.server, identity, run.limiter, most=section.max_body, stateless=plan.stateless
+        )
+        run.group.start_soon(endpoint.watch)
+        nothing = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
+
+        async def metadata(request: Request) -> Response:
+            found = identity.metadata_at(request.url.path.rstrip("/"))
+            return nothing if found is None else JSONResponse(found)
+
+        routes = [
+            Route(PATH, endpoint),
+            Route(f"{PATH}/", endpoint),
+            Route(HEALTH[0], PlainTextResponse("ok\n"), methods=["GET"]),
+            Route(HEALTH[1], Readiness(run.served).answer),
+            Route(f"{WELL_KNOWN}{{rest:path}}", metadata),
+        ]
+        # A whole Starlette would add middleware for errors, which is slow; uvicorn handles them.
+        router = Router(routes, redirect_slashes=False, default=nothing)
+        self._app = Requests(router, section, local=plan.address.is_local, exempt=HEALTH)
         return endpoint
-
-
-def application(
-    endpoint: Endpoint, identity: Identity, served: Served, section: ServerSection, *, local: bool
-) -> Requests:
-    """Return what answers at which path, behind the middleware of every request.
-
-    A whole Starlette would add middleware for errors, which is slow; uvicorn handles them.
-    """
-    nothing = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
-
-    async def metadata(request: Request) -> Response:
-        found = identity.metadata_at(request.url.path.rstrip("/"))
-        return nothing if found is None else JSONResponse(found)
-
-    routes = [
-        Route(PATH, endpoint),
-        Route(f"{PATH}/", endpoint),
-        Route(HEALTH[0], PlainTextResponse("ok\n"), methods=["GET"]),
-        Route(HEALTH[1], Readiness(served).answer),
-        Route(f"{WELL_KNOWN}{{rest:path}}", metadata),
-    ]
-    router = Router(routes, redirect_slashes=False, default=nothing)
-    return Requests(Hosts(router, section, local=local, exempt=HEALTH))
 
 
 class Readiness:
@@ -291,9 +265,8 @@ class Readiness:
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._looked_at = -FRESH
-        self._is_ready = True  # the first snapshot has been read
-        self._note()
+        self._is_ready, self._looked_at = True, -FRESH  # the first snapshot has been read
+        self._refreshed_at = time.monotonic()
         served.toolbox.subscribe(self._note)
 
     def _note(self, *_: object) -> None:
@@ -307,21 +280,18 @@ class Readiness:
         if time.monotonic() - self._looked_at > FRESH:
             # Requests get the previous answer meanwhile.
             self._looked_at = time.monotonic()
-            await self._look()
+            try:
+                with anyio.fail_after(READY_IN):
+                    await (await self._served.backend.runner()).ready()
+                self._is_ready = True
+            except (TimeoutError, errors.DbtoolsError):
+                self._is_ready = False
         content = {
             "ready": self._is_ready,
             "snapshot_age": round(time.monotonic() - self._refreshed_at, 1),
             "configuration": "refused" if self._served.current.is_refused else "in force",
         }
         return JSONResponse(content, 200 if self._is_ready else 503)
-
-    async def _look(self) -> None:
-        try:
-            with anyio.fail_after(READY_IN):
-                await (await self._served.backend.runner()).ready()
-            self._is_ready = True
-        except (TimeoutError, errors.DbtoolsError):
-            self._is_ready = False
 
 
 async def _end_with(parent: int) -> None:

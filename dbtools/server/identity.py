@@ -137,18 +137,19 @@ class Identity:
         }
         return {name: value for name, value in members.items() if value}
 
-    def challenge(self, refusal: Refusal) -> str:
-        """Return the header WWW-Authenticate of *refusal* (RFC 6750, 3; RFC 9728, 5.1)."""
+    def challenge(self, refusal: Refusal) -> dict[str, str]:
+        """Return the header of *refusal* that says what token it takes (RFC 6750, 3; RFC 9728, 5.1)."""
+        if refusal.status not in (401, 403):
+            return {}
         parts = {"error": refusal.error, "error_description": refusal.description} if refusal.error else {}
         section = self._served.settled().auth.jwt
         if section is not None:
             parts |= {"scope": " ".join(refusal.scopes), "resource_metadata": _metadata_url(section)}
         listed = ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)
-        return f"Bearer {listed}".rstrip()
+        return {"WWW-Authenticate": f"Bearer {listed}".rstrip()}
 
 
 def _metadata_url(section: JwtSection) -> str:
-    """Return the URL of the metadata (RFC 9728, 3.1)."""
     parts = urlsplit(section.resource)
     return urlunsplit(parts._replace(path=f"{WELL_KNOWN}{parts.path.rstrip('/')}", query="", fragment=""))
 

@@ -187,10 +187,8 @@ def _reason(exc: BaseException | None) -> str:
             return f"no response within {TIMEOUT:g} seconds"
         case OSError():
             return exc.strerror or str(exc)
-        case ValueError() | TypeError() | LookupError() | RecursionError() | jwt.PyJWTError():
-            return "this is not a JWK Set (RFC 7517)"
         case _:
-            return type(exc).__name__
+            return "this is not a JWK Set (RFC 7517)"
 
 
 def _verified(token: str, section: JwtSection, key: jwt.PyJWK) -> Mapping[str, Any]:

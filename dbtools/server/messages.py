@@ -4,21 +4,32 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import orjson
 
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
-
+NO_MESSAGE = "This is not a JSON-RPC 2.0 message."
 MOST_DIGITS = 4_000  #: of an integer; Python refuses to read more than 4,300
 LARGEST_ID = 10**100
 LONG_NUMBER = re.compile(rb"\d{19}")  #: orjson reads integers beyond 64 bits as floats
 
 Id = str | int
 Json = Mapping[str, object]
+
+
+class Code(IntEnum):
+    """The codes of errors."""
+
+    PARSE_ERROR = -32700
+    INVALID_REQUEST = -32600
+    METHOD_NOT_FOUND = -32601
+    INVALID_PARAMS = -32602
+    INTERNAL_ERROR = -32603
+    RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25
+    HEADER_MISMATCH = -32020
+    MISSING_CAPABILITY = -32021
+    UNSUPPORTED_VERSION = -32022
+    CANCELLED = -32800  #: until 2025-11-25, whose streams need an answer
 
 
 class ProtocolError(Exception):
@@ -29,6 +40,7 @@ class ProtocolError(Exception):
         self.code = code
         self.message = message
         self.data = data
+        self.id: Id | None = None  #: of the request, where it was not admitted
 
 
 @dataclass(slots=True)
@@ -59,15 +71,9 @@ class Response:
 
 @dataclass(slots=True)
 class Malformed:
-    """Bytes that are not a message, and the error that answers them."""
+    """What is not a message."""
 
-    id: Id | None
-    code: int
-    message: str
-
-    def reply(self) -> bytes:
-        """Return the answer as JSON."""
-        return encode_error(self.id, ProtocolError(self.code, self.message))
+    reply: bytes  #: the error that answers it
 
 
 Message = Request | Notification | Response | Malformed
@@ -87,31 +93,32 @@ def _parse_odd(line: bytes) -> Message:
     """Parse what orjson refuses, such as half a surrogate pair: an answer names the argument."""
     try:
         # json.loads guesses the encoding of bytes, and would accept others than UTF-8.
-        return _message(json.loads(line.decode(), parse_int=_integer))
+        # An integer with too many digits is refused for its size anyway.
+        return _message(json.loads(line.decode(), parse_int=lambda digits: int(digits[:MOST_DIGITS])))
     except RecursionError:
-        return Malformed(None, INVALID_REQUEST, "The message is nested too deeply.")
+        return malformed("The message is nested too deeply.")
     except ValueError:
-        return Malformed(None, PARSE_ERROR, "The message is not valid JSON in UTF-8.")
+        return malformed("The message is not valid JSON in UTF-8.", code=Code.PARSE_ERROR)
 
 
 def _message(value: object) -> Message:
     if isinstance(value, list):
-        return Malformed(None, INVALID_REQUEST, "MCP has no batches: send each message by itself.")
+        return malformed("MCP has no batches: send each message by itself.")
     if not isinstance(value, dict):
-        return Malformed(None, INVALID_REQUEST, "A message must be a JSON object.")
+        return malformed("A message must be a JSON object.")
     id, method, params = id_of(value.get("id")), value.get("method"), value.get("params")
     if value.get("jsonrpc") != "2.0" or not (params is None or isinstance(params, dict)):
-        return _invalid(id)
+        return malformed(NO_MESSAGE, id)
     if isinstance(method, str):
         if "id" not in value:
             return Notification(method, params or {})
         if id is not None:
             return Request(id, method, params or {})
-        return Malformed(None, INVALID_REQUEST, "The ID must be a string or an integer.")
+        return malformed("The ID must be a string or an integer.")
     result, error = value.get("result"), value.get("error")
     if "method" not in value and ((isinstance(result, dict) and id is not None) or isinstance(error, dict)):
         return Response(id, result, error or {})
-    return _invalid(id)
+    return malformed(NO_MESSAGE, id)
 
 
 def id_of(value: object) -> Id | None:
@@ -120,13 +127,9 @@ def id_of(value: object) -> Id | None:
     return value if isinstance(value, str) or is_number else None  # type: ignore[return-value]
 
 
-def _invalid(id: Id | None) -> Malformed:
-    return Malformed(id, INVALID_REQUEST, "This is not a JSON-RPC 2.0 message.")
-
-
-def _integer(digits: str) -> int:
-    """Read an integer; of one with too many digits only the first: it is refused for its size anyway."""
-    return int(digits[:MOST_DIGITS])
+def malformed(message: str, id: Id | None = None, code: Code = Code.INVALID_REQUEST) -> Malformed:
+    """Return what an error with *message* answers."""
+    return Malformed(encode_error(id, ProtocolError(code, message)))
 
 
 def encode_result(id: Id, result: Json) -> bytes:
@@ -144,10 +147,9 @@ def encode_id(id: Id) -> orjson.Fragment:
 
 def encode_error(id: Id | None, error: ProtocolError) -> bytes:
     """Return the answer *error*."""
-    content: dict[str, object] = {"code": error.code, "message": error.message}
-    if error.data is not None:
-        content["data"] = error.data
-    return encode({"jsonrpc": "2.0", "id": id, "error": content})
+    content: Json = {"code": error.code, "message": error.message}
+    data = {} if error.data is None else {"data": error.data}
+    return encode({"jsonrpc": "2.0", "id": id, "error": {**content, **data}})
 
 
 def encode_notification(method: str, params: Json | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""What every request over HTTP passes: an ID, the count of rejections, the checks of Host and Origin.
+"""What every request over HTTP passes: an ID, the count of rejections, checks of Host, Origin and body.
 
 Rejections are counted: an operator sees attempts to guess tokens, and a client cannot fill the log. Any web
 page can have a browser call a server on the user's machine under the page's host name (DNS rebinding).
@@ -8,17 +8,27 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import accumulate
 from time import monotonic
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dbtools.server.messages import (
+    Code,
+    Malformed,
+    Notification,
+    ProtocolError,
+    Request,
+    Response as Answered,
+    encode_error,
+    parse,
+)
 from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REFUSED, REQUEST, new_request_id
 
-ID = "dbtools.request"  #: the key of a request's ID in its scope
-REASON = "dbtools.reason"  #: of why it is rejected, in words for the operator
+REASON = "dbtools.reason"  #: the key in a scope of why a request is rejected, in words for the operator
 FORM = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of an ID that a proxy may give
 MINUTE = 60.0  #: seconds
 STATUSES = {401, 403, 408, 413, 421, 503}  #: of rejections that are logged; others belong to the protocol
@@ -26,27 +36,47 @@ RETRY = (b"retry-after", b"1")  #: seconds; sent with each 503
 MOST_KINDS = 20  #: of rejections that are distinguished within a minute
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)?"
-NOTHING = r"(?!)"  #: a pattern that matches nothing
 PORT = re.compile(r":\d+$")
 WRONG_HOST = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
 WRONG_ORIGIN = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
+DEEPEST = 64  #: levels of JSON
+MOST_PARTS = 10_000  #: values of JSON, more or less: each takes much more memory than it has bytes
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
+TOO_LARGE = "The body is too large."
+TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has over {MOST_PARTS:,} values."
 logger = logging.getLogger("dbtools")
 
 
 class Requests:
-    """Middleware that gives each request an ID, returns it to the client, and counts rejections."""
+    """Middleware that gives each request an ID, checks Host and Origin, and counts rejections.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Hosts and origins may be those that *section* names, and the loopback address if it is *local*;
+    at *exempt* paths, any.
+    """
+
+    def __init__(
+        self, app: ASGIApp, section: ServerSection, *, local: bool, exempt: Collection[str] = ()
+    ) -> None:
         self._app = app
+        self._hosts = {each.lower() for each in (*section.allowed_hosts, *(LOOPBACK_HOSTS if local else ()))}
+        self._exempt = exempt
+        self._shared = CORSMiddleware(
+            app,
+            allow_origins=[each.lower().rstrip("/") for each in section.allowed_origins],
+            allow_origin_regex=LOOPBACK_ORIGIN if local else None,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
+        )
         self._counts: Counter[tuple[int, str]] = Counter()  #: status and reason of those not logged yet
         self._logged: set[tuple[int, str]] = set()  #: within the current minute
         self._minute = monotonic()  #: when it began
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and look at the head of the answer."""
+        """Pass the request on, or answer 421 or 403; look at the head of the answer."""
         given = fields(scope, b"x-request-id")
         id = given[0] if given and FORM.fullmatch(given[0]) else new_request_id()
-        scope[ID] = id
         REQUEST.set(id)
 
         async def send_and_look(message: Message) -> None:
@@ -58,7 +88,18 @@ class Requests:
                     self._count(status, scope.get(REASON, ""))
             await send(message)
 
-        await self._app(scope, receive, send_and_look)
+        app = self._app if scope["path"] in self._exempt else self._app_for(scope)
+        await app(scope, receive, send_and_look)
+
+    def _app_for(self, scope: Scope) -> ASGIApp:
+        hosts = [each.lower() for each in fields(scope, b"host")]
+        if len(hosts) != 1 or not self._hosts & {hosts[0], PORT.sub("", hosts[0])}:
+            return WRONG_HOST
+        origins = fields(scope, b"origin")
+        if not origins:
+            return self._app
+        may_call = len(origins) == 1 and self._shared.is_allowed_origin(origins[0])
+        return self._shared if may_call else WRONG_ORIGIN
 
     def _count(self, status: int, reason: str) -> None:
         """Log the first rejection of a kind in a minute, with those that were only counted before it."""
@@ -85,45 +126,69 @@ class Requests:
             logger.warning(f"Requests have been refused: {counted}.")
 
 
-class Hosts:
-    """Middleware that rejects hosts and origins that *section* does not name, and CORS for the others.
-
-    A *local* server has the names of the loopback address as well; *exempt* paths have any.
-    """
-
-    def __init__(
-        self, app: ASGIApp, section: ServerSection, *, local: bool, exempt: Collection[str] = ()
-    ) -> None:
-        self._app = app
-        self._hosts = {each.lower() for each in (*section.allowed_hosts, *(LOOPBACK_HOSTS if local else ()))}
-        self._origins = {each.lower().rstrip("/") for each in section.allowed_origins}
-        self._local_origin = re.compile(LOOPBACK_ORIGIN if local else NOTHING)
-        self._exempt = exempt
-        self._shared = CORSMiddleware(
-            app,
-            allow_origins=sorted(self._origins),
-            allow_origin_regex=self._local_origin.pattern,
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["*"],
-            expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 421 or 403, or pass the request on."""
-        app: ASGIApp = self._app
-        if scope["type"] == "http" and scope["path"] not in self._exempt:
-            hosts = [each.lower() for each in fields(scope, b"host")]
-            origins = [each.lower() for each in fields(scope, b"origin")]
-            if len(hosts) != 1 or not self._hosts & {hosts[0], PORT.sub("", hosts[0])}:
-                app = WRONG_HOST
-            elif origins:
-                app = self._shared if len(origins) == 1 and self._may_call(origins[0]) else WRONG_ORIGIN
-        await app(scope, receive, send)
-
-    def _may_call(self, origin: str) -> bool:
-        return origin in self._origins or self._local_origin.fullmatch(origin) is not None
-
-
 def fields(scope: Scope, name: bytes) -> Sequence[str]:
     """Return the values of the header *name*, which is in lower case (ASGI 3, HTTP connection scope)."""
     return [value.decode("latin-1") for each, value in scope["headers"] if each == name]
+
+
+class Refused(Exception):
+    """An HTTP error response: a JSON-RPC error, since clients show the message of no other body."""
+
+    def __init__(self, status: int, message: str | bytes, headers: dict[str, str] | None = None) -> None:
+        super().__init__()
+        if isinstance(message, str):
+            message = encode_error(None, ProtocolError(Code.INVALID_REQUEST, message))
+        self.response = Response(message, status, headers, media_type="application/json")
+
+
+async def read_message(scope: Scope, receive: Receive, most: int) -> Request | Notification | Answered:
+    """Return the message that a body of at most *most* bytes is, or raise Refused.
+
+    The body is read whole, and neither too large nor too deep, before it is parsed.
+    """
+    body = await _body(scope, receive, most)
+    if is_too_much(body):
+        raise Refused(400, TOO_MUCH)
+    type = next(iter(fields(scope, b"content-type")), "")
+    if type.split(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "Content-Type must be application/json.")
+    check_accept(scope, "application/json", "text/event-stream")
+    message = parse(body)
+    if isinstance(message, Malformed):
+        raise Refused(400, message.reply)
+    return message
+
+
+async def _body(scope: Scope, receive: Receive, most: int) -> bytes:
+    announced = next(iter(fields(scope, b"content-length")), "0")
+    if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
+        raise Refused(413, TOO_LARGE)
+    read, more = bytearray(), True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Refused(400, "The client has left.")
+        read += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(read) > most:
+            raise Refused(413, TOO_LARGE)
+    return bytes(read)
+
+
+def is_too_much(body: bytes) -> bool:
+    """Return whether *body* is JSON of too many values or levels, in time that is linear in its length."""
+    opening = body.count(b"[") + body.count(b"{")
+    if opening <= DEEPEST and opening + body.count(b",") <= MOST_PARTS:
+        return False
+    bare = STRING.sub(b"", body)
+    parts, ends = sum(map(bare.count, (b"[", b"{", b","))), sum(map(bare.count, (b"]", b"}")))
+    levels = accumulate(1 if each in b"[{" else -1 for each in bare.translate(None, NO_BRACKETS))
+    return max(parts, ends) > MOST_PARTS or max(levels, default=0) > DEEPEST
+
+
+def check_accept(scope: Scope, *wanted: str) -> None:
+    """Raise Refused where the client does not accept every type that is *wanted* (RFC 9110, 12.5.1)."""
+    accepted = {each.split(";")[0].strip().lower() for each in ",".join(fields(scope, b"accept")).split(",")}
+    for type in wanted:
+        if not accepted & {type, f"{type.partition('/')[0]}/*", "*/*"}:
+            raise Refused(406, f"Accept must name {' and '.join(wanted)}.")

@@ -1,30 +1,32 @@
-"""What a server needs while it runs, over either transport: the toolbox, counts, the log, and the watch."""
+"""What a server needs while it runs, over either transport: toolbox, logs, telemetry, and the watch."""
 
+import atexit
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from threading import Thread
+from typing import Any, NamedTuple, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+from opentelemetry import metrics, trace
 
 from dbtools import errors
 from dbtools.backends.port import Backend
+from dbtools.backends.records import rfc3339
 from dbtools.cells import json_of
 from dbtools.policy import Finding
 from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
-from dbtools.server.calls import Calls
-from dbtools.server.limiter import Limiter
-from dbtools.server.notifications import MOST_STREAMS, Notifications
+from dbtools.server.calls import Calls, Limiter
 from dbtools.server.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import LogSection, Settings
-from dbtools.telemetry import request_id
+from dbtools.telemetry import is_told, request_id
 from dbtools.tools.definition import Change
 
 HINTS = (
@@ -37,7 +39,12 @@ HINTS = (
     "instructions."
 )
 PAUSE = 10.0  #: seconds after a bug
-CLOSING = 1.0  #: seconds for the connections to end
+CLOSING = 0.5  #: seconds for the connections to end
+FLUSHING = 1.0  #: seconds to export what is left at the end
+ENDPOINTS = {
+    signal: ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
+    for signal in ("TRACES", "METRICS")
+}
 #: Below these levels, libraries log each rejected request: a client could fill the log.
 LEVELS = {
     "dbtools": logging.INFO,
@@ -67,36 +74,32 @@ class Operator(Protocol):
         """Report the *changes* of the tools by role."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Running:
+class Running(NamedTuple):
     """What runs."""
 
     served: Served
     server: Server
+    limiter: Limiter
     group: TaskGroup
 
 
 @asynccontextmanager
 async def running(
-    settings: Settings,
-    operator: Operator,
-    limiter: Limiter,
-    *,
-    only: str | None = None,
-    stateless: bool = False,
+    settings: Settings, operator: Operator, workers: int = 0, *, stateless: bool, only: str | None = None
 ) -> AsyncIterator[Running]:
-    """Open what serves *settings*' database to all roles, or to the role *only*; close it and *limiter*.
+    """Open what serves *settings*' database to all roles, or to the role *only*.
 
-    A *stateless* server keeps no sessions, and notifies no client that would need one of changes.
+    Over HTTP it is one of so many *workers*. If it is *stateless*, clients that would need a session get no
+    notifications.
     """
+    section = settings.server if workers else None
+    limiter = Limiter(settings.limits.storage, section, share=workers or 1)
     served = open_served(settings, only)
     log = open_log(settings)
-    notifications = Notifications(streams=limiter.streams.most or MOST_STREAMS)
     server = Server(
         served.toolbox,
         Calls(served.toolbox, limiter, log, named=settings.database.request_id is not None),
         instructions=f"{settings.database.description} {HINTS}".lstrip(),
-        notifications=notifications,
         fresh=served.backend.facts.interval,
         stateless=stateless,
     )
@@ -105,8 +108,8 @@ async def running(
             group.start_soon(_warm, served.backend, server)
             group.start_soon(_watch, served, operator)
             served.toolbox.subscribe(operator.changed)
-            served.toolbox.subscribe(notifications.note)
-            yield Running(served=served, server=server, group=group)
+            served.toolbox.subscribe(server.notifications.note)
+            yield Running(served, server, limiter, group)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error
@@ -135,16 +138,37 @@ def kept_logs(settings: Settings) -> Iterator[CallLog]:
         yield CallLog(open_registry_sink(settings.registry.url), arguments=section.arguments)
 
 
+async def review_server(settings: Settings) -> tuple[Finding, ...]:
+    """Return what keeps the server from counting calls, from logging them, or from verifying tokens."""
+    found: list[Finding] = []
+
+    @contextmanager
+    def finding(code: str, *key: str) -> Iterator[None]:
+        try:
+            yield
+        except errors.ConfigurationError as exc:
+            found.append(Finding(code=code, message=str(exc), source=settings.source(*key)))
+
+    with finding("bad_storage", "limits", "storage"), closing(Limiter(settings.limits.storage)) as limiter:
+        await limiter.check()
+    with finding("bad_log", "log", "file"):
+        open_log(settings)
+    if settings.auth.jwt is not None:
+        from dbtools.server.keys import check_keys
+
+        with finding("bad_keys", "auth", "jwt", "jwks"):
+            await check_keys(settings.auth.jwt)
+    return tuple(found)
+
+
 async def _watch(served: Served, operator: Operator) -> None:
     """Have the tools refreshed when something changes; a bug in that ends nothing else."""
-    try:
-        await served.toolbox.snapshot()
-    except errors.DbtoolsError:
-        return  # the server meets the same error and reports it
     while True:
         try:
             watch = Watch(served.toolbox, served.observed, tell=operator.tell, mended=operator.mended)
             await watch.run()
+        except errors.DbtoolsError:
+            return  # there is no first snapshot: the server meets the same error and reports it
         except Exception:
             logger.exception("internal error while watching for changes")
         await anyio.sleep(PAUSE)
@@ -157,12 +181,10 @@ async def _warm(backend: Backend, server: Server) -> None:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            return _first(error)
-        if isinstance(error, errors.DbtoolsError):
-            return error
-    return group.exceptions[0]
+    found: BaseException = group.subgroup(errors.DbtoolsError) or group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 def begin_log(section: LogSection) -> None:
@@ -182,9 +204,8 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line without its end."""
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         content = {
-            "time": time.replace("+00:00", "Z"),
+            "time": rfc3339(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
             "request": request_id(),  # of the request that is being answered
@@ -203,3 +224,50 @@ class StderrHandler(logging.Handler):
             sys.stderr.flush()
         except (OSError, ValueError):
             return
+
+
+@contextmanager
+def exporting() -> Iterator[None]:
+    """Export telemetry (OTLP) if OpenTelemetry's environment variables name a collector.
+
+    An SDK that has been set up already, such as by `opentelemetry-instrument`, is used as it is.
+    """
+    wanted = [signal for signal, names in ENDPOINTS.items() if any(map(os.environ.get, names))]
+    if wanted and not is_told() and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
+        try:
+            _set_up(wanted)
+        except Exception as exc:
+            hint = ". The extra telemetry installs it." if isinstance(exc, ImportError) else ""
+            logger.warning("No telemetry is exported: %s%s", exc, hint)
+    try:
+        yield
+    finally:
+        # A worker runs no exit handlers. An exporter whose collector does not answer retries for a long time.
+        flushing = Thread(target=_flush, name="telemetry", daemon=True)
+        flushing.start()
+        flushing.join(FLUSHING)
+
+
+def _set_up(wanted: list[str]) -> None:
+    """Set up the SDK as the environment says; what it leaves out is OTLP over HTTP, by the name dbtools."""
+    from opentelemetry.distro import OpenTelemetryConfigurator
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+
+    os.environ.setdefault("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    for signal in wanted:
+        os.environ.setdefault(f"OTEL_{signal}_EXPORTER", "otlp")
+    is_named = not str(Resource.create().attributes[SERVICE_NAME]).startswith("unknown_service")
+    configurator: Any = OpenTelemetryConfigurator()  # type: ignore[no-untyped-call]
+    configurator.configure(resource_attributes={} if is_named else {SERVICE_NAME: "dbtools"})
+    # At exit the providers would wait for a collector that does not answer. `_flush` has done that.
+    for provider in _providers():
+        atexit.unregister(provider.shutdown)
+
+
+def _flush() -> None:
+    for provider in _providers():
+        getattr(provider, "force_flush", bool)()
+
+
+def _providers() -> tuple[Any, ...]:
+    return trace.get_tracer_provider(), metrics.get_meter_provider()

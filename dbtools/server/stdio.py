@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import stat
 import sys
 import threading
@@ -10,11 +11,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+import anyio
+
 from dbtools.policy import Caller
-from dbtools.server.exchange import Exchange, Questions
-from dbtools.server.kernel import Session
+from dbtools.server.exchange import Exchange, Questions, take_answer
+from dbtools.server.kernel import Session, stands_alone
 from dbtools.server.messages import (
-    INVALID_REQUEST,
+    Code,
     Id,
     Malformed,
     Notification,
@@ -23,14 +26,19 @@ from dbtools.server.messages import (
     Response,
     encode_error,
     id_of,
+    malformed,
     parse,
 )
 from dbtools.server.protocol import Server
-from dbtools.telemetry import new_request_id
+from dbtools.server.running import Operator, exporting, running
+from dbtools.settings import Settings
+from dbtools.telemetry import REQUEST, new_request_id
 
 LONGEST_LINE = 64 * 2**20  #: bytes
-TOO_LONG = Malformed(None, INVALID_REQUEST, f"The line has over {LONGEST_LINE:,} bytes.")
+TOO_LONG = malformed(f"The line has over {LONGEST_LINE:,} bytes.")
+MIXED = "This connection began with a handshake: requests of 2026-07-28 need another connection."
 CHUNK = 2**16
+CLOSING = 10.0  #: seconds in which a server without a client reads its catalog
 GRACE = 3.0  #: seconds for running requests when the client closes its end
 
 
@@ -50,8 +58,32 @@ def private_descriptors() -> Iterator[tuple[int, int]]:
         os.close(writing)
 
 
-async def serve(server: Server, caller: Caller, descriptors: tuple[int, int]) -> None:
-    """Let *server* answer *caller*, read and written at *descriptors*, until the client leaves."""
+async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:
+    """Serve *settings*' database to *caller* at the other end of stdin and stdout, until they leave.
+
+    The catalog is read during the handshake. If it cannot be read, the server ends with the reason.
+    """
+    signals: list[int] = []
+    with private_descriptors() as descriptors, exporting():
+        async with running(settings, operator, stateless=False, only=caller.role) as run:
+            run.group.start_soon(run.limiter.check)
+            run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
+            announced = anyio.Event()
+
+            async def announce() -> None:
+                operator.announce(await run.served.toolbox.view(caller.role))
+                announced.set()
+
+            run.group.start_soon(announce)
+            await _serve(run.server, caller, descriptors)
+            # Report problems even if the client has closed stdin at once.
+            with anyio.move_on_after(CLOSING):
+                await announced.wait()
+    if signal.SIGINT in signals:
+        raise KeyboardInterrupt
+
+
+async def _serve(server: Server, caller: Caller, descriptors: tuple[int, int]) -> None:
     reader, writer = descriptors
     connection = LineConnection(server, caller)
     loop = asyncio.get_running_loop()
@@ -59,7 +91,7 @@ async def serve(server: Server, caller: Caller, descriptors: tuple[int, int]) ->
         writing = os.fdopen(os.dup(writer), "wb", buffering=0)
         await loop.connect_write_pipe(lambda: connection, writing)
     else:
-        connection.write_to(partial(_write_all, connection, writer))
+        connection.write = partial(_write_all, connection, writer)
     if _is_pipe(reader, writer):
         reading = os.fdopen(os.dup(reader), "rb", buffering=0)
         await loop.connect_read_pipe(lambda: connection, reading)
@@ -71,6 +103,16 @@ async def serve(server: Server, caller: Caller, descriptors: tuple[int, int]) ->
     await connection.finish()
 
 
+async def _end_on_signal(scope: anyio.CancelScope, seen: list[int]) -> None:
+    """Cancel *scope* when a signal comes: unlike a task, it stays cancelled until all in it has ended."""
+    if sys.platform == "win32":
+        return
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            seen.append(number)
+            scope.cancel()
+
+
 class LineConnection(asyncio.Protocol):
     """A client at the other end of two pipes or of a socket."""
 
@@ -78,25 +120,21 @@ class LineConnection(asyncio.Protocol):
         self.ended = asyncio.Event()  #: set when the client has closed either direction
         self._server = server
         self._caller = caller
-        self._session = Session()
-        self._questions = Questions()
-        self._running: dict[Id, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._session: Session | None = Session()  #: None where each request stands alone
+        self._is_new = True  #: until the first request
+        self._questions: Questions = {}
+        self._running: dict[asyncio.Task[None], Id] = {}
         self._buffer = bytearray()
         self._skipping = False  #: the rest of a line that was too long
-        self._write: Callable[[bytes], object] = lambda line: None
+        self.write: Callable[[bytes], object] = lambda line: None
         self._reading: Any = None  #: the transport
         self._writing: Any = None  #: the transport
         self._written = asyncio.Event()  #: set when the transport has written everything, or failed
 
-    def write_to(self, write: Callable[[bytes], object]) -> None:
-        """Write answers with *write* from now on."""
-        self._write = write
-
     def connection_made(self, transport: Any) -> None:
         """Take the transport of one direction, or of both."""
         if isinstance(transport, asyncio.WriteTransport):
-            self._writing, self._write = transport, transport.write
+            self._writing, self.write = transport, transport.write
         if isinstance(transport, asyncio.ReadTransport):
             self._reading = transport
 
@@ -114,7 +152,7 @@ class LineConnection(asyncio.Protocol):
         self._buffer += rest
         if len(self._buffer) > LONGEST_LINE:
             if not self._skipping:
-                self.send(TOO_LONG.reply())
+                self.send(TOO_LONG.reply)
             self._skipping = True
             self._buffer.clear()
 
@@ -144,7 +182,6 @@ class LineConnection(asyncio.Protocol):
             self._reading.resume_reading()
 
     def _take(self, line: bytes) -> None:
-        """Act on one line."""
         if self._skipping:
             self._skipping = False
             return
@@ -157,80 +194,74 @@ class LineConnection(asyncio.Protocol):
             case Notification() as notification:
                 self._note(notification)
             case Response() as response:
-                self._questions.answer(response)
-            case Malformed() as malformed:
-                self.send(malformed.reply())
+                take_answer(self._questions, response)
+            case Malformed(reply):
+                self.send(reply)
 
     def _open(self, request: Request) -> None:
-        request_id = new_request_id()
+        REQUEST.set(new_request_id())
+        is_alone, is_new, self._is_new = stands_alone(request), self._is_new, False
+        if is_alone and is_new:
+            self._session = None
         try:
-            peer = self._server.admit(self._session, request, self._caller, request_id)
+            if is_alone and self._session is not None:
+                raise ProtocolError(Code.INVALID_REQUEST, MIXED)
+            exchange = self._server.admit(self._session, request, self._caller, self.send, self._questions)
         except ProtocolError as exc:
             self.send(encode_error(request.id, exc))
             return
-        exchange = Exchange(
-            id=request.id,
-            method=request.method,
-            params=request.params,
-            peer=peer,
-            caller=self._caller,
-            send=self.send,
-            questions=self._questions,
-            request_id=request_id,
-        )
         task = asyncio.get_running_loop().create_task(self._answer(exchange))
-        self._running[request.id] = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._running[task] = request.id
+        task.add_done_callback(self._running.pop)
 
     async def _answer(self, exchange: Exchange) -> None:
         """Answer one request; a request that was cancelled gets no answer."""
         task = asyncio.current_task()
         assert task is not None
-        try:
-            reply = await self._server.answer(exchange)
-            if not task.cancelling():
-                self.send(reply.message)
-        finally:
-            if self._running.get(exchange.id) is task:
-                del self._running[exchange.id]
+        reply = await self._server.answer(exchange)
+        if not task.cancelling():
+            self.send(reply.message)
 
     def _note(self, notification: Notification) -> None:
-        if notification.method == "notifications/initialized" and self._session.peer is not None:
+        if notification.method == "notifications/initialized" and self._session and self._session.peer:
             self._server.notifications.follow(self._caller.role, self.send)
         if notification.method == "notifications/cancelled":
             id = id_of(notification.params.get("requestId"))
-            if id in self._running:
+            for task in [each for each, running in self._running.items() if running == id]:
                 # Let a call begin before it is cancelled: the audit log has an entry for each.
-                asyncio.get_running_loop().call_soon(self._running.pop(id).cancel)
+                asyncio.get_running_loop().call_soon(_cancel, task)
 
     def send(self, message: bytes) -> None:
         """Write one message."""
-        self._write(message + b"\n")
+        self.write(message + b"\n")
 
     def leave(self) -> None:
         """End at once: the client no longer reads."""
-        self._write = lambda line: None
-        self._cancel()
+        self.write = lambda line: None
+        self._cancel_all()
         self.ended.set()
 
     async def finish(self) -> None:
         """Give running requests some time to be answered, and the client some to read the answers."""
         self._server.notifications.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=GRACE)
-        self._cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=GRACE)
+        if self._running:
+            await asyncio.wait(self._running, timeout=GRACE)
+        self._cancel_all()
+        if self._running:
+            await asyncio.wait(self._running, timeout=GRACE)
         if self._writing is not None:
             self._writing.close()
             await asyncio.wait([asyncio.ensure_future(self._written.wait())], timeout=GRACE)
 
-    def _cancel(self) -> None:
-        for task in self._tasks:
-            # A second cancellation could interrupt what the first one cleans up.
-            if not task.cancelling():
-                task.cancel()
+    def _cancel_all(self) -> None:
+        for task in self._running:
+            _cancel(task)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    # A second cancellation could interrupt what the first one cleans up.
+    if not task.cancelling():
+        task.cancel()
 
 
 def _is_pipe(descriptor: int, other: int) -> bool:

@@ -3,12 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dbtools.server.messages import INVALID_PARAMS, Json, ProtocolError
-
-HEADER_MISMATCH = -32020
-MISSING_CAPABILITY = -32021
-UNSUPPORTED_VERSION = -32022
-RESOURCE_NOT_FOUND = -32002  #: until 2025-11-25
+from dbtools.server.messages import Code, Json, ProtocolError
 
 PREFIX = "io.modelcontextprotocol/"
 VERSION_KEY = f"{PREFIX}protocolVersion"
@@ -17,23 +12,13 @@ CLIENT_KEY = f"{PREFIX}clientInfo"
 SERVER_KEY = f"{PREFIX}serverInfo"
 SUBSCRIPTION_KEY = f"{PREFIX}subscriptionId"
 
-SHARED = {
-    *("tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read"),
-    *("prompts/list", "prompts/get", "completion/complete"),
-}
-HANDSHAKE_ONLY = {
-    *("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"),
-}
-MODERN_ONLY = {"server/discover", "subscriptions/listen"}
+HANDSHAKE_ONLY = frozenset(
+    {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+)
+MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen"})
 CACHEABLE = {  #: the methods whose results say how long they are fresh
     *("server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list"),
     "resources/read",
-}
-CONTENT = {"text", "image", "resource"}
-ASKED: Mapping[str, str] = {  #: what a client has to be able to do to be asked
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
 }
 
 
@@ -43,29 +28,30 @@ class Revision:
 
     version: str
     has_handshake: bool = True  #: otherwise each request carries its version and what its client can do
-    methods: frozenset[str] = frozenset(SHARED | HANDSHAKE_ONLY)
-    contents: frozenset[str] = frozenset(CONTENT)  #: the kinds of content that a tool may answer
-    not_found: int = RESOURCE_NOT_FOUND  #: the code of an unknown resource
-    asks: frozenset[str] = frozenset({"ping", "roots/list", "sampling/createMessage"})  #: of the client
+    absent: frozenset[str] = MODERN_ONLY  #: methods of others
+    contents: frozenset[str] = frozenset({"text", "image", "resource"})  #: that a tool may answer
+    not_found: int = Code.RESOURCE_NOT_FOUND  #: the code of an unknown resource
+    #: What a client may be asked, and what it has to be able to do.
+    asks: Mapping[str, str]
     quiet: float = 0.5  #: seconds until an answer over HTTP becomes a stream
 
 
-FIRST = Revision(version="2024-11-05")
+FIRST = Revision(version="2024-11-05", asks={"sampling/createMessage": "sampling", "roots/list": "roots"})
 MARCH = replace(FIRST, version="2025-03-26", contents=FIRST.contents | {"audio"})
 JUNE = replace(
     MARCH,
     version="2025-06-18",
     contents=MARCH.contents | {"resource_link"},
-    asks=MARCH.asks | {"elicitation/create"},
+    asks={**MARCH.asks, "elicitation/create": "elicitation"},
 )
 NOVEMBER = replace(JUNE, version="2025-11-25")
 ALONE = replace(
     NOVEMBER,
     version="2026-07-28",
     has_handshake=False,
-    methods=frozenset(SHARED | MODERN_ONLY),
-    not_found=INVALID_PARAMS,
-    asks=frozenset(),
+    absent=HANDSHAKE_ONLY,
+    not_found=Code.INVALID_PARAMS,
+    asks={},
     # The status depends on the answer, so a stream would begin too early.
     quiet=15.0,
 )
@@ -78,6 +64,7 @@ UNNAMED = MARCH  #: over HTTP, of a request that names none (2025-06-18, transpo
 #: The parameters of each method; a name with `?` may be absent or null, `*` stands for every name, a list for
 #: any number of what is in it.
 Shape = Mapping[str, object]
+META: Shape = {"_meta?": {"progressToken?": str | int}}
 PAGE: Shape = {"cursor?": str}
 RETRIED: Shape = {"inputResponses?": {"*": dict}, "requestState?": str}
 PARAMS: Mapping[str, Shape] = {
@@ -106,27 +93,38 @@ PARAMS: Mapping[str, Shape] = {
             "resourcesListChanged?": bool,
             "promptsListChanged?": bool,
             "resourceSubscriptions?": [str],
-        }
+        },
     },
 }
-TYPES: Mapping[object, str] = {str: "a string", dict: "an object", bool: "true or false", list: "an array"}
+TYPES: Mapping[object, str] = {
+    str: "a string",
+    dict: "an object",
+    bool: "true or false",
+    list: "an array",
+    str | int: "a string or an integer",
+}
 
 
-def check(params: Json, shape: Shape, at: str = "params") -> None:
-    """Raise ProtocolError where *params* do not have the *shape*."""
+def check_params(method: str, params: Json) -> None:
+    """Raise ProtocolError where *params* do not have the shape that *method* requires."""
+    _check_members(params, PARAMS.get(method, {}), "params")
+    _check_members(params, META, "params")
+
+
+def _check_members(value: Json, shape: Shape, at: str) -> None:
     for name, wanted in shape.items():
         key = name.removesuffix("?")
-        for value in params.values() if key == "*" else [params.get(key)]:
-            if value is not None or key == name:
-                _check(value, wanted, f"{at}.{key}")
+        for member in value.values() if key == "*" else [value.get(key)]:
+            if member is not None or key == name:
+                _check(member, wanted, f"{at}.{key}")
 
 
 def _check(value: object, wanted: object, at: str) -> None:
     kind = type(wanted) if isinstance(wanted, dict | list) else wanted
-    if type(value) is not kind:
-        raise ProtocolError(INVALID_PARAMS, f"{at} must be {TYPES[kind]}.")
+    if type(value) is not kind and not (kind == str | int and type(value) in (str, int)):
+        raise ProtocolError(Code.INVALID_PARAMS, f"{at} must be {TYPES[kind]}.")
     if isinstance(wanted, dict) and isinstance(value, dict):
-        check(value, wanted, at)
+        _check_members(value, wanted, at)
     if isinstance(wanted, list) and isinstance(value, list):
         for each in value:
             _check(each, wanted[0], f"{at}[]")

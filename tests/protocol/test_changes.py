@@ -11,7 +11,7 @@ import pytest
 
 from dbtools.backends import open_backend
 from dbtools.policy import Caller
-from dbtools.server.notifications import Notifications
+from dbtools.server.exchange import Notifications
 from dbtools.service.serving import Served, Watch, open_served
 from dbtools.settings import Settings, load
 from tests.postgresql_server import PostgresqlServer

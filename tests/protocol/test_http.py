@@ -16,10 +16,9 @@ import pytest
 from mcp import Client
 
 from dbtools.policy import Caller
-from dbtools.server.asked import is_too_much
 from dbtools.server.endpoint import BODY_IN
 from dbtools.server.http import Address, HttpApp, Plan
-from dbtools.server.requests import Hosts
+from dbtools.server.requests import Requests, is_too_much
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import ServerSection
 from tests.postgresql_server import PostgresqlServer
@@ -154,7 +153,7 @@ async def test_two_hosts_or_origins_are_none() -> None:
     async def send(message: Any) -> None:
         statuses.append(message.get("status"))
 
-    guard = Hosts(app, ServerSection(), local=True)
+    guard = Requests(app, ServerSection(), local=True)
     for headers in (
         [(b"host", b"localhost"), (b"host", b"localhost")],
         [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://localhost")],
@@ -570,7 +569,7 @@ def test_server_that_cannot_count_calls_does_not_start(workers: str, path: Path,
         (*command, "--workers", workers), cwd=ROOT, capture_output=True, timeout=PATIENCE, check=False
     )
 
-    assert ended.returncode == 3
+    assert ended.returncode == 2
     assert b"[limits] storage: calls cannot be counted there" in ended.stderr
 
 
