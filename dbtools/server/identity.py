@@ -27,7 +27,7 @@ DIGITS = 16  #: of the hash of a token without a subject
 WANTED = "A token is wanted: Authorization: Bearer TOKEN."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Refusal:
     """Why a request is rejected."""
 
@@ -39,13 +39,11 @@ class Refusal:
 
 
 def _invalid(reason: str) -> Refusal:
-    description = "The token is unknown or has expired."
-    return Refusal(status=401, error="invalid_token", description=description, reason=f"the token {reason}")
+    return Refusal(401, f"the token {reason}", "The token is unknown or has expired.", "invalid_token")
 
 
 def _insufficient(description: str, reason: str, scopes: tuple[str, ...] = ()) -> Refusal:
-    error = "insufficient_scope"
-    return Refusal(status=403, error=error, description=description, reason=reason, scopes=scopes)
+    return Refusal(403, reason, description, "insufficient_scope", scopes)
 
 
 def new_token() -> str:
@@ -81,11 +79,7 @@ class Identity:
         before = await self._admit(settled, authorization)
         if before == found or isinstance(before, Refusal):
             return before
-        return Refusal(
-            status=503,
-            description="What the token stands for changes at this moment.",
-            reason="the configuration of the token changes",
-        )
+        return Refusal(503, "its configuration changes", "What the token stands for is changing.")
 
     async def _admit(self, settings: Settings, authorization: Sequence[str]) -> Caller | Refusal:
         """Return the caller whom *settings* name for the headers *authorization*."""
@@ -93,11 +87,10 @@ class Identity:
             return self._anybody
         if not authorization:
             scopes = settings.auth.jwt.scopes if settings.auth.jwt else ()
-            return Refusal(status=401, description=WANTED, scopes=scopes, reason="no token")
+            return Refusal(401, "no token", WANTED, scopes=scopes)
         scheme, _, token = authorization[0].partition(" ")
         if len(authorization) > 1 or scheme.lower() != "bearer" or not token.strip():
-            reason = "no token after Bearer"
-            return Refusal(status=401, error="invalid_request", description=WANTED, reason=reason)
+            return Refusal(401, "no token after Bearer", WANTED, "invalid_request")
         found = await self._known(settings, token.strip())
         if isinstance(found, Refusal) or found.role in role_names(settings):
             return found
@@ -114,8 +107,7 @@ class Identity:
             return _invalid("is unknown")
         claims = await self._keys_of(section).claims_of(token, section)
         if claims is None:
-            description = "Tokens cannot be checked at the moment."
-            return Refusal(status=503, description=description, reason="no keys are known")
+            return Refusal(503, "no keys are known", "Tokens cannot be checked at the moment.")
         return _invalid(claims) if isinstance(claims, str) else _signed(settings, section, claims, hashed)
 
     def _keys_of(self, section: JwtSection) -> "Keys":
