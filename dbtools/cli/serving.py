@@ -84,7 +84,7 @@ def serve(
 
         plan = Plan(
             settings=settings,
-            anybody=caller,
+            anonymous=caller,
             operator=operator,
             address=Address.of(http),
             stateless=stateless or workers > 1,

@@ -62,7 +62,7 @@ class Limiter:
         self._running: Counter[Key] = Counter()
         in_memory = storage == "memory"
         self._share = share if in_memory else 1
-        self._windows: Windows | SharedWindows = Windows() if in_memory else SharedWindows(storage)
+        self._windows: MovingWindows | RedisWindows = MovingWindows() if in_memory else RedisWindows(storage)
 
     def begin(self, caller: Caller, limits: Limits) -> None:
         """Count a call of *caller* as running, or raise TooManyCalls."""
@@ -101,7 +101,7 @@ class Limiter:
 
     def close(self) -> None:
         """Close the connections to Redis."""
-        if isinstance(self._windows, SharedWindows):
+        if isinstance(self._windows, RedisWindows):
             self._windows.close()
 
 
@@ -231,7 +231,7 @@ def _decrement(counter: Counter[Any], key: object) -> None:
         del counter[key]
 
 
-class Windows:
+class MovingWindows:
     """Moving windows of a minute in memory: the moments of calls by key.
 
     Those of `limits` take a hop to a thread for each call, and time that grows with the number of calls.
@@ -256,7 +256,7 @@ class Windows:
         return None
 
 
-class SharedWindows:
+class RedisWindows:
     """The same in Redis, for several servers; ConfigurationError is raised if *storage* cannot be one."""
 
     def __init__(self, storage: str) -> None:
@@ -279,7 +279,7 @@ class SharedWindows:
         self._is_failing = False
 
     async def hit(self, key: Key, most: int) -> float | None:
-        """Count as `Windows.hit` does, or raise Busy."""
+        """Count as `MovingWindows.hit` does, or raise Busy."""
         from limits import RateLimitItemPerMinute
         from limits.errors import StorageError
 

@@ -27,9 +27,9 @@ from dbtools.server.messages import (
     id_of,
 )
 from dbtools.server.protocol import Reply, Server
-from dbtools.server.requests import REASON, Refused, check_accept, fields, read_message
-from dbtools.server.streams import CANCEL, END, LEAVE, Turn
-from dbtools.server.versions import HANDSHAKES, UNNAMED
+from dbtools.server.requests import REASON, HttpError, check_accept, fields, read_message
+from dbtools.server.streams import CANCEL, END, LEAVE, PendingRequest
+from dbtools.server.versions import DEFAULT_HANDSHAKE, HANDSHAKES
 
 SESSION = b"mcp-session-id"
 BODY_IN = 20.0  #: seconds in which a client sends all of a body
@@ -62,13 +62,13 @@ class HttpSession:
         self.caller = caller
         self.state = state
         self.questions: Questions = {}
-        self.turns: dict[Id | None, Turn] = {}  #: by the ID of the request, None for the stream of a GET
+        self.pending: dict[Id | None, PendingRequest] = {}  #: by ID; None is the stream of a GET
         self.used = monotonic()
 
     def put(self, message: bytes) -> None:
         """Send *message* on the stream, if the client listens; otherwise it is dropped."""
-        if None in self.turns:
-            self.turns[None].put(message)
+        if None in self.pending:
+            self.pending[None].put(message)
 
 
 class Endpoint:
@@ -83,7 +83,7 @@ class Endpoint:
         self._most = most
         self._stateless = stateless
         self._sessions: dict[str, HttpSession] = {}
-        self._turns: set[Turn] = set()
+        self._pending: set[PendingRequest] = set()
         self._is_ending = False
 
     def end(self) -> None:
@@ -92,12 +92,12 @@ class Endpoint:
         asyncio.get_running_loop().call_later(GRACE, self.stop)
         self._server.notifications.close()
         for session in self._sessions.values():
-            if None in session.turns:
-                session.turns[None].stop(END)
+            if None in session.pending:
+                session.pending[None].stop(END)
 
     def stop(self) -> None:
         """Stop requests that are still running: their clients may try again."""
-        for each in tuple(self._turns):
+        for each in tuple(self._pending):
             each.stop(END)
 
     async def watch(self) -> None:
@@ -105,14 +105,14 @@ class Endpoint:
         while True:
             await asyncio.sleep(LOOK)
             self.sweep(monotonic())
-            for turn in [each for each in self._turns if each.is_long]:
-                if await self._identity.admit(turn.header("authorization")) != turn.caller:
-                    turn.stop(LEAVE)
+            for pending in [each for each in self._pending if each.is_long]:
+                if await self._identity.admit(pending.header("authorization")) != pending.caller:
+                    pending.stop(LEAVE)
 
     def sweep(self, now: float) -> None:
         """End sessions that were idle for IDLE seconds; a running call or an open stream counts as use."""
         for each in tuple(self._sessions.values()):
-            if each.turns:
+            if each.pending:
                 each.used = now
             elif each.used < now - IDLE:
                 self._close(each)
@@ -121,132 +121,136 @@ class Endpoint:
         """Answer one request (ASGI 3, http)."""
         try:
             await self._serve(scope, receive, send)
-        except Refused as exc:
+        except HttpError as exc:
             await exc.response(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._identity.admit(fields(scope, b"authorization"))
         if isinstance(caller, Refusal):
             scope[REASON] = caller.reason
-            raise Refused(caller.status, caller.description, self._identity.challenge(caller))
+            raise HttpError(caller.status, caller.description, self._identity.challenge(caller))
         # One that names no version is of the era of sessions; one of an unknown version is not.
         version = fields(scope, b"mcp-protocol-version")
         is_modern = bool(version) and version[0] not in HANDSHAKES
         listens = is_modern and fields(scope, b"mcp-method") == ["subscriptions/listen"]
         slots = self._limiter.streams if listens or scope["method"] == "GET" else self._limiter.requests
         if self._is_ending or not slots.acquire(caller.identity):
-            raise Refused(503, ENDING if self._is_ending else FULL)
-        turn = Turn(scope, receive, send, caller)
-        self._turns.add(turn)
+            raise HttpError(503, ENDING if self._is_ending else FULL)
+        pending = PendingRequest(scope, receive, send, caller)
+        self._pending.add(pending)
         try:
-            await (self._serve_alone(turn) if is_modern else self._serve_session(turn))
+            await (self._serve_modern(pending) if is_modern else self._serve_session(pending))
         except ProtocolError as exc:
             status = STATUSES.get(exc.code, 200) if is_modern else 200
-            raise Refused(status, encode_error(exc.id, exc)) from exc
+            raise HttpError(status, encode_error(exc.id, exc)) from exc
         except asyncio.CancelledError:
-            reason = turn.caught()
+            reason = pending.take_stop_reason()
             if not reason:
                 raise
-            if reason == END and not turn.is_begun:
-                raise Refused(503, ENDING) from None
-            await turn.end()
+            if reason == END and not pending.is_begun:
+                raise HttpError(503, ENDING) from None
+            await pending.end()
         finally:
-            turn.settle()
-            self._turns.discard(turn)
+            pending.stop_watching()
+            self._pending.discard(pending)
             slots.release(caller.identity)
 
-    async def _serve_alone(self, turn: Turn) -> None:
+    async def _serve_modern(self, pending: PendingRequest) -> None:
         """Answer a request of 2026-07-28, or of an unknown version."""
-        if turn.scope["method"] != "POST":
-            raise Refused(405, "Method not allowed.", {"Allow": "POST"})
-        match await self._message(turn):
+        if pending.scope["method"] != "POST":
+            raise HttpError(405, "Method not allowed.", {"Allow": "POST"})
+        match await self._message(pending):
             case Answered():
-                raise Refused(400, "Nothing has been asked.")
+                raise HttpError(400, "Nothing has been asked.")
             case Notification():
-                modern(turn.header("mcp-protocol-version")[0])
-                await Response(status_code=202)(turn.scope, turn.receive, turn.send)
+                modern(pending.header("mcp-protocol-version")[0])
+                await Response(status_code=202)(pending.scope, pending.receive, pending.send)
             case Request() as request:
-                exchange = self._server.admit(None, request, turn.caller, turn.put, header=turn.header)
-                await self._answer(turn, exchange, leaves=True)
+                exchange = self._server.admit(
+                    None, request, pending.caller, pending.put, header=pending.header
+                )
+                await self._answer(pending, exchange, leaves=True)
 
-    async def _message(self, turn: Turn) -> Request | Notification | Answered:
+    async def _message(self, pending: PendingRequest) -> Request | Notification | Answered:
         try:
             async with asyncio.timeout(BODY_IN):
-                return await read_message(turn.scope, turn.receive, self._most)
+                return await read_message(pending.scope, pending.receive, self._most)
         except TimeoutError:
-            raise Refused(408, f"The body has not arrived within {BODY_IN:g} seconds.") from None
+            raise HttpError(408, f"The body has not arrived within {BODY_IN:g} seconds.") from None
 
-    async def _serve_session(self, turn: Turn) -> None:
+    async def _serve_session(self, pending: PendingRequest) -> None:
         """Answer a request of the era of sessions."""
-        method, allowed = turn.scope["method"], ("POST",) if self._stateless else ("POST", "GET", "DELETE")
-        session = self._session(turn)
+        method, allowed = pending.scope["method"], ("POST",) if self._stateless else ("POST", "GET", "DELETE")
+        session = self._session(pending)
         if method not in allowed:
-            raise Refused(405, "Method not allowed.", {"Allow": ", ".join(allowed)})
+            raise HttpError(405, "Method not allowed.", {"Allow": ", ".join(allowed)})
         if method == "POST":
-            await self._post(turn, await self._message(turn))
+            await self._post(pending, await self._message(pending))
             return
         if method == "GET":
-            check_accept(turn.scope, "text/event-stream")
+            check_accept(pending.scope, "text/event-stream")
         if session is None:
-            raise Refused(400, UNOPENED)
+            raise HttpError(400, UNOPENED)
         if method == "GET":
-            await self._stream(turn, session)
+            await self._stream(pending, session)
             return
         self._close(session)
-        await Response(status_code=200)(turn.scope, turn.receive, turn.send)
+        await Response(status_code=200)(pending.scope, pending.receive, pending.send)
 
-    def _session(self, turn: Turn) -> HttpSession | None:
+    def _session(self, pending: PendingRequest) -> HttpSession | None:
         """Return the session that a request names, None where it names none."""
-        named = fields(turn.scope, SESSION)
+        named = fields(pending.scope, SESSION)
         if not named or self._stateless:
             return None
-        found, caller = self._sessions.get(named[0]), turn.caller
+        found, caller = self._sessions.get(named[0]), pending.caller
         # That of another caller is as unknown as one that does not exist.
         if found is None or (found.caller.identity, found.caller.role) != (caller.identity, caller.role):
-            raise Refused(404, "Session not found.")
+            raise HttpError(404, "Session not found.")
         found.used = monotonic()
         return found
 
-    async def _post(self, turn: Turn, message: Request | Notification | Answered) -> None:
+    async def _post(self, pending: PendingRequest, message: Request | Notification | Answered) -> None:
         # It may have been closed while the body came.
-        session = self._session(turn)
+        session = self._session(pending)
         opens = isinstance(message, Request) and message.method == "initialize"
         if session is None and not self._stateless and not opens:
-            raise Refused(400, UNOPENED)
+            raise HttpError(400, UNOPENED)
         if not isinstance(message, Request):
             if session is not None:
                 self._note(session, message)
-            await Response(status_code=202)(turn.scope, turn.receive, turn.send)
+            await Response(status_code=202)(pending.scope, pending.receive, pending.send)
         elif session is None:
-            await self._open(turn, message)
+            await self._open(pending, message)
         else:
-            exchange = self._server.admit(session.state, message, turn.caller, turn.put, session.questions)
-            if message.id in session.turns:
-                raise Refused(400, "The session already has a running request with this ID.")
-            await self._answer(turn, exchange, running=session.turns)
+            exchange = self._server.admit(
+                session.state, message, pending.caller, pending.put, session.questions
+            )
+            if message.id in session.pending:
+                raise HttpError(400, "The session already has a running request with this ID.")
+            await self._answer(pending, exchange, running=session.pending)
 
-    async def _open(self, turn: Turn, request: Request) -> None:
+    async def _open(self, pending: PendingRequest, request: Request) -> None:
         """Answer a *request* without a session, which may open one."""
         state, headers = Session(), []
         if self._stateless:
-            named = turn.header("mcp-protocol-version")
-            state.peer = Peer(HANDSHAKES[named[0]] if named else UNNAMED)
-        exchange = self._server.admit(state, request, turn.caller, turn.put)
+            named = pending.header("mcp-protocol-version")
+            state.peer = Peer(HANDSHAKES[named[0]] if named else DEFAULT_HANDSHAKE)
+        exchange = self._server.admit(state, request, pending.caller, pending.put)
         if not self._stateless:
-            if not self._limiter.sessions.acquire(turn.caller.identity):
-                raise Refused(503, "There are too many open sessions.")
-            opened = HttpSession(turn.caller, state)
+            if not self._limiter.sessions.acquire(pending.caller.identity):
+                raise HttpError(503, "There are too many open sessions.")
+            opened = HttpSession(pending.caller, state)
             self._sessions[opened.id] = opened
             headers.append((SESSION, opened.id.encode()))
         # Without a session, no message of the client could cancel the request.
-        await self._answer(turn, exchange, headers=headers, leaves=self._stateless)
+        await self._answer(pending, exchange, headers=headers, leaves=self._stateless)
 
     def _close(self, session: HttpSession) -> None:
         del self._sessions[session.id]
         self._limiter.sessions.release(session.caller.identity)
         self._server.notifications.unfollow(session.put)
-        for turn in session.turns.values():
-            turn.stop(CANCEL)
+        for pending in session.pending.values():
+            pending.stop(CANCEL)
 
     def _note(self, session: HttpSession, message: Notification | Answered) -> None:
         if isinstance(message, Answered):
@@ -255,45 +259,45 @@ class Endpoint:
             self._server.notifications.follow(session.caller.role, session.put)
         elif message.method == "notifications/cancelled":
             id = id_of(message.params.get("requestId"))
-            if id is not None and id in session.turns:
-                session.turns[id].stop(CANCEL)
+            if id is not None and id in session.pending:
+                session.pending[id].stop(CANCEL)
 
     async def _answer(
         self,
-        turn: Turn,
+        pending: PendingRequest,
         exchange: Exchange,
         *,
-        running: dict[Id | None, Turn] | None = None,
+        running: dict[Id | None, PendingRequest] | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
         leaves: bool = False,
     ) -> None:
         """Answer *exchange*, one of those *running*; if it *leaves*, a client that leaves cancels it."""
         revision, running = exchange.peer.revision, {} if running is None else running
-        turn.is_long = exchange.method == "subscriptions/listen"
-        turn.become_stream_after(revision.quiet, leaves=leaves)
-        running[exchange.id] = turn
+        pending.is_long = exchange.method == "subscriptions/listen"
+        pending.become_stream_after(revision.stream_after, leaves=leaves)
+        running[exchange.id] = pending
         try:
             reply = await self._server.answer(exchange)
         except asyncio.CancelledError:
-            problem = STOPPED.get(turn.reason)
-            if problem is None or (turn.reason == END and turn.stream is None):
+            problem = STOPPED.get(pending.reason)
+            if problem is None or (pending.reason == END and pending.stream is None):
                 raise
-            turn.caught()
+            pending.take_stop_reason()
             reply = Reply(encode_error(exchange.id, problem), problem.code)
         finally:
             # An answer that is being sent can no longer be cancelled.
             del running[exchange.id]
-            turn.settle()
+            pending.stop_watching()
         status = 200 if revision.has_handshake else STATUSES.get(reply.code, 200)
-        await turn.finish(reply.message, status, headers)
+        await pending.finish(reply.message, status, headers)
 
-    async def _stream(self, turn: Turn, session: HttpSession) -> None:
+    async def _stream(self, pending: PendingRequest, session: HttpSession) -> None:
         """Send a session's notifications until the client or the server closes the stream."""
-        if None in session.turns:
-            raise Refused(409, "The session has a stream already.")
-        turn.is_long, session.turns[None] = True, turn
-        turn.stop_when_client_leaves()
+        if None in session.pending:
+            raise HttpError(409, "The session has a stream already.")
+        pending.is_long, session.pending[None] = True, pending
+        pending.stop_when_client_leaves()
         try:
-            await turn.become_stream().ended()
+            await pending.become_stream().ended()
         finally:
-            del session.turns[None]
+            del session.pending[None]

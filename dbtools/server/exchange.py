@@ -36,7 +36,7 @@ FLAGS: Mapping[str, str] = {
 
 Send = Callable[[bytes], None]  #: one message, without its end; it waits for nothing
 Questions = dict[Id | None, asyncio.Future[Json]]  #: our requests to one client that it has not answered yet
-Tell = Callable[[str, str], None]  #: of a method, and the address of the resource that it is about, if any
+Deliver = Callable[[str, str], None]  #: of a method, and the address of the resource that it is about, if any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,18 +101,18 @@ class Notifications:
     """The clients that get notifications, by role."""
 
     def __init__(self) -> None:
-        self._clients: dict[object, tuple[str, Tell]] = {}
+        self._clients: dict[object, tuple[str, Deliver]] = {}
         self._closed = asyncio.Event()
 
     def follow(self, role: str, send: Send) -> None:
         """Notify a client of *role* with *send*."""
 
-        def tell(method: str, uri: str) -> None:
+        def deliver(method: str, uri: str) -> None:
             # Until 2025-11-25, clients subscribe to a resource with a method that dbtools does not serve.
             if not uri:
                 send(encode_notification(method))
 
-        self._clients[send] = (role, tell)
+        self._clients[send] = (role, deliver)
 
     def unfollow(self, send: Send) -> None:
         """Notify the client of *send* no longer, if it is notified."""
@@ -127,35 +127,35 @@ class Notifications:
         events = {(FLAGS[flag], "") for flag in flags} | {(UPDATED, uri) for uri in uris}
         meta = {SUBSCRIPTION_KEY: exchange.id}
 
-        def tell(method: str, uri: str) -> None:
+        def deliver(method: str, uri: str) -> None:
             if (method, uri) in events:
                 exchange.notify(method, {**({"uri": uri} if uri else {}), "_meta": meta})
 
         accepted = {**flags, **({"resourceSubscriptions": uris} if uris else {})}
         acknowledged = {"notifications": accepted, "_meta": meta}
         exchange.notify("notifications/subscriptions/acknowledged", acknowledged)
-        self._clients[tell] = (exchange.caller.role, tell)
+        self._clients[deliver] = (exchange.caller.role, deliver)
         try:
             await self._closed.wait()
         finally:
-            del self._clients[tell]
+            del self._clients[deliver]
         return {"_meta": {SUBSCRIPTION_KEY: encode_id(exchange.id)}}
 
-    def note(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
+    def publish(self, _: Snapshot, changes: Mapping[str, Change]) -> None:
         """Notify the clients of the roles in *changes*."""
         for role, change in changes.items():
             if change.tools:
-                self.tell(role, TOOLS)
+                self.notify(role, TOOLS)
             if change.resources:
-                self.tell(role, RESOURCES)
+                self.notify(role, RESOURCES)
             for uri in change.updated:
-                self.tell(role, UPDATED, uri)
+                self.notify(role, UPDATED, uri)
 
-    def tell(self, role: str, method: str, uri: str = "") -> None:
+    def notify(self, role: str, method: str, uri: str = "") -> None:
         """Send *method*, which is about the resource *uri* if there is one, to the clients of *role*."""
-        for of, tell in tuple(self._clients.values()):
+        for of, deliver in tuple(self._clients.values()):
             if of == role:
-                tell(method, uri)
+                deliver(method, uri)
 
     def close(self) -> None:
         """End the streams, each with its result (MCP 2026-07-28, basic/patterns/subscriptions)."""

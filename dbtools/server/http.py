@@ -26,7 +26,7 @@ from dbtools.policy import Caller
 from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.identity import WELL_KNOWN, Identity
-from dbtools.server.requests import Requests
+from dbtools.server.requests import RequestMiddleware
 from dbtools.server.running import Operator, Running, begin_log, exporting, running
 from dbtools.service.serving import Served, snapshot_of
 from dbtools.settings import Settings
@@ -80,7 +80,7 @@ class Plan:
     """What every worker is given."""
 
     settings: Settings
-    anybody: Caller  #: who calls if [auth] is empty
+    anonymous: Caller  #: who calls if [auth] is empty
     operator: Operator
     address: Address
     stateless: bool
@@ -93,7 +93,7 @@ def listen(plan: Plan) -> None:
     _check(plan.settings, plan.address)
     snapshot = anyio.run(snapshot_of, plan.settings)
     if not plan.settings.auth:
-        snapshot = replace(snapshot, views={plan.anybody.role: snapshot.view(plan.anybody.role)})
+        snapshot = replace(snapshot, views={plan.anonymous.role: snapshot.view(plan.anonymous.role)})
     with bound(plan.address) as listener:
         host, port = listener.getsockname()[:2]
         plan.operator.listening(Address(host=host, port=port).url, snapshot, tuple(_notes(plan)))
@@ -198,7 +198,7 @@ class HttpApp:
         begin_log(plan.settings.log)
         BoundedProtocol.most = most_connections(plan.settings.server.max_connections)
         self._plan = plan
-        self._app: Requests  # uvicorn takes no request before the start is complete
+        self._app: RequestMiddleware  # uvicorn takes no request before the start is complete
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or start and end with the server (ASGI 3, lifespan)."""
@@ -236,7 +236,7 @@ class HttpApp:
     def open(self, run: Running) -> Endpoint:
         """Begin to answer requests; return what answers those of MCP."""
         plan, section = self._plan, self._plan.settings.server
-        identity = Identity(run.served, plan.anybody)
+        identity = Identity(run.served, plan.anonymous)
         endpoint = Endpoint(
             run.server, identity, run.limiter, most=section.max_body, stateless=plan.stateless
         )
@@ -256,7 +256,7 @@ class HttpApp:
         ]
         # A whole Starlette would add middleware for errors, which is slow; uvicorn handles them.
         router = Router(routes, redirect_slashes=False, default=nothing)
-        self._app = Requests(router, section, local=plan.address.is_local, exempt=HEALTH)
+        self._app = RequestMiddleware(router, section, local=plan.address.is_local, exempt=HEALTH)
         return endpoint
 
 

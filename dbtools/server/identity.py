@@ -59,9 +59,9 @@ def hash_of(token: str) -> str:
 class Identity:
     """Knows callers by their tokens, as the configuration has them at the moment."""
 
-    def __init__(self, served: Served, anybody: Caller) -> None:
+    def __init__(self, served: Served, anonymous: Caller) -> None:
         self._served = served
-        self._anybody = anybody  #: who calls if [auth] is empty
+        self._anonymous = anonymous  #: who calls if [auth] is empty
         self._keys: dict[tuple[object, ...], Keys] = {}
         if section := served.settled().auth.jwt:
             self._keys_of(section).refresh()  # The first signed token need not wait for them.
@@ -84,7 +84,7 @@ class Identity:
     async def _admit(self, settings: Settings, authorization: Sequence[str]) -> Caller | Refusal:
         """Return the caller whom *settings* name for the headers *authorization*."""
         if not settings.auth:
-            return self._anybody
+            return self._anonymous
         if not authorization:
             scopes = settings.auth.jwt.scopes if settings.auth.jwt else ()
             return Refusal(401, "no token", WANTED, scopes=scopes)

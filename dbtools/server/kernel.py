@@ -54,7 +54,7 @@ def admit(
     what the body says where requests stand alone (MCP 2026-07-28, transports).
     """
     if session is None:
-        return _admit_alone(request, methods, header)
+        return _admit_modern(request, methods, header)
     if request.method == "initialize":
         check_params(request.method, request.params)
         revision = HANDSHAKES.get(str(request.params["protocolVersion"]), LATEST_HANDSHAKE)
@@ -69,7 +69,7 @@ def admit(
     return session.peer or Peer(revision)
 
 
-def stands_alone(request: Request) -> bool:
+def is_modern_request(request: Request) -> bool:
     """Return whether *request* is of the era without handshakes, as the first one of a connection."""
     return request.method != "initialize" and VERSION_KEY in meta_of(request.params)
 
@@ -79,7 +79,7 @@ def meta_of(params: Json) -> Json:
     return _object(params.get("_meta"))
 
 
-def _admit_alone(request: Request, methods: Collection[str], header: Header | None) -> Peer:
+def _admit_modern(request: Request, methods: Collection[str], header: Header | None) -> Peer:
     meta = meta_of(request.params)
     if header is not None:
         _check_repetitions(header)
@@ -163,7 +163,7 @@ def _decoded(value: str) -> str | None:
         return None
 
 
-def finished(peer: Peer, method: str, result: Json, fresh: int) -> Json:
+def finish_result(peer: Peer, method: str, result: Json, fresh: int) -> Json:
     """Return *result* as the revision of *peer* requires it, to be cached for *fresh* milliseconds."""
     if peer.revision.has_handshake:
         return result

@@ -19,7 +19,7 @@ from dbtools.records import AuditEntry
 from dbtools.results import Answer, Media
 from dbtools.server.calls import Calls, T
 from dbtools.server.exchange import Exchange, Notifications, Questions, Send
-from dbtools.server.kernel import INFO, Header, Peer, Session, admit, finished, meta_of
+from dbtools.server.kernel import INFO, Header, Peer, Session, admit, finish_result, meta_of
 from dbtools.server.messages import Code, Json, ProtocolError, Request, encode_error, encode_result
 from dbtools.server.versions import MODERN
 from dbtools.service.toolbox import Toolbox
@@ -140,7 +140,7 @@ class Server:
                 # Rows may change at any time.
                 fresh = 0 if exchange.method == "resources/read" else self._fresh
                 return Reply(
-                    encode_result(exchange.id, finished(exchange.peer, exchange.method, result, fresh))
+                    encode_result(exchange.id, finish_result(exchange.peer, exchange.method, result, fresh))
                 )
             except Exception as exc:
                 error = _error(exchange.method, exc)

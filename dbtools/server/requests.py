@@ -48,7 +48,7 @@ TOO_MUCH = f"The JSON is nested deeper than {DEEPEST} levels, or has over {MOST_
 logger = logging.getLogger("dbtools")
 
 
-class Requests:
+class RequestMiddleware:
     """Middleware that gives each request an ID, checks Host and Origin, and counts rejections.
 
     Hosts and origins may be those that *section* names, and the loopback address if it is *local*;
@@ -131,7 +131,7 @@ def fields(scope: Scope, name: bytes) -> Sequence[str]:
     return [value.decode("latin-1") for each, value in scope["headers"] if each == name]
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """An HTTP error response: a JSON-RPC error, since clients show the message of no other body."""
 
     def __init__(self, status: int, message: str | bytes, headers: dict[str, str] | None = None) -> None:
@@ -142,36 +142,36 @@ class Refused(Exception):
 
 
 async def read_message(scope: Scope, receive: Receive, most: int) -> Request | Notification | Answered:
-    """Return the message that a body of at most *most* bytes is, or raise Refused.
+    """Return the message that a body of at most *most* bytes is, or raise HttpError.
 
     The body is read whole, and neither too large nor too deep, before it is parsed.
     """
     body = await _body(scope, receive, most)
     if is_too_much(body):
-        raise Refused(400, TOO_MUCH)
+        raise HttpError(400, TOO_MUCH)
     type = next(iter(fields(scope, b"content-type")), "")
     if type.split(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "Content-Type must be application/json.")
+        raise HttpError(415, "Content-Type must be application/json.")
     check_accept(scope, "application/json", "text/event-stream")
     message = parse(body)
     if isinstance(message, Malformed):
-        raise Refused(400, message.reply)
+        raise HttpError(400, message.reply)
     return message
 
 
 async def _body(scope: Scope, receive: Receive, most: int) -> bytes:
     announced = next(iter(fields(scope, b"content-length")), "0")
     if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
-        raise Refused(413, TOO_LARGE)
+        raise HttpError(413, TOO_LARGE)
     read, more = bytearray(), True
     while more:
         message = await receive()
         if message["type"] != "http.request":
-            raise Refused(400, "The client has left.")
+            raise HttpError(400, "The client has left.")
         read += message.get("body", b"")
         more = message.get("more_body", False)
         if len(read) > most:
-            raise Refused(413, TOO_LARGE)
+            raise HttpError(413, TOO_LARGE)
     return bytes(read)
 
 
@@ -187,8 +187,8 @@ def is_too_much(body: bytes) -> bool:
 
 
 def check_accept(scope: Scope, *wanted: str) -> None:
-    """Raise Refused where the client does not accept every type that is *wanted* (RFC 9110, 12.5.1)."""
+    """Raise HttpError where the client does not accept every type that is *wanted* (RFC 9110, 12.5.1)."""
     accepted = {each.split(";")[0].strip().lower() for each in ",".join(fields(scope, b"accept")).split(",")}
     for type in wanted:
         if not accepted & {type, f"{type.partition('/')[0]}/*", "*/*"}:
-            raise Refused(406, f"Accept must name {' and '.join(wanted)}.")
+            raise HttpError(406, f"Accept must name {' and '.join(wanted)}.")

@@ -108,7 +108,7 @@ async def running(
             group.start_soon(_warm, served.backend, server)
             group.start_soon(_watch, served, operator)
             served.toolbox.subscribe(operator.changed)
-            served.toolbox.subscribe(server.notifications.note)
+            served.toolbox.subscribe(server.notifications.publish)
             yield Running(served, server, limiter, group)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:

@@ -15,7 +15,7 @@ import anyio
 
 from dbtools.policy import Caller
 from dbtools.server.exchange import Exchange, Questions, take_answer
-from dbtools.server.kernel import Session, stands_alone
+from dbtools.server.kernel import Session, is_modern_request
 from dbtools.server.messages import (
     Code,
     Id,
@@ -200,7 +200,7 @@ class LineConnection(asyncio.Protocol):
 
     def _open(self, request: Request) -> None:
         REQUEST.set(new_request_id())
-        is_alone, is_new, self._is_new = stands_alone(request), self._is_new, False
+        is_alone, is_new, self._is_new = is_modern_request(request), self._is_new, False
         if is_alone and is_new:
             self._session = None
         try:

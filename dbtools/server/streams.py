@@ -68,7 +68,7 @@ class EventStream:
                 await self._send({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})
 
 
-class Turn:
+class PendingRequest:
     """One request over HTTP while it is answered: as JSON, or as a stream if it takes long or sends more."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
@@ -108,7 +108,7 @@ class Turn:
             pass
         self.stop(LEAVE)
 
-    def settle(self) -> None:
+    def stop_watching(self) -> None:
         """Do none of that any more."""
         if self._timer is not None:
             self._timer.cancel()
@@ -121,7 +121,7 @@ class Turn:
             self.reason = reason
             self._task.cancel()
 
-    def caught(self) -> str:
+    def take_stop_reason(self) -> str:
         """Return why `stop` cancelled the task, and undo that; an empty text if it did not."""
         reason, self.reason = self.reason, ""
         if reason:

@@ -33,33 +33,35 @@ class Revision:
     not_found: int = Code.RESOURCE_NOT_FOUND  #: the code of an unknown resource
     #: What a client may be asked, and what it has to be able to do.
     asks: Mapping[str, str]
-    quiet: float = 0.5  #: seconds until an answer over HTTP becomes a stream
+    stream_after: float = 0.5  #: seconds until an answer over HTTP becomes a stream
 
 
-FIRST = Revision(version="2024-11-05", asks={"sampling/createMessage": "sampling", "roots/list": "roots"})
-MARCH = replace(FIRST, version="2025-03-26", contents=FIRST.contents | {"audio"})
-JUNE = replace(
-    MARCH,
-    version="2025-06-18",
-    contents=MARCH.contents | {"resource_link"},
-    asks={**MARCH.asks, "elicitation/create": "elicitation"},
+V2024_11_05 = Revision(
+    version="2024-11-05", asks={"sampling/createMessage": "sampling", "roots/list": "roots"}
 )
-NOVEMBER = replace(JUNE, version="2025-11-25")
-ALONE = replace(
-    NOVEMBER,
+V2025_03_26 = replace(V2024_11_05, version="2025-03-26", contents=V2024_11_05.contents | {"audio"})
+V2025_06_18 = replace(
+    V2025_03_26,
+    version="2025-06-18",
+    contents=V2025_03_26.contents | {"resource_link"},
+    asks={**V2025_03_26.asks, "elicitation/create": "elicitation"},
+)
+V2025_11_25 = replace(V2025_06_18, version="2025-11-25")
+V2026_07_28 = replace(
+    V2025_11_25,
     version="2026-07-28",
     has_handshake=False,
     absent=HANDSHAKE_ONLY,
     not_found=Code.INVALID_PARAMS,
     asks={},
     # The status depends on the answer, so a stream would begin too early.
-    quiet=15.0,
+    stream_after=15.0,
 )
-REVISIONS = (FIRST, MARCH, JUNE, NOVEMBER, ALONE)
+REVISIONS = (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28)
 HANDSHAKES: Mapping[str, Revision] = {each.version: each for each in REVISIONS if each.has_handshake}
 MODERN: Mapping[str, Revision] = {each.version: each for each in REVISIONS if not each.has_handshake}
-LATEST_HANDSHAKE = NOVEMBER
-UNNAMED = MARCH  #: over HTTP, of a request that names none (2025-06-18, transports)
+LATEST_HANDSHAKE = V2025_11_25
+DEFAULT_HANDSHAKE = V2025_03_26  #: over HTTP, of a request that names none (2025-06-18, transports)
 
 #: The parameters of each method; a name with `?` may be absent or null, `*` stands for every name, a list for
 #: any number of what is in it.

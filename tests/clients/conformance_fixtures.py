@@ -174,7 +174,7 @@ class Fixtures:
         return {"content": [text("There is one more table.")]}
 
     async def _change_prompts(self, exchange: Exchange) -> Json:
-        self._notices.tell(exchange.caller.role, PROMPTS_CHANGED)
+        self._notices.notify(exchange.caller.role, PROMPTS_CHANGED)
         return {"content": [text("The prompts are said to be other ones.")]}
 
 

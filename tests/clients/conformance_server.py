@@ -65,7 +65,7 @@ def serve(path: Path, descriptor: int) -> None:
             database=DatabaseSection(url=url_of_file(path)),
             log=LogSection(file=str(path.with_suffix(".log"))),
         ),
-        anybody=Caller(),
+        anonymous=Caller(),
         operator=Operator(),
         address=Address(host="127.0.0.1", port=0),
         stateless=False,

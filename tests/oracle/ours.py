@@ -65,7 +65,7 @@ async def open_our_side(toolbox: Toolbox, instructions: str) -> AsyncIterator[Si
     """Serve *toolbox*, over lines and over HTTP, and tell clients of its changes."""
     server = _server(toolbox, instructions)
     endpoint = _endpoint(server, stateless=False)
-    unsubscribe = toolbox.subscribe(server.notifications.note)
+    unsubscribe = toolbox.subscribe(server.notifications.publish)
     yield Side(serve_lines=partial(_serve_lines, server), app=_app(endpoint), end=endpoint.end)
     unsubscribe()
     endpoint.end()

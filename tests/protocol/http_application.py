@@ -56,7 +56,7 @@ async def http_endpoint(
     settings = settings_for(path).model_copy(update={"server": section or ServerSection()})
     plan = Plan(
         settings=settings,
-        anybody=Caller(),
+        anonymous=Caller(),
         operator=create_autospec(Operator),
         address=Address(host="127.0.0.1", port=0),
         stateless=stateless,

@@ -463,7 +463,7 @@ async def test_no_call_fails_and_none_mixes_two_schemas_while_migrations_run(
     await changing.change(VERSIONED)
     await served.toolbox.refresh()
     notifications = Notifications()
-    served.toolbox.subscribe(notifications.note)
+    served.toolbox.subscribe(notifications.publish)
     done, answered = anyio.Event(), anyio.Condition()
     answers: list[Message] = []
 

@@ -170,7 +170,7 @@ async def test_client_that_is_ready_twice_is_told_of_a_change_once(path: Path) -
         await client.open()
         await client.notify("notifications/initialized")
         await client.request("ping")
-        notifications.tell(caller.role, TOOLS)
+        notifications.notify(caller.role, TOOLS)
         await client.request("ping")
     await database.close()
 

@@ -18,7 +18,7 @@ from mcp import Client
 from dbtools.policy import Caller
 from dbtools.server.endpoint import BODY_IN
 from dbtools.server.http import Address, HttpApp, Plan
-from dbtools.server.requests import Requests, is_too_much
+from dbtools.server.requests import RequestMiddleware, is_too_much
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import ServerSection
 from tests.postgresql_server import PostgresqlServer
@@ -153,7 +153,7 @@ async def test_two_hosts_or_origins_are_none() -> None:
     async def send(message: Any) -> None:
         statuses.append(message.get("status"))
 
-    guard = Requests(app, ServerSection(), local=True)
+    guard = RequestMiddleware(app, ServerSection(), local=True)
     for headers in (
         [(b"host", b"localhost"), (b"host", b"localhost")],
         [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://localhost")],
@@ -591,7 +591,7 @@ async def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
 
     plan = Plan(
         settings=Settings(database=DatabaseSection(url=f"sqlite:///{tmp_path / 'gone.db'}")),
-        anybody=Caller(),
+        anonymous=Caller(),
         operator=Operator(),  # type: ignore[arg-type]
         address=Address(host="127.0.0.1", port=0),
         stateless=False,

@@ -96,7 +96,7 @@ async def test_place_is_free_again_when_the_minute_is_over(monkeypatch: pytest.M
 
 
 async def test_who_calls_no_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, now = counting.Windows(), time.monotonic()
+    counted, now = counting.MovingWindows(), time.monotonic()
     for each in range(100):
         assert await counted.hit(("", str(each)), 1) is None
     monkeypatch.setattr(counting, "monotonic", partial(float, now + 61))
