@@ -133,7 +133,9 @@ class Endpoint:
         version = fields(scope, b"mcp-protocol-version")
         is_modern = bool(version) and version[0] not in HANDSHAKES
         listens = is_modern and fields(scope, b"mcp-method") == ["subscriptions/listen"]
-        slots = self._limiter.streams if listens or scope["method"] == "GET" else self._limiter.requests
+        # A DELETE stops running requests, so it must not wait for them.
+        is_request = scope["method"] == "POST" and not listens
+        slots = self._limiter.requests if is_request else self._limiter.streams
         if self._is_ending or not slots.acquire(caller.identity):
             raise HttpError(503, ENDING if self._is_ending else FULL)
         pending = PendingRequest(scope, receive, send, caller)
