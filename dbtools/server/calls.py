@@ -1,4 +1,4 @@
-"""Every call passes here: the limits admit it, and the audit log records it. Slots bound the rest."""
+"""Rate and concurrency limits of calls and requests, and the audit log: every call passes here."""
 
 import logging
 import time
@@ -31,14 +31,14 @@ OUTCOMES: Mapping[type[BaseException], Outcome] = {
     errors.TimedOut: Outcome.TIMEOUT,
 }
 UNKNOWN = "unknown"  #: in metrics: callers choose names freely
-INTERNAL = "internal"  #: the code of unexpected errors
+INTERNAL = "internal"  #: the code for unexpected errors
 SHARE = 4  #: a caller with an identity gets at most a quarter of all slots
 MINUTE = 60.0  #: seconds
-CALLS_PER_MINUTE = 600  #: of one caller over HTTP, if the configuration does not say
+CALLS_PER_MINUTE = 600  #: default rate limit of a caller over HTTP
 Key = tuple[str, str]  #: role and identity
-CONNECTIONS = 8  #: to Redis
-NAMESPACE = "dbtools"  #: of our keys in a Redis that others use as well
-STORAGE_TIMEOUT = 2.0  #: seconds that Redis has to answer
+CONNECTIONS = 8  #: maximum number of connections to Redis
+NAMESPACE = "dbtools"  #: prefix of the keys in Redis
+STORAGE_TIMEOUT = 2.0  #: seconds to wait for Redis
 UNCOUNTED = "[limits] storage: calls cannot be counted there"
 
 T = TypeVar("T", Answer, Media, Completed)
@@ -46,15 +46,15 @@ logger = logging.getLogger("dbtools")
 
 
 class Limiter:
-    """Counts requests, streams and sessions as *section* bounds them, and calls by role and identity.
+    """Limits requests, streams and sessions as *section* says, and the calls of each role and identity.
 
-    Calls a minute are counted in Redis for several servers, or in memory for one of *share* workers.
+    Redis counts the rate limit for several servers, memory for one of *share* workers.
     """
 
     def __init__(
         self, storage: str = "memory", section: ServerSection | None = None, *, share: int = 1
     ) -> None:
-        self._per_minute = CALLS_PER_MINUTE if section else None  #: unless the limits of a role say more
+        self._per_minute = CALLS_PER_MINUTE if section else None  #: unless the limits of a role override it
         section = section or ServerSection()
         self.requests = Slots(section.max_requests)
         self.streams = Slots(section.max_streams)
@@ -65,7 +65,7 @@ class Limiter:
         self._windows: MovingWindows | RedisWindows = MovingWindows() if in_memory else RedisWindows(storage)
 
     def begin(self, caller: Caller, limits: Limits) -> None:
-        """Count a call of *caller* as running, or raise TooManyCalls."""
+        """Start a call of *caller*, or raise TooManyCalls if too many are running."""
         key, most = _key(caller), limits.concurrent_calls
         if most is not None and self._running[key] >= most:
             running = "1 call is" if most == 1 else f"{most} calls are"
@@ -76,11 +76,11 @@ class Limiter:
         self._running[key] += 1
 
     def end(self, caller: Caller) -> None:
-        """Count a call of *caller* no longer as running."""
+        """End a call of *caller*."""
         _decrement(self._running, _key(caller))
 
     async def count(self, caller: Caller, limits: Limits) -> None:
-        """Count one more call of *caller* within a minute, or raise TooManyCalls with the seconds to wait."""
+        """Apply the rate limit to a call of *caller*: raise TooManyCalls with the seconds to wait."""
         per_minute = limits.calls_per_minute or self._per_minute
         if per_minute is None:
             return
@@ -93,7 +93,7 @@ class Limiter:
             )
 
     async def check(self) -> None:
-        """Raise ConfigurationError if calls cannot be counted."""
+        """Raise ConfigurationError if the storage is not available."""
         try:
             await self._windows.hit(("", ""), 1_000_000)
         except errors.Busy as exc:
@@ -106,9 +106,9 @@ class Limiter:
 
 
 class Calls:
-    """Admits calls and records all of them in the audit log, including refused ones.
+    """Applies the limits to calls and records every call in the audit log, including rejected ones.
 
-    *named*: the database gets the IDs of requests, so the audit log has them, too.
+    If *named*, the database gets request IDs, so the audit log includes them.
     """
 
     def __init__(
@@ -121,17 +121,17 @@ class Calls:
         self._is_measured = is_measured()
 
     async def call(self, caller: Caller, tool: str, arguments: Json, client: str | None = None) -> Answer:
-        """Return the answer of a tool, or raise what Toolbox.call does, or TooManyCalls."""
+        """Return the answer of a tool; raise TooManyCalls or what `Toolbox.call` raises."""
         entry = self.entry(caller, tool, arguments, client=client)
         return await self.make(caller, entry, partial(self._toolbox.call, caller, tool, arguments))
 
     async def make(self, caller: Caller, entry: AuditEntry, call: Callable[[View], Awaitable[T]]) -> T:
-        """Admit a call, return what *call* returns for the view of *caller*, and record it as *entry*."""
+        """Apply the limits, return what *call* returns for the view of *caller*, and record it as *entry*."""
         view, began = None, time.perf_counter()
         try:
             view = await self._toolbox.view(caller.role)
             setting = view.setting
-            # Of many tables it takes long: not here, where all others wait.
+            # Computed when the entry is written: with many tables it would hold up other calls.
             entry.vocabulary = lambda: setting.vocabulary
             self._limiter.begin(caller, view.role.limits)
             try:
@@ -151,14 +151,14 @@ class Calls:
         return found
 
     def refuse(self, entry: AuditEntry, code: str) -> None:
-        """Record a call that was malformed."""
+        """Record a malformed call."""
         entry.outcome, entry.code = Outcome.ERROR, code
         self._log.record(entry)
 
     def entry(
         self, caller: Caller, tool: str, given: Json, version: str | None = None, client: str | None = None
     ) -> AuditEntry:
-        """Return the entry of a call that begins; *tool* is the method, of requests that call none."""
+        """Return the audit entry of a call that starts; *tool* is the method if no tool is called."""
         if not REQUEST.get():
             REQUEST.set(new_request_id())
         return AuditEntry(
@@ -202,14 +202,14 @@ def _failure(error: BaseException) -> tuple[Outcome, str]:
 
 
 class Slots:
-    """A number of slots. A caller with an identity gets a quarter of them, so that others have some."""
+    """A concurrency limit. A caller with an identity gets at most a quarter of the slots."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._taken: Counter[str | None] = Counter()  #: by identity
 
     def acquire(self, identity: str | None) -> bool:
-        """Acquire a slot; return whether there was one."""
+        """Acquire a slot; return whether one was free."""
         own = self._most if identity is None else max(1, self._most // SHARE)
         if self._taken.total() >= self._most or self._taken[identity] >= own:
             return False
@@ -232,9 +232,9 @@ def _decrement(counter: Counter[Any], key: object) -> None:
 
 
 class MovingWindows:
-    """Moving windows of a minute in memory: the moments of calls by key.
+    """Counts calls of the last minute in memory, by key.
 
-    Those of `limits` take a hop to a thread for each call, and time that grows with the number of calls.
+    The memory storage of `limits` takes a thread hop for each call, and time that grows with their number.
     """
 
     def __init__(self) -> None:
@@ -242,7 +242,7 @@ class MovingWindows:
         self._swept = monotonic()
 
     async def hit(self, key: Key, most: int) -> float | None:
-        """Count one more call of *key*; or return the seconds to wait, if there were *most*."""
+        """Count a call of *key*, or return the seconds to wait if there were *most* already."""
         now = monotonic()
         if now - self._swept >= MINUTE:
             self._swept = now
@@ -257,7 +257,7 @@ class MovingWindows:
 
 
 class RedisWindows:
-    """The same in Redis, for several servers; ConfigurationError is raised if *storage* cannot be one."""
+    """Counts calls of the last minute in Redis at *storage*, shared by several servers."""
 
     def __init__(self, storage: str) -> None:
         try:
@@ -267,11 +267,11 @@ class RedisWindows:
 
             self._pool = BlockingConnectionPool.from_url(storage, max_connections=CONNECTIONS)
         except (ImportError, ValueError) as exc:
-            # Not the address itself: it may hold a password.
+            # The message omits the address, which may contain a password.
             missing = "Install the extra `redis` of dbtools-mcp."
             hint = missing if isinstance(exc, ImportError) else "It must be redis://HOST:PORT."
             raise errors.ConfigurationError(f"{UNCOUNTED}.", hint=hint) from exc
-        # The pool has the address; limits itself reads none without a port.
+        # The pool has the address; `limits` requires a port in its own.
         options: dict[str, Any] = {"connection_pool": self._pool}
         self._limiter = MovingWindowRateLimiter(
             RedisStorage("async+redis://pool:0", wrap_exceptions=True, **options)
@@ -279,7 +279,7 @@ class RedisWindows:
         self._is_failing = False
 
     async def hit(self, key: Key, most: int) -> float | None:
-        """Count as `MovingWindows.hit` does, or raise Busy."""
+        """Do the same as `MovingWindows.hit`, or raise Busy."""
         from limits import RateLimitItemPerMinute
         from limits.errors import StorageError
 
@@ -293,7 +293,7 @@ class RedisWindows:
             if not self._is_failing:
                 logger.error("calls cannot be counted: %s; those with a rate limit are refused", _reason(exc))
             self._is_failing = True
-            # A call that cannot be counted is never admitted.
+            # Fail closed: a call that cannot be counted is rejected.
             raise errors.Busy("Calls cannot be counted at the moment.", hint="Retry in 5 seconds.") from exc
         self._is_failing = False
         return window and window.reset_time - time.time()
@@ -304,6 +304,6 @@ class RedisWindows:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the kind of *error* without its text, which may hold the address of Redis."""
+    """Return the type of *error*: its text may contain the address of Redis."""
     cause = error.args[0] if error.args and isinstance(error.args[0], BaseException) else error
     return type(cause).__name__

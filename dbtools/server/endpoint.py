@@ -1,6 +1,6 @@
-"""MCP over Streamable HTTP, in both eras: one request of ASGI in, its answer out.
+"""MCP over Streamable HTTP, in both eras: one ASGI request in, its answer out.
 
-In this order: authentication, a slot, the body, the message, the session or the headers, the answer.
+The steps: authentication, concurrency limit, body, message, session or headers, answer.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ from dbtools.server.streams import CANCEL, END, LEAVE, PendingRequest
 from dbtools.server.versions import DEFAULT_HANDSHAKE, HANDSHAKES
 
 SESSION = b"mcp-session-id"
-BODY_IN = 20.0  #: seconds in which a client sends all of a body
-GRACE = 2.5  #: seconds for running requests when the server ends
-LOOK = 5.0  #: seconds between two looks at open streams and sessions
+BODY_IN = 20.0  #: seconds to receive a body
+GRACE = 2.5  #: seconds for running requests during a shutdown
+LOOK = 5.0  #: seconds between two checks of open streams and sessions
 IDLE = 1_800.0  #: seconds after which a session expires
 STATUSES: Mapping[int, int] = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
     **dict.fromkeys((Code.PARSE_ERROR, Code.INVALID_REQUEST, Code.INVALID_PARAMS), 400),
@@ -47,7 +47,7 @@ UNOPENED = (
     "Send initialize first to open a session. Requests of 2026-07-28 need none, but the header "
     "MCP-Protocol-Version."
 )
-#: The answers to requests that are stopped. At shutdown, those without a stream get 503 instead.
+#: The answers to requests that are stopped. During a shutdown, those without a stream get 503 instead.
 STOPPED = {
     CANCEL: ProtocolError(Code.CANCELLED, "Request cancelled"),
     END: ProtocolError(Code.INTERNAL_ERROR, ENDING),
@@ -55,7 +55,7 @@ STOPPED = {
 
 
 class HttpSession:
-    """One session, until 2025-11-25: it belongs to the caller who opened it, and expires when idle."""
+    """A session, until 2025-11-25: bound to the caller who opened it, with an idle timeout."""
 
     def __init__(self, caller: Caller, state: Session) -> None:
         self.id = secrets.token_hex(16)
@@ -66,13 +66,13 @@ class HttpSession:
         self.used = monotonic()
 
     def put(self, message: bytes) -> None:
-        """Send *message* on the stream, if the client listens; otherwise it is dropped."""
+        """Send *message* on the stream of the session; drop it if the client has not opened one."""
         if None in self.pending:
             self.pending[None].put(message)
 
 
 class Endpoint:
-    """The application at one path. *most* is how many bytes a body may have."""
+    """The ASGI application for MCP. A body may have at most *most* bytes."""
 
     def __init__(
         self, server: Server, identity: Identity, limiter: Limiter, *, most: int, stateless: bool
@@ -87,7 +87,7 @@ class Endpoint:
         self._is_ending = False
 
     def end(self) -> None:
-        """Begin the shutdown: close streams, refuse new requests, and give running ones some time."""
+        """Start the shutdown: close streams, reject new requests, and give running ones some time."""
         self._is_ending = True
         asyncio.get_running_loop().call_later(GRACE, self.stop)
         self._server.notifications.close()
@@ -96,12 +96,12 @@ class Endpoint:
                 session.pending[None].stop(END)
 
     def stop(self) -> None:
-        """Stop requests that are still running: their clients may try again."""
+        """Stop the requests that are still running; their clients may try again."""
         for each in tuple(self._pending):
             each.stop(END)
 
     async def watch(self) -> None:
-        """End streams whose token is no longer valid, and idle sessions, until cancelled."""
+        """Close streams whose token is no longer valid, and idle sessions, until cancelled."""
         while True:
             await asyncio.sleep(LOOK)
             self.sweep(monotonic())
@@ -110,7 +110,7 @@ class Endpoint:
                     pending.stop(LEAVE)
 
     def sweep(self, now: float) -> None:
-        """End sessions that were idle for IDLE seconds; a running call or an open stream counts as use."""
+        """Close sessions that were idle for IDLE seconds: without a request or an open stream."""
         for each in tuple(self._sessions.values()):
             if each.pending:
                 each.used = now
@@ -129,7 +129,7 @@ class Endpoint:
         if isinstance(caller, Refusal):
             scope[REASON] = caller.reason
             raise HttpError(caller.status, caller.description, self._identity.challenge(caller))
-        # One that names no version is of the era of sessions; one of an unknown version is not.
+        # Without the header, a request belongs to the era of sessions; with an unknown version, it does not.
         version = fields(scope, b"mcp-protocol-version")
         is_modern = bool(version) and version[0] not in HANDSHAKES
         listens = is_modern and fields(scope, b"mcp-method") == ["subscriptions/listen"]
@@ -158,12 +158,12 @@ class Endpoint:
             slots.release(caller.identity)
 
     async def _serve_modern(self, pending: PendingRequest) -> None:
-        """Answer a request of 2026-07-28, or of an unknown version."""
+        """Answer a request of 2026-07-28 or of an unknown version."""
         if pending.scope["method"] != "POST":
             raise HttpError(405, "Method not allowed.", {"Allow": "POST"})
         match await self._message(pending):
             case Answered():
-                raise HttpError(400, "Nothing has been asked.")
+                raise HttpError(400, "The server has sent no request.")
             case Notification():
                 modern(pending.header("mcp-protocol-version")[0])
                 await Response(status_code=202)(pending.scope, pending.receive, pending.send)
@@ -181,7 +181,7 @@ class Endpoint:
             raise HttpError(408, f"The body has not arrived within {BODY_IN:g} seconds.") from None
 
     async def _serve_session(self, pending: PendingRequest) -> None:
-        """Answer a request of the era of sessions."""
+        """Answer a request of the handshake era."""
         method, allowed = pending.scope["method"], ("POST",) if self._stateless else ("POST", "GET", "DELETE")
         session = self._session(pending)
         if method not in allowed:
@@ -200,19 +200,19 @@ class Endpoint:
         await Response(status_code=200)(pending.scope, pending.receive, pending.send)
 
     def _session(self, pending: PendingRequest) -> HttpSession | None:
-        """Return the session that a request names, None where it names none."""
+        """Return the session of a request, None if it names none; raise HttpError if it is unknown."""
         named = fields(pending.scope, SESSION)
         if not named or self._stateless:
             return None
         found, caller = self._sessions.get(named[0]), pending.caller
-        # That of another caller is as unknown as one that does not exist.
+        # Another caller must not learn that the session exists.
         if found is None or (found.caller.identity, found.caller.role) != (caller.identity, caller.role):
             raise HttpError(404, "Session not found.")
         found.used = monotonic()
         return found
 
     async def _post(self, pending: PendingRequest, message: Request | Notification | Answered) -> None:
-        # It may have been closed while the body came.
+        # The session may have been closed while the body arrived.
         session = self._session(pending)
         opens = isinstance(message, Request) and message.method == "initialize"
         if session is None and not self._stateless and not opens:
@@ -232,7 +232,7 @@ class Endpoint:
             await self._answer(pending, exchange, running=session.pending)
 
     async def _open(self, pending: PendingRequest, request: Request) -> None:
-        """Answer a *request* without a session, which may open one."""
+        """Answer a *request* without a session; `initialize` opens one."""
         state, headers = Session(), []
         if self._stateless:
             named = pending.header("mcp-protocol-version")
@@ -244,7 +244,7 @@ class Endpoint:
             opened = HttpSession(pending.caller, state)
             self._sessions[opened.id] = opened
             headers.append((SESSION, opened.id.encode()))
-        # Without a session, no message of the client could cancel the request.
+        # Without a session, the client can cancel only by closing the connection.
         await self._answer(pending, exchange, headers=headers, leaves=self._stateless)
 
     def _close(self, session: HttpSession) -> None:
@@ -273,7 +273,7 @@ class Endpoint:
         headers: Sequence[tuple[bytes, bytes]] = (),
         leaves: bool = False,
     ) -> None:
-        """Answer *exchange*, one of those *running*; if it *leaves*, a client that leaves cancels it."""
+        """Answer *exchange*, one of those *running*; if it *leaves*, closing the connection cancels it."""
         revision, running = exchange.peer.revision, {} if running is None else running
         pending.is_long = exchange.method == "subscriptions/listen"
         pending.become_stream_after(revision.stream_after, leaves=leaves)
@@ -287,7 +287,7 @@ class Endpoint:
             pending.take_stop_reason()
             reply = Reply(encode_error(exchange.id, problem), problem.code)
         finally:
-            # An answer that is being sent can no longer be cancelled.
+            # An answer that is being sent cannot be cancelled.
             del running[exchange.id]
             pending.stop_watching()
         status = 200 if revision.has_handshake else STATUSES.get(reply.code, 200)

@@ -1,7 +1,7 @@
-"""A request while it is answered, what its client is asked meanwhile, and notifications of changes.
+"""A request and the messages that its client gets meanwhile; notifications of changes.
 
-A client with a handshake gets notifications on its connection or session; a client of 2026-07-28 on the
-stream that it opened with `subscriptions/listen`. A client gets only those that concern its role.
+A client with a handshake gets notifications on its connection or session, a client of 2026-07-28 on the
+stream that it opened with `subscriptions/listen`. Each client gets only those about its role.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ FLAGS: Mapping[str, str] = {
     "resourcesListChanged": RESOURCES,
 }
 
-Send = Callable[[bytes], None]  #: one message, without its end; it waits for nothing
-Questions = dict[Id | None, asyncio.Future[Json]]  #: our requests to one client that it has not answered yet
-Deliver = Callable[[str, str], None]  #: of a method, and the address of the resource that it is about, if any
+Send = Callable[[bytes], None]  #: sends one message, without its line end; never blocks
+Questions = dict[Id | None, asyncio.Future[Json]]  #: requests to a client that it has not answered yet
+Deliver = Callable[[str, str], None]  #: sends a method and the URI of a resource, or an empty text
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,24 +48,24 @@ class Exchange:
     params: Json
     peer: Peer
     caller: Caller
-    send: Send  #: to the client, as a part of this exchange
-    questions: Questions | None = None  #: None: the client cannot be asked
+    send: Send  #: to the client, before the answer
+    questions: Questions | None = None  #: None: the server cannot send requests to the client
 
     def notify(self, method: str, params: Json) -> None:
-        """Send a notification that belongs to this exchange."""
+        """Send a notification before the answer."""
         self.send(encode_notification(method, params))
 
     def report(self, progress: float, total: float, message: str) -> None:
-        """Report progress, where the client has asked for that."""
+        """Report progress, if the client asked for it."""
         token = meta_of(self.params).get("progressToken")
         if token is not None:
             members = {"progressToken": token, "progress": progress, "total": total, "message": message}
             self.notify("notifications/progress", members)
 
     async def ask(self, method: str, params: Json, patience: float) -> Json:
-        """Return what the client answers within *patience* seconds, or raise ProtocolError or TimeoutError.
+        """Send a request to the client and return the result, or raise ProtocolError or TimeoutError.
 
-        Until 2025-11-25 alone: since then a result of the type `input_required` asks.
+        Only until 2025-11-25: since 2026-07-28, a handler returns a result of type `input_required` instead.
         """
         needed = self.peer.revision.asks.get(method)
         if self.questions is None or needed not in self.peer.capabilities:
@@ -85,7 +85,7 @@ class Exchange:
 
 
 def take_answer(questions: Questions, response: Response) -> None:
-    """Give the *response* to the one of *questions* that it answers, if any."""
+    """Deliver *response* to the request in *questions* that it answers, if any."""
     waiting = questions.get(response.id)
     if waiting is None or waiting.done():
         return
@@ -98,28 +98,28 @@ def take_answer(questions: Questions, response: Response) -> None:
 
 
 class Notifications:
-    """The clients that get notifications, by role."""
+    """Sends notifications of changes to clients, by role."""
 
     def __init__(self) -> None:
         self._clients: dict[object, tuple[str, Deliver]] = {}
         self._closed = asyncio.Event()
 
     def follow(self, role: str, send: Send) -> None:
-        """Notify a client of *role* with *send*."""
+        """Notify a client of *role* through *send*."""
 
         def deliver(method: str, uri: str) -> None:
-            # Until 2025-11-25, clients subscribe to a resource with a method that dbtools does not serve.
+            # Until 2025-11-25, clients subscribe to resources with a method that dbtools does not implement.
             if not uri:
                 send(encode_notification(method))
 
         self._clients[send] = (role, deliver)
 
     def unfollow(self, send: Send) -> None:
-        """Notify the client of *send* no longer, if it is notified."""
+        """Stop notifying a client through *send*."""
         self._clients.pop(send, None)
 
     async def listen(self, exchange: Exchange) -> Json:
-        """Answer `subscriptions/listen` once the stream has ended."""
+        """Serve `subscriptions/listen` until the stream ends."""
         wanted = exchange.params["notifications"]
         assert isinstance(wanted, dict)
         uris = wanted.get("resourceSubscriptions") or []
@@ -152,7 +152,7 @@ class Notifications:
                 self.notify(role, UPDATED, uri)
 
     def notify(self, role: str, method: str, uri: str = "") -> None:
-        """Send *method*, which is about the resource *uri* if there is one, to the clients of *role*."""
+        """Send *method*, about the resource *uri* if given, to the clients of *role*."""
         for of, deliver in tuple(self._clients.values()):
             if of == role:
                 deliver(method, uri)

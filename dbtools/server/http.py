@@ -1,4 +1,4 @@
-"""The HTTP server: its socket, its processes, and the application of each. A plan in; it runs."""
+"""The HTTP server: its socket, its worker processes, and the application of each."""
 
 import gc
 import os
@@ -34,13 +34,13 @@ from dbtools.settings import Settings
 FORM = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:]+)):(?P<port>\d{1,5})")  #: of an address
 PATH = "/mcp"
 HEALTH = ("/healthz", "/readyz")
-IDLE = 30  #: seconds that a connection without a request stays open
-TAKEN_IN = 20_000  #: milliseconds in which a client takes a part of an answer that waits for it
-GRACE_OF_CONNECTIONS = 3  #: seconds for all answers to be delivered when the server ends
-LOOK = 1.0  #: seconds between two looks for the parent
-COLLECTIONS = (10_000, 20, 20)  #: objects, and collections of younger ones, between two
-READY_IN = 2.0  #: seconds in which the pool has to provide a connection
-FRESH = 1.0  #: seconds in which the same answer is given: clients need no token to ask
+IDLE = 30  #: seconds until an idle connection is closed
+TAKEN_IN = 20_000  #: milliseconds until a connection is closed whose client does not read
+GRACE_OF_CONNECTIONS = 3  #: seconds to deliver all answers during a shutdown
+LOOK = 1.0  #: seconds between two checks for the parent process
+COLLECTIONS = (10_000, 20, 20)  #: thresholds of the garbage collector
+READY_IN = 2.0  #: seconds to wait for a database connection
+FRESH = 1.0  #: seconds to cache the answer of /readyz, which needs no token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Address:
 
     @classmethod
     def of(cls, text: str) -> "Address":
-        """Return the address that HOST:PORT means, or raise ConfigurationError."""
+        """Parse HOST:PORT, or raise ConfigurationError."""
         found = FORM.fullmatch(text)
         if found is None or int(found["port"]) > 65535:
             raise errors.ConfigurationError(
@@ -62,7 +62,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it; a name may stand for any address."""
+        """Whether only this machine can connect; a host name may stand for any address."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:
@@ -77,10 +77,10 @@ class Address:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What every worker is given."""
+    """What each worker needs to start."""
 
     settings: Settings
-    anonymous: Caller  #: who calls if [auth] is empty
+    anonymous: Caller  #: the caller if [auth] is empty
     operator: Operator
     address: Address
     stateless: bool
@@ -89,7 +89,7 @@ class Plan:
 
 
 def listen(plan: Plan) -> None:
-    """Serve *plan* until a signal comes; raise ConfigurationError, or what else keeps it from serving."""
+    """Serve *plan* until a signal arrives; raise ConfigurationError if it cannot be served."""
     _check(plan.settings, plan.address)
     snapshot = anyio.run(snapshot_of, plan.settings)
     if not plan.settings.auth:
@@ -108,23 +108,23 @@ def listen(plan: Plan) -> None:
             if any(each.exitcode == STARTUP_FAILURE for each in workers.processes):
                 raise SystemExit(STARTUP_FAILURE)
         except SystemExit as exc:
-            # The reason has been reported: it is the configuration or the database.
+            # The reason has been reported: the configuration or the database.
             raise SystemExit(2 if exc.code == STARTUP_FAILURE else exc.code) from None
 
 
 class Workers(Multiprocess):
-    """uvicorn's processes."""
+    """The worker processes of uvicorn."""
 
-    operator: Operator  #: learns when one replaces another
+    operator: Operator  #: gets a message when a worker is replaced
 
     def handle_int(self) -> None:
-        """End the processes, and raise the interrupt again, as a server with one process does."""
+        """End the workers, and raise the interrupt again, as a server with one process does."""
         self.terminate_all()
         self.join_all()
         raise KeyboardInterrupt
 
     def keep_subprocess_alive(self) -> None:
-        """Replace processes that have ended."""
+        """Replace workers that have ended."""
         before = [each.pid for each in self.processes]
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
@@ -133,7 +133,7 @@ class Workers(Multiprocess):
 
 
 def config_of(make: Callable[[], ASGIApp], workers: int = 1) -> uvicorn.Config:
-    """Return how uvicorn serves the application that *make* returns, in each of as many *workers*."""
+    """Return the configuration of uvicorn for the application that *make* returns."""
     return uvicorn.Config(
         make,
         factory=True,
@@ -162,13 +162,13 @@ def bound(address: Address) -> socket.socket:
             f"Cannot listen at {address.host}:{address.port}: {exc.strerror or 'no such address'}."
         ) from exc
     listener.set_inheritable(True)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit the option
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKEN_IN)
     return listener
 
 
 def _check(settings: Settings, address: Address) -> None:
-    """Raise ConfigurationError if other machines reach a server without authentication."""
+    """Raise ConfigurationError if other machines could reach a server without authentication."""
     if address.is_local:
         return
     if not settings.auth:
@@ -184,7 +184,7 @@ def _check(settings: Settings, address: Address) -> None:
 
 
 def _notes(plan: Plan) -> Iterator[str]:
-    """Yield what an operator should know of several workers."""
+    """Yield what an operator should know about several workers."""
     if plan.workers > 1:
         yield f"{plan.workers} workers: clients before 2026-07-28 have no sessions and get no notifications."
         if plan.settings.limits.storage == "memory":
@@ -198,10 +198,10 @@ class HttpApp:
         begin_log(plan.settings.log)
         BoundedProtocol.most = most_connections(plan.settings.server.max_connections)
         self._plan = plan
-        self._app: RequestMiddleware  # uvicorn takes no request before the start is complete
+        self._app: RequestMiddleware  # set before uvicorn accepts requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or start and end with the server (ASGI 3, lifespan)."""
+        """Answer a request, or start and stop with the server (ASGI 3, lifespan)."""
         if scope["type"] == "http":
             await self._app(scope, receive, send)
             return
@@ -223,7 +223,7 @@ class HttpApp:
         async with running(plan.settings, plan.operator, plan.workers, stateless=plan.stateless) as run:
             await run.served.toolbox.snapshot()
             await run.limiter.check()
-            # What exists now stays: the garbage collector need not look at it, and less often at the rest.
+            # What exists now stays, so the garbage collector can skip it, and run less often.
             gc.collect()
             gc.freeze()
             gc.set_threshold(*COLLECTIONS)
@@ -234,7 +234,7 @@ class HttpApp:
         self._app.report()
 
     def open(self, run: Running) -> Endpoint:
-        """Begin to answer requests; return what answers those of MCP."""
+        """Build the application; return its MCP endpoint."""
         plan, section = self._plan, self._plan.settings.server
         identity = Identity(run.served, plan.anonymous)
         endpoint = Endpoint(
@@ -254,18 +254,18 @@ class HttpApp:
             Route(HEALTH[1], Readiness(run.served).answer),
             Route(f"{WELL_KNOWN}{{rest:path}}", metadata),
         ]
-        # A whole Starlette would add middleware for errors, which is slow; uvicorn handles them.
+        # Only a Router: the error middleware of a Starlette application is slow, and uvicorn handles errors.
         router = Router(routes, redirect_slashes=False, default=nothing)
         self._app = RequestMiddleware(router, section, local=plan.address.is_local, exempt=HEALTH)
         return endpoint
 
 
 class Readiness:
-    """Whether the database answers, and the age of the snapshot."""
+    """The readiness check: whether the database answers, and the age of the snapshot."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._is_ready, self._looked_at = True, -FRESH  # the first snapshot has been read
+        self._is_ready, self._looked_at = True, -FRESH  # the first snapshot has just been read
         self._refreshed_at = time.monotonic()
         served.toolbox.subscribe(self._note)
 
@@ -273,12 +273,12 @@ class Readiness:
         self._refreshed_at = time.monotonic()
 
     async def answer(self, request: Request) -> Response:
-        """Answer 200 if the pool has a connection, else 503, with the seconds since the tools were made.
+        """Answer 200 if the pool provides a connection, otherwise 503; with the age of the snapshot.
 
-        A configuration that cannot be used is reported, and no reason for 503: the previous one is in force.
+        An invalid configuration is reported but does not cause 503, since the previous one stays in force.
         """
         if time.monotonic() - self._looked_at > FRESH:
-            # Requests get the previous answer meanwhile.
+            # Other requests get the previous answer meanwhile.
             self._looked_at = time.monotonic()
             try:
                 with anyio.fail_after(READY_IN):
@@ -295,7 +295,7 @@ class Readiness:
 
 
 async def _end_with(parent: int) -> None:
-    """End this process when its *parent* is gone, which would otherwise end or restart it."""
-    while os.getppid() == parent:  # noqa: ASYNC110 (there is no event)
+    """End this worker when its *parent* process is gone."""
+    while os.getppid() == parent:  # noqa: ASYNC110 (there is no event to wait for)
         await anyio.sleep(LOOK)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""The core of MCP: a request and the state of its session in; its Peer, or an error, out.
+"""The core of MCP: a request and the state of its session in, its Peer or an error out.
 
-Nothing here waits, reads or writes: both transports ask the same questions of it, in both eras. In the first
-era, until 2025-11-25, a client opens a session by a handshake. Since 2026-07-28 each request stands alone.
+Pure functions for both transports and both eras. Until 2025-11-25 (the handshake era), a client opens a
+session with `initialize`. Since 2026-07-28 (the modern era), each request is complete in itself.
 """
 
 import base64
@@ -26,12 +26,12 @@ from dbtools.server.versions import (
 INFO = {"name": "dbtools", "version": __version__}
 NAMED: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 BASE64 = "=?base64?"
-Header = Callable[[str], Sequence[str]]  #: the values of a header, by its name in lower case
+Header = Callable[[str], Sequence[str]]  #: returns the values of a header by its lower-case name
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The client, as it describes itself, which proves nothing."""
+    """The client as it describes itself, unverified."""
 
     revision: Revision
     client: str | None = None  #: name
@@ -40,18 +40,18 @@ class Peer:
 
 @dataclass(slots=True)
 class Session:
-    """The state of a connection or a session of the first era."""
+    """The state of a connection or session of the handshake era."""
 
-    peer: Peer | None = None  #: the client, after its handshake
+    peer: Peer | None = None  #: set by the handshake
 
 
 def admit(
     session: Session | None, request: Request, methods: Collection[str], header: Header | None = None
 ) -> Peer:
-    """Return the peer of *request*, or raise ProtocolError; without a *session* the request stands alone.
+    """Return the peer of *request*, or raise ProtocolError. Without a *session*, the request is modern.
 
-    *methods* are those that the server answers. Over HTTP *header* returns the headers, which must repeat
-    what the body says where requests stand alone (MCP 2026-07-28, transports).
+    The server implements *methods*. Over HTTP, *header* returns the headers, which must match the body of a
+    modern request (MCP 2026-07-28, transports).
     """
     if session is None:
         return _admit_modern(request, methods, header)
@@ -70,12 +70,12 @@ def admit(
 
 
 def is_modern_request(request: Request) -> bool:
-    """Return whether *request* is of the era without handshakes, as the first one of a connection."""
+    """Return whether *request* is of the modern era: its metadata has a version."""
     return request.method != "initialize" and VERSION_KEY in meta_of(request.params)
 
 
 def meta_of(params: Json) -> Json:
-    """Return what a request says beside its *params*."""
+    """Return the metadata in the *params* of a request."""
     return _object(params.get("_meta"))
 
 
@@ -84,7 +84,7 @@ def _admit_modern(request: Request, methods: Collection[str], header: Header | N
     if header is not None:
         _check_repetitions(header)
         if VERSION_KEY not in meta:
-            # A body without an envelope is of the other era: its header names an unknown version.
+            # Without metadata, the request is here because its header names an unknown version.
             modern("".join(header("mcp-protocol-version")))
     elif request.method == "initialize":
         requested = request.params.get("protocolVersion")
@@ -121,7 +121,7 @@ def _check_method(method: str, revision: Revision, methods: Collection[str]) -> 
 
 
 def modern(version: str) -> Revision:
-    """Return the revision *version*, in which requests stand alone, or raise ProtocolError."""
+    """Return the modern revision *version*, or raise ProtocolError."""
     if version not in MODERN:
         raise ProtocolError(Code.UNSUPPORTED_VERSION, "Unsupported protocol version.", _supported(version))
     return MODERN[version]
@@ -133,14 +133,14 @@ def _supported(requested: object) -> Json:
 
 
 def _check_repetitions(header: Header) -> None:
-    """Raise ProtocolError if a header is repeated: a proxy and dbtools could read different values."""
+    """Raise ProtocolError if a header is repeated: a proxy could read another value than dbtools."""
     for name in ("mcp-protocol-version", "mcp-method", "mcp-name"):
         if len(header(name)) > 1:
             raise ProtocolError(Code.HEADER_MISMATCH, f"The header {name} must not be repeated.")
 
 
 def _check_headers(request: Request, version: object, header: Header) -> None:
-    """Raise ProtocolError where a header does not repeat what the body of *request* says."""
+    """Raise ProtocolError if a header does not match the body of *request*."""
     if header("mcp-protocol-version") != [version]:
         raise ProtocolError(Code.HEADER_MISMATCH, "MCP-Protocol-Version must equal that in params._meta.")
     if header("mcp-method") != [request.method]:
@@ -152,7 +152,7 @@ def _check_headers(request: Request, version: object, header: Header) -> None:
 
 
 def _decoded(value: str) -> str | None:
-    """Return what the header *value* stands for, which may be base64; None where that is broken."""
+    """Decode the header *value*, which may be base64; return None if it is invalid."""
     if not (value.startswith(BASE64) and value.endswith("?=")):
         return value
     payload = value[len(BASE64) : -2]
@@ -164,7 +164,7 @@ def _decoded(value: str) -> str | None:
 
 
 def finish_result(peer: Peer, method: str, result: Json, fresh: int) -> Json:
-    """Return *result* as the revision of *peer* requires it, to be cached for *fresh* milliseconds."""
+    """Add the members that the revision of *peer* requires; *fresh* is in milliseconds."""
     if peer.revision.has_handshake:
         return result
     members: dict[str, object] = {"resultType": "complete", **result}

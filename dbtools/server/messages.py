@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0: bytes in, messages out, and messages back into bytes."""
+"""JSON-RPC 2.0: bytes into messages, and messages into bytes."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from enum import IntEnum
 import orjson
 
 NO_MESSAGE = "This is not a JSON-RPC 2.0 message."
-MOST_DIGITS = 4_000  #: of an integer; Python refuses to read more than 4,300
+MOST_DIGITS = 4_000  #: of an integer; Python parses at most 4,300
 LARGEST_ID = 10**100
 LONG_NUMBER = re.compile(rb"\d{19}")  #: orjson reads integers beyond 64 bits as floats
 
@@ -18,7 +18,7 @@ Json = Mapping[str, object]
 
 
 class Code(IntEnum):
-    """The codes of errors."""
+    """The error codes of JSON-RPC and MCP."""
 
     PARSE_ERROR = -32700
     INVALID_REQUEST = -32600
@@ -29,7 +29,7 @@ class Code(IntEnum):
     HEADER_MISMATCH = -32020
     MISSING_CAPABILITY = -32021
     UNSUPPORTED_VERSION = -32022
-    CANCELLED = -32800  #: until 2025-11-25, whose streams need an answer
+    CANCELLED = -32800  #: until 2025-11-25: an HTTP stream needs an answer
 
 
 class ProtocolError(Exception):
@@ -40,12 +40,12 @@ class ProtocolError(Exception):
         self.code = code
         self.message = message
         self.data = data
-        self.id: Id | None = None  #: of the request, where it was not admitted
+        self.id: Id | None = None  #: of the rejected request
 
 
 @dataclass(slots=True)
 class Request:
-    """A message that must be answered."""
+    """A message that needs an answer."""
 
     id: Id
     method: str
@@ -62,7 +62,7 @@ class Notification:
 
 @dataclass(slots=True)
 class Response:
-    """The answer to one of our requests: a result or an error."""
+    """The answer of a client to a request of the server: a result or an error."""
 
     id: Id | None
     result: Json | None
@@ -71,9 +71,9 @@ class Response:
 
 @dataclass(slots=True)
 class Malformed:
-    """What is not a message."""
+    """Bytes that are not a message."""
 
-    reply: bytes  #: the error that answers it
+    reply: bytes  #: the error to answer
 
 
 Message = Request | Notification | Response | Malformed
@@ -90,10 +90,10 @@ def parse(line: bytes) -> Message:
 
 
 def _parse_odd(line: bytes) -> Message:
-    """Parse what orjson refuses, such as half a surrogate pair: an answer names the argument."""
+    """Parse what orjson rejects, such as a lone surrogate, so that the error can name the argument."""
     try:
-        # json.loads guesses the encoding of bytes, and would accept others than UTF-8.
-        # An integer with too many digits is refused for its size anyway.
+        # json.loads would guess the encoding of bytes, and accept others than UTF-8.
+        # An integer with too many digits will be rejected for its size anyway.
         return _message(json.loads(line.decode(), parse_int=lambda digits: int(digits[:MOST_DIGITS])))
     except RecursionError:
         return malformed("The message is nested too deeply.")
@@ -122,18 +122,18 @@ def _message(value: object) -> Message:
 
 
 def id_of(value: object) -> Id | None:
-    """Return *value* if it is an ID: a string, or an integer, which `true` is in Python alone."""
+    """Return *value* if it is an ID: a string or an integer, but not a bool."""
     is_number = type(value) is int and -LARGEST_ID < value < LARGEST_ID
     return value if isinstance(value, str) or is_number else None  # type: ignore[return-value]
 
 
 def malformed(message: str, id: Id | None = None, code: Code = Code.INVALID_REQUEST) -> Malformed:
-    """Return what an error with *message* answers."""
+    """Return the bytes that are not a message, with the error that answers them."""
     return Malformed(encode_error(id, ProtocolError(code, message)))
 
 
 def encode_result(id: Id, result: Json) -> bytes:
-    """Return the answer *result*, which may hold fragments of JSON that are encoded already."""
+    """Encode an answer with *result*, which may contain fragments of encoded JSON."""
     try:
         return orjson.dumps({"jsonrpc": "2.0", "id": id, "result": result})
     except TypeError:
@@ -141,25 +141,25 @@ def encode_result(id: Id, result: Json) -> bytes:
 
 
 def encode_id(id: Id) -> orjson.Fragment:
-    """Return *id* for a result; orjson refuses half a surrogate pair, and more than 64 bits."""
+    """Encode *id*; orjson rejects lone surrogates and integers beyond 64 bits."""
     return orjson.Fragment(json.dumps(id))
 
 
 def encode_error(id: Id | None, error: ProtocolError) -> bytes:
-    """Return the answer *error*."""
+    """Encode an answer with *error*."""
     content: Json = {"code": error.code, "message": error.message}
     data = {} if error.data is None else {"data": error.data}
     return encode({"jsonrpc": "2.0", "id": id, "error": {**content, **data}})
 
 
 def encode_notification(method: str, params: Json | None = None) -> bytes:
-    """Return a notification."""
+    """Encode a notification."""
     message: dict[str, object] = {"jsonrpc": "2.0", "method": method}
     return encode({**message, "params": params} if params else message)
 
 
 def encode(message: Json) -> bytes:
-    """Return *message* as JSON; it may quote what a client has sent, valid text or not."""
+    """Encode *message*, which may quote invalid text of a client."""
     try:
         return orjson.dumps(message)
     except TypeError:

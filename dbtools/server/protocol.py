@@ -1,4 +1,4 @@
-"""The toolbox as an MCP server: requests in, answers out, the same over both transports and in both eras."""
+"""The MCP server: requests in, answers of the toolbox out, for both transports and both eras."""
 
 import asyncio
 import base64
@@ -25,9 +25,9 @@ from dbtools.server.versions import MODERN
 from dbtools.service.toolbox import Toolbox
 from dbtools.telemetry import server_span
 
-PAGE = 200  #: tools
-MALFORMED = "malformed"  #: the code of a call that is no request of the protocol
-PROGRESS = 1.0  #: seconds between two reports
+PAGE = 200  #: entries per page of a list
+MALFORMED = "malformed"  #: the audit code of a call with invalid parameters
+PROGRESS = 1.0  #: seconds between progress reports
 UNAVAILABLE = str(errors.DatabaseUnavailable())
 FOREIGN = "The cursor is not one of this server's, or the list has changed: list again from the start."
 TEMPLATES = tuple(
@@ -57,11 +57,11 @@ class Reply(NamedTuple):
     """The message that answers a request."""
 
     message: bytes
-    code: int = 0  #: of the error that it is
+    code: int = 0  #: of an error
 
 
 class Server:
-    """Answers requests for one toolbox."""
+    """Answers the requests of clients."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class Server:
     ) -> None:
         """Serve *toolbox*; calls go through *calls*.
 
-        Clients with a handshake get *notifications* only if the server is not *stateless*. Other clients may
-        cache a list for *fresh* seconds.
+        A *stateless* server sends no *notifications* to clients of the handshake era. Other clients may cache
+        lists for *fresh* seconds.
         """
         self._toolbox = toolbox
         self._calls = calls
@@ -84,7 +84,7 @@ class Server:
         self._fresh = round(fresh * 1000)
         self._stateless = stateless
         self.notifications = notifications or Notifications()
-        self.listed = asyncio.Event()  #: set when a client has its first list of tools
+        self.listed = asyncio.Event()  #: set when a client has listed the tools
         self.handlers: dict[str, Handler] = {
             "initialize": self._initialize,
             "ping": self._ping,
@@ -107,7 +107,7 @@ class Server:
         questions: Questions | None = None,
         header: Header | None = None,
     ) -> Exchange:
-        """Return what answers *request*, or raise ProtocolError and record a refused call."""
+        """Return the exchange for *request*, or raise ProtocolError and record a rejected call."""
         try:
             peer = admit(session, request, self.handlers, header)
         except ProtocolError as exc:
@@ -130,7 +130,7 @@ class Server:
         )
 
     async def answer(self, exchange: Exchange) -> Reply:
-        """Return the answer to *exchange*: a result, or an error that quotes nothing internal."""
+        """Return the answer to *exchange*: a result, or an error without internal details."""
         version = exchange.peer.revision.version
         with server_span(exchange.method, exchange.id, exchange.params, version) as span:
             try:
@@ -179,7 +179,7 @@ class Server:
         return _page(exchange, "resourceTemplates", TEMPLATES)
 
     async def _call_tool(self, exchange: Exchange) -> Json:
-        """Call a tool; what the model can correct is a result with isError."""
+        """Call a tool; an error that the model can correct is a result with `isError`."""
         name, arguments = exchange.params["name"], exchange.params.get("arguments") or {}
         assert isinstance(name, str)
         assert isinstance(arguments, Mapping)
@@ -235,7 +235,7 @@ class Server:
 
 
 def _capabilities(*, changes: bool, updates: bool) -> Json:
-    """Return the capabilities, with notifications of *changes* of lists and *updates* of a resource."""
+    """Return the capabilities: notifications of *changes* to lists and of *updates* to resources."""
     return {
         "completions": {},
         "resources": {"subscribe": updates, "listChanged": changes},
@@ -253,7 +253,7 @@ def _page(exchange: Exchange, name: str, contents: Sequence[bytes]) -> Json:
 
 
 def answer_content(answer: Answer, contents: frozenset[str]) -> Json:
-    """Return *answer* as the result of a call, of the kinds of *contents* that the client knows."""
+    """Return *answer* as the result of a call, with the kinds of *contents* that the revision has."""
     content: list[Json] = [{"type": "text", "text": answer.text}]
     content.extend(_attachment(each, contents) for each in answer.media)
     if "resource_link" in contents:
@@ -265,7 +265,7 @@ def answer_content(answer: Answer, contents: frozenset[str]) -> Json:
 
 
 def error_content(message: str) -> Json:
-    """Return the result of a call that failed: text only."""
+    """Return the result of a failed call."""
     return {"content": [{"type": "text", "text": visible(message)}], "isError": True}
 
 
@@ -285,7 +285,7 @@ def _attachment(media: Media, contents: frozenset[str]) -> Json:
 
 
 def _error(method: str, exc: Exception) -> ProtocolError:
-    """Return the error that answers a request where *exc* was raised; nothing internal is quoted."""
+    """Return the error for a request that raised *exc*, without internal details."""
     if isinstance(exc, ProtocolError):
         return exc
     code = Code.INVALID_PARAMS if isinstance(exc, errors.UnknownArgument) else Code.INTERNAL_ERROR
@@ -293,7 +293,7 @@ def _error(method: str, exc: Exception) -> ProtocolError:
 
 
 def _said(exc: Exception, what: str) -> str:
-    """Return the message of *exc* for a client, with a mark where the log has what the operator needs."""
+    """Return the message of *exc* for a client; log an internal error under a reference."""
     if isinstance(exc, errors.DatabaseUnavailable):
         return UNAVAILABLE
     if isinstance(exc, errors.CallError):

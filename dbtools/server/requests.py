@@ -1,7 +1,7 @@
-"""What every request over HTTP passes: an ID, the count of rejections, checks of Host, Origin and body.
+"""Checks for every HTTP request: request ID, Host, Origin, body; and the log of rejections.
 
-Rejections are counted: an operator sees attempts to guess tokens, and a client cannot fill the log. Any web
-page can have a browser call a server on the user's machine under the page's host name (DNS rebinding).
+The log counts rejections: an operator sees attempts to guess tokens, and a client cannot fill the log. The
+checks of Host and Origin stop web pages that call a server on the user's machine (DNS rebinding).
 """
 
 import logging
@@ -28,19 +28,19 @@ from dbtools.server.messages import (
 from dbtools.settings.sections import ServerSection
 from dbtools.telemetry import REFUSED, REQUEST, new_request_id
 
-REASON = "dbtools.reason"  #: the key in a scope of why a request is rejected, in words for the operator
-FORM = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of an ID that a proxy may give
+REASON = "dbtools.reason"  #: the key in the scope of why a request is rejected, for the operator
+FORM = re.compile(r"[\w.:-]{1,50}", re.ASCII)  #: of a request ID from a proxy
 MINUTE = 60.0  #: seconds
-STATUSES = {401, 403, 408, 413, 421, 503}  #: of rejections that are logged; others belong to the protocol
+STATUSES = {401, 403, 408, 413, 421, 503}  #: rejections to log; other errors are part of the protocol
 RETRY = (b"retry-after", b"1")  #: seconds; sent with each 503
-MOST_KINDS = 20  #: of rejections that are distinguished within a minute
+MOST_KINDS = 20  #: of rejections that the log distinguishes within a minute
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)?"
 PORT = re.compile(r":\d+$")
 WRONG_HOST = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
 WRONG_ORIGIN = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
 DEEPEST = 64  #: levels of JSON
-MOST_PARTS = 10_000  #: values of JSON, more or less: each takes much more memory than it has bytes
+MOST_PARTS = 10_000  #: JSON values, approximately: each takes far more memory than its bytes
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 TOO_LARGE = "The body is too large."
@@ -49,10 +49,10 @@ logger = logging.getLogger("dbtools")
 
 
 class RequestMiddleware:
-    """Middleware that gives each request an ID, checks Host and Origin, and counts rejections.
+    """Middleware that assigns request IDs, checks Host and Origin, and logs rejections.
 
-    Hosts and origins may be those that *section* names, and the loopback address if it is *local*;
-    at *exempt* paths, any.
+    It allows the hosts and origins of *section*, and those of the loopback address if the server is *local*;
+    it allows any host for *exempt* paths.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class RequestMiddleware:
         )
         self._counts: Counter[tuple[int, str]] = Counter()  #: status and reason of those not logged yet
         self._logged: set[tuple[int, str]] = set()  #: within the current minute
-        self._minute = monotonic()  #: when it began
+        self._minute = monotonic()  #: when the current minute began
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer 421 or 403; look at the head of the answer."""
+        """Forward the request, or answer 421 or 403; add headers to the answer and note rejections."""
         given = fields(scope, b"x-request-id")
         id = given[0] if given and FORM.fullmatch(given[0]) else new_request_id()
         REQUEST.set(id)
@@ -102,7 +102,7 @@ class RequestMiddleware:
         return self._shared if may_call else WRONG_ORIGIN
 
     def _count(self, status: int, reason: str) -> None:
-        """Log the first rejection of a kind in a minute, with those that were only counted before it."""
+        """Log the first rejection of a kind in a minute, with those counted since the last line."""
         REFUSED.add(1, {"http.response.status_code": status})
         if monotonic() - self._minute >= MINUTE:
             self._minute = monotonic()
@@ -116,7 +116,7 @@ class RequestMiddleware:
             self.report()
 
     def report(self) -> None:
-        """Log the rejections that have not been logged yet."""
+        """Log the rejections that were only counted so far."""
         counted = ", ".join(
             f"{number} with {status}{f' ({reason})' if reason else ''}"
             for (status, reason), number in sorted(self._counts.items())
@@ -127,12 +127,12 @@ class RequestMiddleware:
 
 
 def fields(scope: Scope, name: bytes) -> Sequence[str]:
-    """Return the values of the header *name*, which is in lower case (ASGI 3, HTTP connection scope)."""
+    """Return the values of the header *name*, given in lower case (ASGI 3, HTTP connection scope)."""
     return [value.decode("latin-1") for each, value in scope["headers"] if each == name]
 
 
 class HttpError(Exception):
-    """An HTTP error response: a JSON-RPC error, since clients show the message of no other body."""
+    """An HTTP error response. Its body is a JSON-RPC error, since clients show its message to the user."""
 
     def __init__(self, status: int, message: str | bytes, headers: dict[str, str] | None = None) -> None:
         super().__init__()
@@ -142,9 +142,9 @@ class HttpError(Exception):
 
 
 async def read_message(scope: Scope, receive: Receive, most: int) -> Request | Notification | Answered:
-    """Return the message that a body of at most *most* bytes is, or raise HttpError.
+    """Return the message in a body of at most *most* bytes, or raise HttpError.
 
-    The body is read whole, and neither too large nor too deep, before it is parsed.
+    The body is checked for its size and depth before it is parsed.
     """
     body = await _body(scope, receive, most)
     if is_too_much(body):
@@ -176,7 +176,7 @@ async def _body(scope: Scope, receive: Receive, most: int) -> bytes:
 
 
 def is_too_much(body: bytes) -> bool:
-    """Return whether *body* is JSON of too many values or levels, in time that is linear in its length."""
+    """Return whether the JSON in *body* has too many values or levels, in linear time."""
     opening = body.count(b"[") + body.count(b"{")
     if opening <= DEEPEST and opening + body.count(b",") <= MOST_PARTS:
         return False
@@ -187,7 +187,7 @@ def is_too_much(body: bytes) -> bool:
 
 
 def check_accept(scope: Scope, *wanted: str) -> None:
-    """Raise HttpError where the client does not accept every type that is *wanted* (RFC 9110, 12.5.1)."""
+    """Raise HttpError unless the client accepts all types in *wanted* (RFC 9110, 12.5.1)."""
     accepted = {each.split(";")[0].strip().lower() for each in ",".join(fields(scope, b"accept")).split(",")}
     for type in wanted:
         if not accepted & {type, f"{type.partition('/')[0]}/*", "*/*"}:

@@ -1,4 +1,4 @@
-"""MCP over stdin and stdout: one JSON message a line, and one asyncio protocol for both directions."""
+"""MCP over stdin and stdout: one JSON message per line, one asyncio protocol for both directions."""
 
 import asyncio
 import os
@@ -38,13 +38,13 @@ LONGEST_LINE = 64 * 2**20  #: bytes
 TOO_LONG = malformed(f"The line has over {LONGEST_LINE:,} bytes.")
 MIXED = "This connection began with a handshake: requests of 2026-07-28 need another connection."
 CHUNK = 2**16
-CLOSING = 10.0  #: seconds in which a server without a client reads its catalog
+CLOSING = 10.0  #: seconds to read the catalog after the client has left
 GRACE = 3.0  #: seconds for running requests when the client closes its end
 
 
 @contextmanager
 def private_descriptors() -> Iterator[tuple[int, int]]:
-    """Give copies of stdin and stdout, which nothing else in the process, or a child process, can use."""
+    """Yield copies of stdin and stdout that no other code and no child process can use."""
     reading, writing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -59,9 +59,9 @@ def private_descriptors() -> Iterator[tuple[int, int]]:
 
 
 async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:
-    """Serve *settings*' database to *caller* at the other end of stdin and stdout, until they leave.
+    """Serve the database of *settings* to *caller* over stdin and stdout, until the client leaves.
 
-    The catalog is read during the handshake. If it cannot be read, the server ends with the reason.
+    The catalog is read during the handshake; if that fails, the server ends with the reason.
     """
     signals: list[int] = []
     with private_descriptors() as descriptors, exporting():
@@ -76,7 +76,7 @@ async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) ->
 
             run.group.start_soon(announce)
             await _serve(run.server, caller, descriptors)
-            # Report problems even if the client has closed stdin at once.
+            # Report problems even if the client closes stdin at once.
             with anyio.move_on_after(CLOSING):
                 await announced.wait()
     if signal.SIGINT in signals:
@@ -96,7 +96,7 @@ async def _serve(server: Server, caller: Caller, descriptors: tuple[int, int]) -
         reading = os.fdopen(os.dup(reader), "rb", buffering=0)
         await loop.connect_read_pipe(lambda: connection, reading)
     else:
-        # A copy that is never closed: nothing interrupts the thread while it waits for a terminal.
+        # The thread gets a copy that is never closed: nothing can interrupt it while it waits for a terminal.
         feed = threading.Thread(target=_feed, args=(os.dup(reader), connection, loop), daemon=True)
         feed.start()
     await connection.ended.wait()
@@ -104,7 +104,7 @@ async def _serve(server: Server, caller: Caller, descriptors: tuple[int, int]) -
 
 
 async def _end_on_signal(scope: anyio.CancelScope, seen: list[int]) -> None:
-    """Cancel *scope* when a signal comes: unlike a task, it stays cancelled until all in it has ended."""
+    """Cancel *scope* when a signal arrives; unlike a task, a scope stays cancelled until its end."""
     if sys.platform == "win32":
         return
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -117,29 +117,29 @@ class LineConnection(asyncio.Protocol):
     """A client at the other end of two pipes or of a socket."""
 
     def __init__(self, server: Server, caller: Caller) -> None:
-        self.ended = asyncio.Event()  #: set when the client has closed either direction
+        self.ended = asyncio.Event()  #: set when the client closes either direction
         self._server = server
         self._caller = caller
-        self._session: Session | None = Session()  #: None where each request stands alone
+        self._session: Session | None = Session()  #: None in the modern era
         self._is_new = True  #: until the first request
         self._questions: Questions = {}
         self._running: dict[asyncio.Task[None], Id] = {}
         self._buffer = bytearray()
-        self._skipping = False  #: the rest of a line that was too long
+        self._skipping = False  #: whether the rest of a line that is too long is skipped
         self.write: Callable[[bytes], object] = lambda line: None
         self._reading: Any = None  #: the transport
         self._writing: Any = None  #: the transport
-        self._written = asyncio.Event()  #: set when the transport has written everything, or failed
+        self._written = asyncio.Event()  #: set when everything has been written or cannot be
 
     def connection_made(self, transport: Any) -> None:
-        """Take the transport of one direction, or of both."""
+        """Keep the transport of one or both directions."""
         if isinstance(transport, asyncio.WriteTransport):
             self._writing, self.write = transport, transport.write
         if isinstance(transport, asyncio.ReadTransport):
             self._reading = transport
 
     def data_received(self, data: bytes) -> None:
-        """Take some bytes, which may hold any number of lines."""
+        """Process the lines in *data*."""
         if self.ended.is_set():
             return
         *lines, rest = data.split(b"\n")
@@ -157,7 +157,7 @@ class LineConnection(asyncio.Protocol):
             self._buffer.clear()
 
     def eof_received(self) -> bool:
-        """Take the last line, which needs no end; leave the other direction open."""
+        """Process the last line, which needs no line end; keep the other direction open."""
         if self._buffer and not self.ended.is_set():
             self._take(bytes(self._buffer))
             self._buffer.clear()
@@ -165,14 +165,14 @@ class LineConnection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; at once if the client no longer reads."""
+        """End, at once if the client no longer reads."""
         self.eof_received()
         if self._writing is not None and self._writing.is_closing():
             self._written.set()
             self.leave()
 
     def pause_writing(self) -> None:
-        """Stop reading until the client has read its answers."""
+        """Stop reading until the client reads its answers."""
         if self._reading is not None:
             self._reading.pause_reading()
 
@@ -215,7 +215,7 @@ class LineConnection(asyncio.Protocol):
         task.add_done_callback(self._running.pop)
 
     async def _answer(self, exchange: Exchange) -> None:
-        """Answer one request; a request that was cancelled gets no answer."""
+        """Answer a request, unless it is cancelled."""
         task = asyncio.current_task()
         assert task is not None
         reply = await self._server.answer(exchange)
@@ -228,7 +228,7 @@ class LineConnection(asyncio.Protocol):
         if notification.method == "notifications/cancelled":
             id = id_of(notification.params.get("requestId"))
             for task in [each for each, running in self._running.items() if running == id]:
-                # Let a call begin before it is cancelled: the audit log has an entry for each.
+                # Let the call start before it is cancelled, so that the audit log records it.
                 asyncio.get_running_loop().call_soon(_cancel, task)
 
     def send(self, message: bytes) -> None:
@@ -242,7 +242,7 @@ class LineConnection(asyncio.Protocol):
         self.ended.set()
 
     async def finish(self) -> None:
-        """Give running requests some time to be answered, and the client some to read the answers."""
+        """Give running requests time to finish, and the client time to read the answers."""
         self._server.notifications.close()
         if self._running:
             await asyncio.wait(self._running, timeout=GRACE)
@@ -259,20 +259,20 @@ class LineConnection(asyncio.Protocol):
 
 
 def _cancel(task: asyncio.Task[None]) -> None:
-    # A second cancellation could interrupt what the first one cleans up.
+    # A second cancellation could interrupt the cleanup after the first.
     if not task.cancelling():
         task.cancel()
 
 
 def _is_pipe(descriptor: int, other: int) -> bool:
-    """Return whether an event loop can wait for *descriptor*: not for a socket that is *other* as well."""
+    """Return whether an event loop can wait for *descriptor*; it cannot if a socket is also *other*."""
     mode = os.fstat(descriptor).st_mode
     is_pipe = sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
     return is_pipe and not os.path.sameopenfile(descriptor, other)
 
 
 def _write_all(connection: LineConnection, descriptor: int, line: bytes) -> None:
-    """Write *line* to a file or a terminal, which an event loop cannot wait for."""
+    """Write *line* to a file or terminal, for which an event loop cannot wait."""
     left = memoryview(line)
     try:
         while left:
@@ -282,9 +282,9 @@ def _write_all(connection: LineConnection, descriptor: int, line: bytes) -> None
 
 
 def _feed(descriptor: int, connection: LineConnection, loop: asyncio.AbstractEventLoop) -> None:
-    """Read a file or a terminal, which an event loop cannot wait for."""
-    with suppress(RuntimeError):  # the loop has been closed meanwhile
-        with suppress(OSError):  # a terminal that is gone, or a client that did not read its answers
+    """Read a file or terminal, for which an event loop cannot wait."""
+    with suppress(RuntimeError):  # the loop has been closed
+        with suppress(OSError):  # the terminal is gone, or the client does not read
             while chunk := os.read(descriptor, CHUNK):
                 loop.call_soon_threadsafe(connection.data_received, chunk)
         loop.call_soon_threadsafe(connection.eof_received)

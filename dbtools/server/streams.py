@@ -1,4 +1,4 @@
-"""How one request over HTTP is answered: as JSON, or as a stream of server-sent events (HTML, 9.2)."""
+"""The answer to one HTTP request: JSON, or a stream of server-sent events (HTML, 9.2)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from starlette.types import Receive, Scope, Send
 from dbtools.policy import Caller
 from dbtools.server.requests import fields
 
-PIECE = 65_536  #: bytes of an answer that wait for the client to take them
-BACKLOG = 1_024  #: messages that a client may leave unread
-PING = 15.0  #: seconds of silence after which a comment keeps proxies from closing a stream
-LOOK_AFTER = 0.05  #: seconds until a client is watched that may leave; most requests are answered by then
-#: Why a request is stopped: cancelled, its client has left or may no longer listen, or the server ends.
+PIECE = 65_536  #: bytes of an answer that are sent at once
+BACKLOG = 1_024  #: unread messages after which a stream ends
+PING = 15.0  #: seconds between comments that keep proxies from closing an idle stream
+LOOK_AFTER = 0.05  #: seconds until a request is watched for a disconnect; most are answered by then
+#: Why a request is stopped: cancelled, the client has left or lost its authorization, or a shutdown.
 CANCEL, LEAVE, END = "cancelled", "left", "ending"
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -24,25 +24,25 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class EventStream:
-    """A response of events, which ends when it is closed, or when too many of them wait."""
+    """A response of server-sent events, which ends when it is closed or too many messages are unread."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()  #: None is the end
+        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()  #: None ends the stream
         self._is_closed = False
         self._running = asyncio.get_running_loop().create_task(self.run())
 
     def put(self, message: bytes) -> None:
-        """Send *message* as soon as the client takes it."""
+        """Queue *message*."""
         if self._is_closed:
             return
         self._waiting.put_nowait(message)
         if self._waiting.qsize() > BACKLOG:
-            # There is no replay: a client that does not read has to ask again.
+            # There is no replay: a client that does not read must ask again.
             self.close()
 
     def close(self) -> None:
-        """End the stream after what has been put into it."""
+        """End the stream after the queued messages."""
         self._is_closed = True
         self._waiting.put_nowait(None)
 
@@ -53,7 +53,7 @@ class EventStream:
     async def run(self) -> None:
         """Send events until the stream is closed."""
         await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
-        # The head leaves at once: a client may wait for it before it asks for more.
+        # Send the head at once: a client may wait for it before its next request.
         await self._send({"type": "http.response.body", "body": b"", "more_body": True})
         while (message := await self._next()) is not None:
             await send_pieces(self._send, b"event: message\r\ndata: " + message + b"\r\n\r\n", more=True)
@@ -69,7 +69,7 @@ class EventStream:
 
 
 class PendingRequest:
-    """One request over HTTP while it is answered: as JSON, or as a stream if it takes long or sends more."""
+    """An HTTP request until it is answered: as JSON, or as a stream if it takes long or sends more."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
         task = asyncio.current_task()
@@ -78,10 +78,10 @@ class PendingRequest:
         self.receive = receive
         self.send = send
         self.caller = caller
-        self.reason = ""  #: why it was stopped, if it was
+        self.reason = ""  #: why it was stopped, if at all
         self.is_begun = False  #: whether a part of the answer has been sent
-        self.stream: EventStream | None = None  #: once the answer is one
-        self.is_long = False  #: whether the token may expire before the answer ends
+        self.stream: EventStream | None = None  #: set if the answer is a stream
+        self.is_long = False  #: whether the token is checked again while the answer lasts
         self._task = task
         self._watching: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -91,7 +91,7 @@ class PendingRequest:
         return fields(self.scope, name.encode())
 
     def become_stream_after(self, seconds: float, *, leaves: bool) -> None:
-        """Become a stream after so many *seconds*; if it *leaves*, stop when the client does."""
+        """Start a stream after *seconds*; if it *leaves*, stop when the client closes the connection."""
         self._timer = asyncio.get_running_loop().call_later(LOOK_AFTER, self._look, seconds, leaves)
 
     def _look(self, seconds: float, leaves: bool) -> None:
@@ -109,27 +109,27 @@ class PendingRequest:
         self.stop(LEAVE)
 
     def stop_watching(self) -> None:
-        """Do none of that any more."""
+        """Neither start a stream nor stop any more."""
         if self._timer is not None:
             self._timer.cancel()
         if self._watching is not None:
             self._watching.cancel()
 
     def stop(self, reason: str) -> None:
-        """Stop the request, unless that is under way."""
+        """Stop the request, unless it is being stopped."""
         if not self.reason:
             self.reason = reason
             self._task.cancel()
 
     def take_stop_reason(self) -> str:
-        """Return why `stop` cancelled the task, and undo that; an empty text if it did not."""
+        """Return why `stop` cancelled the task and clear the cancellation; an empty text if it did not."""
         reason, self.reason = self.reason, ""
         if reason:
             self._task.uncancel()
         return reason
 
     def become_stream(self) -> EventStream:
-        """Answer by a stream, if it does not yet."""
+        """Start a stream, if there is none yet."""
         if self.stream is None:
             self.is_begun, self.stream = True, EventStream(self.send)
         return self.stream
@@ -139,13 +139,13 @@ class PendingRequest:
         self.become_stream().put(message)
 
     async def end(self) -> None:
-        """End the stream, if the answer is one."""
+        """End the stream, if there is one."""
         if self.stream is not None:
             self.stream.close()
             await self.stream.ended()
 
     async def finish(self, message: bytes, status: int, headers: Headers = ()) -> None:
-        """Send the answer itself, with *status* unless it is a stream already."""
+        """Send the answer; *status* and *headers* apply only without a stream."""
         if self.stream is not None:
             self.stream.put(message)
             await self.end()
@@ -158,7 +158,7 @@ class PendingRequest:
 
 
 async def send_pieces(send: Send, body: bytes, *, more: bool = False) -> None:
-    """Send *body*; the last of it only when the client takes it, so that its slot is held until then."""
+    """Send *body* in pieces, each when the client has read enough, so that its slot is held until then."""
     last = max(0, len(body) - 1) // PIECE * PIECE
     for start in range(0, last, PIECE):
         await send({"type": "http.response.body", "body": body[start : start + PIECE], "more_body": True})

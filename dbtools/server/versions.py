@@ -1,4 +1,4 @@
-"""The revisions of MCP, and everything in which they differ: one table. A new revision is one more entry."""
+"""The revisions of MCP and all their differences, as a table. A new revision is a new entry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ HANDSHAKE_ONLY = frozenset(
     {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 )
 MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen"})
-CACHEABLE = {  #: the methods whose results say how long they are fresh
+CACHEABLE = {  #: methods whose results say how long they may be cached
     *("server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list"),
     "resources/read",
 }
@@ -27,11 +27,11 @@ class Revision:
     """One revision of the protocol."""
 
     version: str
-    has_handshake: bool = True  #: otherwise each request carries its version and what its client can do
-    absent: frozenset[str] = MODERN_ONLY  #: methods of others
-    contents: frozenset[str] = frozenset({"text", "image", "resource"})  #: that a tool may answer
-    not_found: int = Code.RESOURCE_NOT_FOUND  #: the code of an unknown resource
-    #: What a client may be asked, and what it has to be able to do.
+    has_handshake: bool = True  #: otherwise each request has the version and the capabilities of its client
+    absent: frozenset[str] = MODERN_ONLY  #: methods of other revisions
+    contents: frozenset[str] = frozenset({"text", "image", "resource"})  #: kinds of tool results
+    not_found: int = Code.RESOURCE_NOT_FOUND  #: the error code for an unknown resource
+    #: The requests that a server may send, and the capability that each requires.
     asks: Mapping[str, str]
     stream_after: float = 0.5  #: seconds until an answer over HTTP becomes a stream
 
@@ -54,17 +54,17 @@ V2026_07_28 = replace(
     absent=HANDSHAKE_ONLY,
     not_found=Code.INVALID_PARAMS,
     asks={},
-    # The status depends on the answer, so a stream would begin too early.
+    # The HTTP status depends on the answer, and a stream would fix it too early.
     stream_after=15.0,
 )
 REVISIONS = (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28)
 HANDSHAKES: Mapping[str, Revision] = {each.version: each for each in REVISIONS if each.has_handshake}
 MODERN: Mapping[str, Revision] = {each.version: each for each in REVISIONS if not each.has_handshake}
 LATEST_HANDSHAKE = V2025_11_25
-DEFAULT_HANDSHAKE = V2025_03_26  #: over HTTP, of a request that names none (2025-06-18, transports)
+DEFAULT_HANDSHAKE = V2025_03_26  #: of an HTTP request that names none (2025-06-18, transports)
 
-#: The parameters of each method; a name with `?` may be absent or null, `*` stands for every name, a list for
-#: any number of what is in it.
+#: The parameters of each method: a name with `?` is optional or null, `*` is any name, and a list has any
+#: number of items.
 Shape = Mapping[str, object]
 META: Shape = {"_meta?": {"progressToken?": str | int}}
 PAGE: Shape = {"cursor?": str}
@@ -108,7 +108,7 @@ TYPES: Mapping[object, str] = {
 
 
 def check_params(method: str, params: Json) -> None:
-    """Raise ProtocolError where *params* do not have the shape that *method* requires."""
+    """Raise ProtocolError if *params* do not have the shape that *method* requires."""
     _check_members(params, PARAMS.get(method, {}), "params")
     _check_members(params, META, "params")
 
