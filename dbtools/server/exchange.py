@@ -39,7 +39,7 @@ Questions = dict[Id | None, asyncio.Future[Json]]  #: requests to a client that 
 Deliver = Callable[[str, str], None]  #: sends a method and the URI of a resource, or an empty text
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Exchange:
     """A request that is being answered."""
 
@@ -106,13 +106,8 @@ class Notifications:
 
     def follow(self, role: str, send: Send) -> None:
         """Notify a client of *role* through *send*."""
-
-        def deliver(method: str, uri: str) -> None:
-            # Until 2025-11-25, clients subscribe to resources with a method that dbtools does not implement.
-            if not uri:
-                send(encode_notification(method))
-
-        self._clients[send] = (role, deliver)
+        # Until 2025-11-25, clients subscribe to resources with a method that dbtools does not implement.
+        self._clients[send] = (role, lambda method, uri: None if uri else send(encode_notification(method)))
 
     def unfollow(self, send: Send) -> None:
         """Stop notifying a client through *send*."""

@@ -70,7 +70,15 @@ class Keys:
         for key in await self._named(header.get("kid")):
             if key.algorithm_name == algorithm:
                 with suppress(jwt.InvalidSignatureError):
-                    return _verified(token, section, key)
+                    return jwt.decode(
+                        token,
+                        key,
+                        algorithms=[algorithm],
+                        issuer=section.issuer,
+                        audience=section.audience,
+                        leeway=LEEWAY,
+                        options={"require": ["exp", "iss", "aud"]},
+                    )
                 flaw = "has another's signature"
         return flaw if self.known else None
 
@@ -189,15 +197,3 @@ def _reason(exc: BaseException | None) -> str:
             return exc.strerror or str(exc)
         case _:
             return "this is not a JWK Set (RFC 7517)"
-
-
-def _verified(token: str, section: JwtSection, key: jwt.PyJWK) -> Mapping[str, Any]:
-    return jwt.decode(
-        token,
-        key,
-        algorithms=[key.algorithm_name],
-        issuer=section.issuer,
-        audience=section.audience,
-        leeway=LEEWAY,
-        options={"require": ["exp", "iss", "aud"]},
-    )

@@ -32,15 +32,14 @@ class Code(IntEnum):
     CANCELLED = -32800  #: until 2025-11-25: an HTTP stream needs an answer
 
 
+@dataclass(eq=False)
 class ProtocolError(Exception):
     """An error that answers a request (JSON-RPC 2.0, 5.1)."""
 
-    def __init__(self, code: int, message: str, data: object = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.data = data
-        self.id: Id | None = None  #: of the rejected request
+    code: int
+    message: str
+    data: object = None
+    id: Id | None = None  #: of the rejected request
 
 
 @dataclass(slots=True)

@@ -73,11 +73,7 @@ class Server:
         fresh: float = 0.0,
         stateless: bool = False,
     ) -> None:
-        """Serve *toolbox*; calls go through *calls*.
-
-        A *stateless* server sends no *notifications* to clients of the handshake era. Other clients may cache
-        lists for *fresh* seconds.
-        """
+        """Serve *toolbox* through *calls*; clients may cache lists for *fresh* seconds."""
         self._toolbox = toolbox
         self._calls = calls
         self._instructions = instructions
@@ -119,15 +115,7 @@ class Server:
                 entry = self._entry(caller, known, str(request.params.get("name", "")), {})
                 self._calls.refuse(entry, MALFORMED)
             raise
-        return Exchange(
-            id=request.id,
-            method=request.method,
-            params=request.params,
-            peer=peer,
-            caller=caller,
-            send=send,
-            questions=questions,
-        )
+        return Exchange(request.id, request.method, request.params, peer, caller, send, questions)
 
     async def answer(self, exchange: Exchange) -> Reply:
         """Return the answer to *exchange*: a result, or an error without internal details."""
@@ -139,9 +127,8 @@ class Server:
                     span.failed("tool_error")
                 # Rows may change at any time.
                 fresh = 0 if exchange.method == "resources/read" else self._fresh
-                return Reply(
-                    encode_result(exchange.id, finish_result(exchange.peer, exchange.method, result, fresh))
-                )
+                complete = finish_result(exchange.peer, exchange.method, result, fresh)
+                return Reply(encode_result(exchange.id, complete))
             except Exception as exc:
                 error = _error(exchange.method, exc)
                 span.failed(str(error.code), error.message)

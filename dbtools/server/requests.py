@@ -142,11 +142,20 @@ class HttpError(Exception):
 
 
 async def read_message(scope: Scope, receive: Receive, most: int) -> Request | Notification | Answered:
-    """Return the message in a body of at most *most* bytes, or raise HttpError.
-
-    The body is checked for its size and depth before it is parsed.
-    """
-    body = await _body(scope, receive, most)
+    """Return the message in a body of at most *most* bytes, or raise HttpError."""
+    announced = next(iter(fields(scope, b"content-length")), "0")
+    if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
+        raise HttpError(413, TOO_LARGE)
+    read, more = bytearray(), True
+    while more:
+        event = await receive()
+        if event["type"] != "http.request":
+            raise HttpError(400, "The client has left.")
+        read += event.get("body", b"")
+        more = event.get("more_body", False)
+        if len(read) > most:
+            raise HttpError(413, TOO_LARGE)
+    body = bytes(read)
     if is_too_much(body):
         raise HttpError(400, TOO_MUCH)
     type = next(iter(fields(scope, b"content-type")), "")
@@ -157,22 +166,6 @@ async def read_message(scope: Scope, receive: Receive, most: int) -> Request | N
     if isinstance(message, Malformed):
         raise HttpError(400, message.reply)
     return message
-
-
-async def _body(scope: Scope, receive: Receive, most: int) -> bytes:
-    announced = next(iter(fields(scope, b"content-length")), "0")
-    if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
-        raise HttpError(413, TOO_LARGE)
-    read, more = bytearray(), True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise HttpError(400, "The client has left.")
-        read += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(read) > most:
-            raise HttpError(413, TOO_LARGE)
-    return bytes(read)
 
 
 def is_too_much(body: bytes) -> bool:

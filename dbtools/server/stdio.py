@@ -6,8 +6,8 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -42,20 +42,15 @@ CLOSING = 10.0  #: seconds to read the catalog after the client has left
 GRACE = 3.0  #: seconds for running requests when the client closes its end
 
 
-@contextmanager
-def private_descriptors() -> Iterator[tuple[int, int]]:
-    """Yield copies of stdin and stdout that no other code and no child process can use."""
+def _private_descriptors() -> tuple[int, int]:
+    """Return copies of stdin and stdout that no other code and no child process can use."""
     reading, writing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
     sys.stdout.flush()
-    try:
-        yield reading, writing
-    finally:
-        os.close(reading)
-        os.close(writing)
+    return reading, writing
 
 
 async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:
@@ -64,7 +59,8 @@ async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) ->
     The catalog is read during the handshake; if that fails, the server ends with the reason.
     """
     signals: list[int] = []
-    with private_descriptors() as descriptors, exporting():
+    reader, writer = _private_descriptors()
+    with exporting():
         async with running(settings, operator, stateless=False, only=caller.role) as run:
             run.group.start_soon(run.limiter.check)
             run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
@@ -75,7 +71,7 @@ async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) ->
                 announced.set()
 
             run.group.start_soon(announce)
-            await _serve(run.server, caller, descriptors)
+            await _serve(run.server, caller, reader, writer)
             # Report problems even if the client closes stdin at once.
             with anyio.move_on_after(CLOSING):
                 await announced.wait()
@@ -83,22 +79,19 @@ async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) ->
         raise KeyboardInterrupt
 
 
-async def _serve(server: Server, caller: Caller, descriptors: tuple[int, int]) -> None:
-    reader, writer = descriptors
+async def _serve(server: Server, caller: Caller, reader: int, writer: int) -> None:
     connection = LineConnection(server, caller)
     loop = asyncio.get_running_loop()
     if _is_pipe(writer, reader):
-        writing = os.fdopen(os.dup(writer), "wb", buffering=0)
+        writing = os.fdopen(writer, "wb", buffering=0)
         await loop.connect_write_pipe(lambda: connection, writing)
     else:
         connection.write = partial(_write_all, connection, writer)
     if _is_pipe(reader, writer):
-        reading = os.fdopen(os.dup(reader), "rb", buffering=0)
+        reading = os.fdopen(reader, "rb", buffering=0)
         await loop.connect_read_pipe(lambda: connection, reading)
     else:
-        # The thread gets a copy that is never closed: nothing can interrupt it while it waits for a terminal.
-        feed = threading.Thread(target=_feed, args=(os.dup(reader), connection, loop), daemon=True)
-        feed.start()
+        threading.Thread(target=_feed, args=(reader, connection, loop), daemon=True).start()
     await connection.ended.wait()
     await connection.finish()
 
