@@ -68,12 +68,6 @@ class Address:
         except ValueError:
             return False
 
-    @property
-    def url(self) -> str:
-        """The URL of the endpoint."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}{PATH}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -96,7 +90,8 @@ def listen(plan: Plan) -> None:
         snapshot = replace(snapshot, views={plan.anonymous.role: snapshot.view(plan.anonymous.role)})
     with bound(plan.address) as listener:
         host, port = listener.getsockname()[:2]
-        plan.operator.listening(Address(host=host, port=port).url, snapshot, tuple(_notes(plan)))
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
+        plan.operator.listening(url, snapshot, tuple(_notes(plan)))
         config = config_of(partial(HttpApp, plan), plan.workers)
         try:
             if plan.workers == 1:
