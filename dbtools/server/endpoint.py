@@ -32,7 +32,6 @@ from dbtools.server.streams import CANCEL, END, LEAVE, PendingRequest
 from dbtools.server.versions import DEFAULT_HANDSHAKE, HANDSHAKES
 
 SESSION = b"mcp-session-id"
-BODY_IN = 20.0  #: seconds to receive a body
 GRACE = 2.5  #: seconds for running requests during a shutdown
 LOOK = 5.0  #: seconds between two checks of open streams and sessions
 IDLE = 1_800.0  #: seconds after which a session expires
@@ -161,7 +160,7 @@ class Endpoint:
         """Answer a request of 2026-07-28 or of an unknown version."""
         if pending.scope["method"] != "POST":
             raise HttpError(405, "Method not allowed.", {"Allow": "POST"})
-        match await self._message(pending):
+        match await read_message(pending.scope, pending.receive, self._most):
             case Answered():
                 raise HttpError(400, "The server has sent no request.")
             case Notification():
@@ -173,13 +172,6 @@ class Endpoint:
                 )
                 await self._answer(pending, exchange, leaves=True)
 
-    async def _message(self, pending: PendingRequest) -> Request | Notification | Answered:
-        try:
-            async with asyncio.timeout(BODY_IN):
-                return await read_message(pending.scope, pending.receive, self._most)
-        except TimeoutError:
-            raise HttpError(408, f"The body has not arrived within {BODY_IN:g} seconds.") from None
-
     async def _serve_session(self, pending: PendingRequest) -> None:
         """Answer a request of the handshake era."""
         method, allowed = pending.scope["method"], ("POST",) if self._stateless else ("POST", "GET", "DELETE")
@@ -187,7 +179,7 @@ class Endpoint:
         if method not in allowed:
             raise HttpError(405, "Method not allowed.", {"Allow": ", ".join(allowed)})
         if method == "POST":
-            await self._post(pending, await self._message(pending))
+            await self._post(pending, await read_message(pending.scope, pending.receive, self._most))
             return
         if method == "GET":
             check_accept(pending.scope, "text/event-stream")

@@ -4,6 +4,7 @@ The log counts rejections: an operator sees attempts to guess tokens, and a clie
 checks of Host and Origin stop web pages that call a server on the user's machine (DNS rebinding).
 """
 
+import asyncio
 import logging
 import re
 from collections import Counter
@@ -39,6 +40,7 @@ LOOPBACK_ORIGIN = rf"https?://({'|'.join(map(re.escape, LOOPBACK_HOSTS))})(:\d+)
 PORT = re.compile(r":\d+$")
 WRONG_HOST = PlainTextResponse("This server has no such name: [server] allowed_hosts.\n", 421)
 WRONG_ORIGIN = PlainTextResponse("Pages of this origin may not call. [server] allowed_origins.\n", 403)
+BODY_IN = 20.0  #: seconds to receive a body
 DEEPEST = 64  #: levels of JSON
 MOST_PARTS = 10_000  #: JSON values, approximately: each takes far more memory than its bytes
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -146,16 +148,11 @@ async def read_message(scope: Scope, receive: Receive, most: int) -> Request | N
     announced = next(iter(fields(scope, b"content-length")), "0")
     if not announced.isdecimal() or len(announced) > len(str(most)) or int(announced) > most:
         raise HttpError(413, TOO_LARGE)
-    read, more = bytearray(), True
-    while more:
-        event = await receive()
-        if event["type"] != "http.request":
-            raise HttpError(400, "The client has left.")
-        read += event.get("body", b"")
-        more = event.get("more_body", False)
-        if len(read) > most:
-            raise HttpError(413, TOO_LARGE)
-    body = bytes(read)
+    try:
+        async with asyncio.timeout(BODY_IN):
+            body = await _read_body(receive, most)
+    except TimeoutError:
+        raise HttpError(408, f"The body has not arrived within {BODY_IN:g} seconds.") from None
     if is_too_much(body):
         raise HttpError(400, TOO_MUCH)
     type = next(iter(fields(scope, b"content-type")), "")
@@ -166,6 +163,19 @@ async def read_message(scope: Scope, receive: Receive, most: int) -> Request | N
     if isinstance(message, Malformed):
         raise HttpError(400, message.reply)
     return message
+
+
+async def _read_body(receive: Receive, most: int) -> bytes:
+    body, more = bytearray(), True
+    while more:
+        event = await receive()
+        if event["type"] != "http.request":
+            raise HttpError(400, "The client has left.")
+        body += event.get("body", b"")
+        more = event.get("more_body", False)
+        if len(body) > most:
+            raise HttpError(413, TOO_LARGE)
+    return bytes(body)
 
 
 def is_too_much(body: bytes) -> bool:

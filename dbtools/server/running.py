@@ -41,10 +41,6 @@ HINTS = (
 PAUSE = 10.0  #: seconds before the watch restarts after a bug
 CLOSING = 0.5  #: seconds to close database connections
 FLUSHING = 1.0  #: seconds to export the remaining telemetry at the end
-ENDPOINTS = {
-    signal: ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
-    for signal in ("TRACES", "METRICS")
-}
 #: Below these levels, libraries log every rejected request, so that a client could fill the log.
 LEVELS = {
     "dbtools": logging.INFO,
@@ -189,9 +185,8 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def begin_log(section: LogSection) -> None:
     """Set up the log of this process in the format of *section*."""
-    is_json = section.format == "json"
-    handler = StderrHandler()
-    handler.setFormatter(JsonFormatter() if is_json else logging.Formatter("dbtools: %(message)s"))
+    handler, plain = StderrHandler(), logging.Formatter("dbtools: %(message)s")
+    handler.setFormatter(JsonFormatter() if section.format == "json" else plain)
     for name, level in LEVELS.items():
         logger = logging.getLogger(name)
         logger.handlers = [each for each in logger.handlers if not isinstance(each, StderrHandler)]
@@ -232,7 +227,9 @@ def exporting() -> Iterator[None]:
 
     An SDK that has been set up already, such as by `opentelemetry-instrument`, is used as it is.
     """
-    wanted = [signal for signal, names in ENDPOINTS.items() if any(map(os.environ.get, names))]
+    endpoints = {each: f"OTEL_EXPORTER_OTLP_{each}_ENDPOINT" for each in ("TRACES", "METRICS")}
+    is_set, general = os.environ.get, "OTEL_EXPORTER_OTLP_ENDPOINT"
+    wanted = [signal for signal, name in endpoints.items() if is_set(name) or is_set(general)]
     if wanted and not is_told() and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
         try:
             _set_up(wanted)

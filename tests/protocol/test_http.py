@@ -16,9 +16,8 @@ import pytest
 from mcp import Client
 
 from dbtools.policy import Caller
-from dbtools.server.endpoint import BODY_IN
 from dbtools.server.http import Address, HttpApp, Plan
-from dbtools.server.requests import RequestMiddleware, is_too_much
+from dbtools.server.requests import BODY_IN, RequestMiddleware, is_too_much
 from dbtools.settings import DatabaseSection, Settings
 from dbtools.settings.sections import ServerSection
 from tests.postgresql_server import PostgresqlServer
