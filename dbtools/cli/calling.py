@@ -112,11 +112,11 @@ async def _called(
     from dbtools.errors import UnknownTool
     from dbtools.records import CallLogs
     from dbtools.server.calls import Calls, Limiter
-    from dbtools.server.running import kept_logs
+    from dbtools.server.running import stored_logs
     from dbtools.service.explanation import problems_of
 
     limiter = Limiter(settings.limits.storage)
-    log = CallLogs([*kept_logs(settings)])
+    log = CallLogs([*stored_logs(settings)])
     try:
         return await Calls(toolbox, limiter, log).call(caller, tool, arguments, client="dbtools call")
     except UnknownTool:

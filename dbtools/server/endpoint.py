@@ -5,7 +5,7 @@ The steps: authentication, concurrency limit, body, message, session or headers,
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import monotonic
 
 from starlette.responses import Response
@@ -28,12 +28,12 @@ from dbtools.server.messages import (
 )
 from dbtools.server.protocol import Reply, Server
 from dbtools.server.requests import REASON, HttpError, check_accept, fields, read_message
-from dbtools.server.streams import CANCEL, END, LEAVE, PendingRequest
+from dbtools.server.streams import CANCEL, DISCONNECT, SHUTDOWN, PendingRequest
 from dbtools.server.versions import DEFAULT_HANDSHAKE, HANDSHAKES
 
 SESSION = b"mcp-session-id"
 GRACE = 2.5  #: seconds for running requests during a shutdown
-LOOK = 5.0  #: seconds between two checks of open streams and sessions
+CHECK_INTERVAL = 5.0  #: seconds between two checks of open streams and sessions
 IDLE = 1_800.0  #: seconds after which a session expires
 STATUSES: Mapping[int, int] = {  #: of errors of 2026-07-28 (basic/transports); all others have 200
     **dict.fromkeys((Code.PARSE_ERROR, Code.INVALID_REQUEST, Code.INVALID_PARAMS), 400),
@@ -42,14 +42,14 @@ STATUSES: Mapping[int, int] = {  #: of errors of 2026-07-28 (basic/transports); 
 }
 ENDING = "The server is shutting down. Try again."
 FULL = "The server is at its limit. Try again."
-UNOPENED = (
+NO_SESSION = (
     "Send initialize first to open a session. Requests of 2026-07-28 need none, but the header "
     "MCP-Protocol-Version."
 )
 #: The answers to requests that are stopped. During a shutdown, those without a stream get 503 instead.
 STOPPED = {
     CANCEL: ProtocolError(Code.CANCELLED, "Request cancelled"),
-    END: ProtocolError(Code.INTERNAL_ERROR, ENDING),
+    SHUTDOWN: ProtocolError(Code.INTERNAL_ERROR, ENDING),
 }
 
 
@@ -92,21 +92,21 @@ class Endpoint:
         self._server.notifications.close()
         for session in self._sessions.values():
             if None in session.pending:
-                session.pending[None].stop(END)
+                session.pending[None].stop(SHUTDOWN)
 
     def stop(self) -> None:
         """Stop the requests that are still running; their clients may try again."""
         for each in tuple(self._pending):
-            each.stop(END)
+            each.stop(SHUTDOWN)
 
     async def watch(self) -> None:
         """Close streams whose token is no longer valid, and idle sessions, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_INTERVAL)
             self.sweep(monotonic())
-            for pending in [each for each in self._pending if each.is_long]:
+            for pending in [each for each in self._pending if each.is_subscription]:
                 if await self._identity.admit(pending.header("authorization")) != pending.caller:
-                    pending.stop(LEAVE)
+                    pending.stop(DISCONNECT)
 
     def sweep(self, now: float) -> None:
         """Close sessions that were idle for IDLE seconds: without a request or an open stream."""
@@ -148,7 +148,7 @@ class Endpoint:
             reason = pending.take_stop_reason()
             if not reason:
                 raise
-            if reason == END and not pending.is_begun:
+            if reason == SHUTDOWN and not pending.has_started:
                 raise HttpError(503, ENDING) from None
             await pending.end()
         finally:
@@ -170,7 +170,7 @@ class Endpoint:
                 exchange = self._server.admit(
                     None, request, pending.caller, pending.put, header=pending.header
                 )
-                await self._answer(pending, exchange, leaves=True)
+                await self._answer(pending, exchange)
 
     async def _serve_session(self, pending: PendingRequest) -> None:
         """Answer a request of the handshake era."""
@@ -184,7 +184,7 @@ class Endpoint:
         if method == "GET":
             check_accept(pending.scope, "text/event-stream")
         if session is None:
-            raise HttpError(400, UNOPENED)
+            raise HttpError(400, NO_SESSION)
         if method == "GET":
             await self._stream(pending, session)
             return
@@ -208,7 +208,7 @@ class Endpoint:
         session = self._session(pending)
         opens = isinstance(message, Request) and message.method == "initialize"
         if session is None and not self._stateless and not opens:
-            raise HttpError(400, UNOPENED)
+            raise HttpError(400, NO_SESSION)
         if not isinstance(message, Request):
             if session is not None:
                 self._note(session, message)
@@ -221,11 +221,11 @@ class Endpoint:
             )
             if message.id in session.pending:
                 raise HttpError(400, "The session already has a running request with this ID.")
-            await self._answer(pending, exchange, running=session.pending)
+            await self._answer(pending, exchange, session)
 
     async def _open(self, pending: PendingRequest, request: Request) -> None:
         """Answer a *request* without a session; `initialize` opens one."""
-        state, headers = Session(), []
+        state = Session()
         if self._stateless:
             named = pending.header("mcp-protocol-version")
             state.peer = Peer(HANDSHAKES[named[0]] if named else DEFAULT_HANDSHAKE)
@@ -235,9 +235,8 @@ class Endpoint:
                 raise HttpError(503, "There are too many open sessions.")
             opened = HttpSession(pending.caller, state)
             self._sessions[opened.id] = opened
-            headers.append((SESSION, opened.id.encode()))
-        # Without a session, the client can cancel only by closing the connection.
-        await self._answer(pending, exchange, headers=headers, leaves=self._stateless)
+            pending.headers.append((SESSION, opened.id.encode()))
+        await self._answer(pending, exchange)
 
     def _close(self, session: HttpSession) -> None:
         del self._sessions[session.id]
@@ -257,24 +256,18 @@ class Endpoint:
                 session.pending[id].stop(CANCEL)
 
     async def _answer(
-        self,
-        pending: PendingRequest,
-        exchange: Exchange,
-        *,
-        running: dict[Id | None, PendingRequest] | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-        leaves: bool = False,
+        self, pending: PendingRequest, exchange: Exchange, session: HttpSession | None = None
     ) -> None:
-        """Answer *exchange*, one of those *running*; if it *leaves*, closing the connection cancels it."""
-        revision, running = exchange.peer.revision, {} if running is None else running
-        pending.is_long = exchange.method == "subscriptions/listen"
-        pending.become_stream_after(revision.stream_after, leaves=leaves)
+        revision, running = exchange.peer.revision, session.pending if session is not None else {}
+        pending.is_subscription = exchange.method == "subscriptions/listen"
+        # Without a session, the client can cancel only by closing the connection.
+        pending.become_stream_after(revision.stream_after, cancel_on_disconnect=session is None)
         running[exchange.id] = pending
         try:
             reply = await self._server.answer(exchange)
         except asyncio.CancelledError:
             problem = STOPPED.get(pending.reason)
-            if problem is None or (pending.reason == END and pending.stream is None):
+            if problem is None or (pending.reason == SHUTDOWN and pending.stream is None):
                 raise
             pending.take_stop_reason()
             reply = Reply(encode_error(exchange.id, problem), problem.code)
@@ -283,14 +276,14 @@ class Endpoint:
             del running[exchange.id]
             pending.stop_watching()
         status = 200 if revision.has_handshake else STATUSES.get(reply.code, 200)
-        await pending.finish(reply.message, status, headers)
+        await pending.finish(reply.message, status)
 
     async def _stream(self, pending: PendingRequest, session: HttpSession) -> None:
         """Send a session's notifications until the client or the server closes the stream."""
         if None in session.pending:
             raise HttpError(409, "The session has a stream already.")
-        pending.is_long, session.pending[None] = True, pending
-        pending.stop_when_client_leaves()
+        pending.is_subscription, session.pending[None] = True, pending
+        pending.stop_on_disconnect()
         try:
             await pending.become_stream().ended()
         finally:

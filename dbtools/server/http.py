@@ -27,7 +27,7 @@ from dbtools.server.connections import END, BoundedProtocol, most_connections
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.identity import WELL_KNOWN, Identity
 from dbtools.server.requests import RequestMiddleware
-from dbtools.server.running import Operator, Running, begin_log, exporting, running
+from dbtools.server.running import Operator, RunningServer, begin_log, exporting, open_server
 from dbtools.service.serving import Served, snapshot_of
 from dbtools.settings import Settings
 
@@ -215,7 +215,7 @@ class HttpApp:
     @asynccontextmanager
     async def _started(self, scope: Scope) -> AsyncIterator[None]:
         plan = self._plan
-        async with running(plan.settings, plan.operator, plan.workers, stateless=plan.stateless) as run:
+        async with open_server(plan.settings, plan.operator, plan.workers, stateless=plan.stateless) as run:
             await run.served.toolbox.snapshot()
             await run.limiter.check()
             # What exists now stays, so the garbage collector can skip it, and run less often.
@@ -228,7 +228,7 @@ class HttpApp:
             yield
         self._app.report()
 
-    def open(self, run: Running) -> Endpoint:
+    def open(self, run: RunningServer) -> Endpoint:
         """Build the application; return its MCP endpoint."""
         plan, section = self._plan, self._plan.settings.server
         identity = Identity(run.served, plan.anonymous)

@@ -24,7 +24,7 @@ PREFIX = "dbt_"  #: lets secret scanners find leaked tokens
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 LONGEST_NAME = 40  #: characters of an unknown role in the log
 DIGITS = 16  #: of the hash that identifies a token without a subject
-WANTED = "A token is required: Authorization: Bearer TOKEN."
+TOKEN_REQUIRED = "A token is required: Authorization: Bearer TOKEN."
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class Identity:
             return self._anonymous
         if not authorization:
             scopes = settings.auth.jwt.scopes if settings.auth.jwt else ()
-            return Refusal(401, "no token", WANTED, scopes=scopes)
+            return Refusal(401, "no token", TOKEN_REQUIRED, scopes=scopes)
         scheme, _, token = authorization[0].partition(" ")
         if len(authorization) > 1 or scheme.lower() != "bearer" or not token.strip():
-            return Refusal(401, "no token after Bearer", WANTED, "invalid_request")
+            return Refusal(401, "no token after Bearer", TOKEN_REQUIRED, "invalid_request")
         found = await self._known(settings, token.strip())
         if isinstance(found, Refusal) or found.role in role_names(settings):
             return found

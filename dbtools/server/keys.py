@@ -67,7 +67,7 @@ class Keys:
         if algorithm not in section.algorithms:
             return "has another algorithm"
         flaw = "has an unknown key"
-        for key in await self._named(header.get("kid")):
+        for key in await self._keys_named(header.get("kid")):
             if key.algorithm_name == algorithm:
                 with suppress(jwt.InvalidSignatureError):
                     return jwt.decode(
@@ -82,17 +82,17 @@ class Keys:
                 flaw = "has another's signature"
         return flaw if self.known else None
 
-    async def _named(self, name: str | None) -> Sequence[jwt.PyJWK]:
+    async def _keys_named(self, name: str | None) -> Sequence[jwt.PyJWK]:
         """Return the keys *name*; wait for a refresh if they are unknown."""
-        found = self._find(name)
+        found = self._known_keys(name)
         if not found or time.monotonic() - self._read_at > AGE:
             self.refresh()
         if not found and self._reading is not None:
             await asyncio.wait([self._reading], timeout=WAIT)
-            found = self._find(name)
+            found = self._known_keys(name)
         return found
 
-    def _find(self, name: str | None) -> Sequence[jwt.PyJWK]:
+    def _known_keys(self, name: str | None) -> Sequence[jwt.PyJWK]:
         """Return the keys *name*; without a name, those that have none, or the only key."""
         found = [key for key in self.known if key.key_id == name]
         is_only = name is None and len({key.key_id for key in self.known}) == 1
@@ -153,7 +153,7 @@ def _read(place: str, algorithms: Sequence[str]) -> Outcome:
         found = tuple(_usable(written["keys"], algorithms))
     except Exception as exc:
         return _failure(place, exc)
-    return found or f"{_shown(place)} has no key for {', '.join(algorithms)}"
+    return found or f"{_safe_name(place)} has no key for {', '.join(algorithms)}"
 
 
 def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.PyJWK]:
@@ -172,10 +172,10 @@ def _usable(written: list[object], algorithms: Sequence[str]) -> Iterator[jwt.Py
 
 
 def _failure(place: str, exc: Exception) -> str:
-    return f"cannot read keys from {_shown(place)}: {_reason(exc)}"
+    return f"cannot read keys from {_safe_name(place)}: {_reason(exc)}"
 
 
-def _shown(place: str) -> str:
+def _safe_name(place: str) -> str:
     """Return the file or the host of the URL: its query may contain a secret."""
     return str(urlsplit(place).hostname) if "://" in place else place
 

@@ -70,7 +70,7 @@ class Operator(Protocol):
         """Report the *changes* of the tools by role."""
 
 
-class Running(NamedTuple):
+class RunningServer(NamedTuple):
     """The parts of a running server."""
 
     served: Served
@@ -80,9 +80,9 @@ class Running(NamedTuple):
 
 
 @asynccontextmanager
-async def running(
+async def open_server(
     settings: Settings, operator: Operator, workers: int = 0, *, stateless: bool, only: str | None = None
-) -> AsyncIterator[Running]:
+) -> AsyncIterator[RunningServer]:
     """Open the server of *settings* for all roles, or for the role *only*.
 
     Over HTTP it is one of several *workers*. A *stateless* server sends no notifications to clients of the
@@ -105,7 +105,7 @@ async def running(
             group.start_soon(_watch, served, operator)
             served.toolbox.subscribe(operator.changed)
             served.toolbox.subscribe(server.notifications.publish)
-            yield Running(served, server, limiter, group)
+            yield RunningServer(served, server, limiter, group)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error
@@ -120,10 +120,10 @@ def open_log(settings: Settings) -> CallLogs:
     """Return the audit log of *settings*, or raise ConfigurationError."""
     section = settings.log
     stderr = [] if section.file else [CallLog(StderrSink(), arguments=section.arguments)]
-    return CallLogs([*stderr, *kept_logs(settings)])
+    return CallLogs([*stderr, *stored_logs(settings)])
 
 
-def kept_logs(settings: Settings) -> Iterator[CallLog]:
+def stored_logs(settings: Settings) -> Iterator[CallLog]:
     """Yield the audit logs that are kept, a file and a registry, or raise ConfigurationError."""
     section = settings.log
     if section.file:

@@ -30,7 +30,7 @@ from dbtools.server.messages import (
     parse,
 )
 from dbtools.server.protocol import Server
-from dbtools.server.running import Operator, exporting, running
+from dbtools.server.running import Operator, exporting, open_server
 from dbtools.settings import Settings
 from dbtools.telemetry import REQUEST, new_request_id
 
@@ -61,7 +61,7 @@ async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) ->
     signals: list[int] = []
     reader, writer = _private_descriptors()
     with exporting():
-        async with running(settings, operator, stateless=False, only=caller.role) as run:
+        async with open_server(settings, operator, stateless=False, only=caller.role) as run:
             run.group.start_soon(run.limiter.check)
             run.group.start_soon(_end_on_signal, run.group.cancel_scope, signals)
             announced = anyio.Event()

@@ -11,16 +11,15 @@ from dbtools.server.requests import fields
 PIECE = 65_536  #: bytes of an answer that are sent at once
 BACKLOG = 1_024  #: unread messages after which a stream ends
 PING = 15.0  #: seconds between comments that keep proxies from closing an idle stream
-LOOK_AFTER = 0.05  #: seconds until a request is watched for a disconnect; most are answered by then
+WATCH_AFTER = 0.05  #: seconds until a request is watched for a disconnect; most are answered by then
 #: Why a request is stopped: cancelled, the client has left or lost its authorization, or a shutdown.
-CANCEL, LEAVE, END = "cancelled", "left", "ending"
+CANCEL, DISCONNECT, SHUTDOWN = "cancelled", "disconnected", "shutdown"
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"connection", b"keep-alive"),
     (b"x-accel-buffering", b"no"),
 ]
-Headers = Sequence[tuple[bytes, bytes]]
 
 
 class EventStream:
@@ -78,10 +77,11 @@ class PendingRequest:
         self.receive = receive
         self.send = send
         self.caller = caller
+        self.headers: list[tuple[bytes, bytes]] = []  #: of the answer, unless it is a stream
         self.reason = ""  #: why it was stopped, if at all
-        self.is_begun = False  #: whether a part of the answer has been sent
+        self.has_started = False  #: whether a part of the answer has been sent
         self.stream: EventStream | None = None  #: set if the answer is a stream
-        self.is_long = False  #: whether the token is checked again while the answer lasts
+        self.is_subscription = False  #: whether the token is checked again while the answer lasts
         self._task = task
         self._watching: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -90,23 +90,25 @@ class PendingRequest:
         """Return the values of the header *name*, which is in lower case."""
         return fields(self.scope, name.encode())
 
-    def become_stream_after(self, seconds: float, *, leaves: bool) -> None:
-        """Start a stream after *seconds*; if it *leaves*, stop when the client closes the connection."""
-        self._timer = asyncio.get_running_loop().call_later(LOOK_AFTER, self._look, seconds, leaves)
+    def become_stream_after(self, seconds: float, *, cancel_on_disconnect: bool) -> None:
+        """Start a stream after *seconds*, and soon watch for a disconnect if that cancels the request."""
+        self._timer = asyncio.get_running_loop().call_later(
+            WATCH_AFTER, self._start_watching, seconds, cancel_on_disconnect
+        )
 
-    def _look(self, seconds: float, leaves: bool) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds - LOOK_AFTER, self.become_stream)
-        if leaves:
-            self.stop_when_client_leaves()
+    def _start_watching(self, seconds: float, cancel_on_disconnect: bool) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds - WATCH_AFTER, self.become_stream)
+        if cancel_on_disconnect:
+            self.stop_on_disconnect()
 
-    def stop_when_client_leaves(self) -> None:
+    def stop_on_disconnect(self) -> None:
         """Stop the request when the client closes the connection."""
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
             pass
-        self.stop(LEAVE)
+        self.stop(DISCONNECT)
 
     def stop_watching(self) -> None:
         """Neither start a stream nor stop any more."""
@@ -131,7 +133,7 @@ class PendingRequest:
     def become_stream(self) -> EventStream:
         """Start a stream, if there is none yet."""
         if self.stream is None:
-            self.is_begun, self.stream = True, EventStream(self.send)
+            self.has_started, self.stream = True, EventStream(self.send)
         return self.stream
 
     def put(self, message: bytes) -> None:
@@ -144,16 +146,16 @@ class PendingRequest:
             self.stream.close()
             await self.stream.ended()
 
-    async def finish(self, message: bytes, status: int, headers: Headers = ()) -> None:
-        """Send the answer; *status* and *headers* apply only without a stream."""
+    async def finish(self, message: bytes, status: int) -> None:
+        """Send the answer; *status* applies only without a stream."""
         if self.stream is not None:
             self.stream.put(message)
             await self.end()
             return
         length = (b"content-length", b"%d" % len(message))
-        head = [(b"content-type", b"application/json"), length, *headers]
+        head = [(b"content-type", b"application/json"), length, *self.headers]
         await self.send({"type": "http.response.start", "status": status, "headers": head})
-        self.is_begun = True
+        self.has_started = True
         await send_pieces(self.send, message)
 
 

@@ -16,7 +16,7 @@ from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Finding
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.http import Address, HttpApp, Plan, config_of
-from dbtools.server.running import Running
+from dbtools.server.running import RunningServer
 from dbtools.service.snapshot import Snapshot, View
 from dbtools.settings import DatabaseSection, LogSection, Settings
 from dbtools.tools.definition import Change
@@ -52,7 +52,7 @@ class ConformanceApp(HttpApp):
         super().__init__(plan)
         self._path = path
 
-    def open(self, run: Running) -> Endpoint:
+    def open(self, run: RunningServer) -> Endpoint:
         """Add the fixtures before the first request is answered."""
         add_fixtures(run.server, run.served.toolbox, self._path)
         return super().open(run)

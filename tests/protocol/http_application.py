@@ -13,7 +13,7 @@ from dbtools.policy import Caller
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.http import Address, HttpApp, Plan, config_of
 from dbtools.server.protocol import Handler
-from dbtools.server.running import Operator, Running
+from dbtools.server.running import Operator, RunningServer
 from dbtools.settings.sections import ServerSection
 from tests.protocol.conftest import settings_for
 
@@ -36,7 +36,7 @@ class App(HttpApp):
         self.opened = asyncio.Event()
         self.endpoint: Endpoint
 
-    def open(self, run: Running) -> Endpoint:
+    def open(self, run: RunningServer) -> Endpoint:
         """Add the methods before the first request is answered."""
         run.server.handlers |= self._handlers
         self.endpoint = super().open(run)
