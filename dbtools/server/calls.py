@@ -102,7 +102,7 @@ class Limiter:
     def close(self) -> None:
         """Close the connections to Redis."""
         if isinstance(self._windows, RedisWindows):
-            self._windows.close()
+            self._windows.pool.disconnect()
 
 
 class Calls:
@@ -265,14 +265,14 @@ class RedisWindows:
             from limits.aio.storage import RedisStorage
             from limits.aio.strategies import MovingWindowRateLimiter
 
-            self._pool = BlockingConnectionPool.from_url(storage, max_connections=CONNECTIONS)
+            self.pool = BlockingConnectionPool.from_url(storage, max_connections=CONNECTIONS)
         except (ImportError, ValueError) as exc:
             # The message omits the address, which may contain a password.
             missing = "Install the extra `redis` of dbtools-mcp."
             hint = missing if isinstance(exc, ImportError) else "It must be redis://HOST:PORT."
             raise errors.ConfigurationError(f"{UNCOUNTED}.", hint=hint) from exc
         # The pool has the address; `limits` requires a port in its own.
-        options: dict[str, Any] = {"connection_pool": self._pool}
+        options: dict[str, Any] = {"connection_pool": self.pool}
         self._limiter = MovingWindowRateLimiter(
             RedisStorage("async+redis://pool:0", wrap_exceptions=True, **options)
         )
@@ -297,10 +297,6 @@ class RedisWindows:
             raise errors.Busy("Calls cannot be counted at the moment.", hint="Retry in 5 seconds.") from exc
         self._is_failing = False
         return window and window.reset_time - time.time()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._pool.disconnect()
 
 
 def _reason(error: BaseException) -> str:

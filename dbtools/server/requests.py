@@ -137,7 +137,6 @@ class HttpError(Exception):
     """An HTTP error response. Its body is a JSON-RPC error, since clients show its message to the user."""
 
     def __init__(self, status: int, message: str | bytes, headers: dict[str, str] | None = None) -> None:
-        super().__init__()
         if isinstance(message, str):
             message = encode_error(None, ProtocolError(Code.INVALID_REQUEST, message))
         self.response = Response(message, status, headers, media_type="application/json")
