@@ -70,8 +70,8 @@ class Limiter:
         if most is not None and self._running[key] >= most:
             running = "1 call is" if most == 1 else f"{most} calls are"
             raise errors.TooManyCalls(
-                f"{running} running already, which is the most at the same time.",
-                hint=f"Retry when one of them has ended: within {limits.timeout:g} seconds.",
+                f"The concurrency limit is reached: {running} running already.",
+                hint=f"Retry when one of them has ended, within {limits.timeout:g} seconds.",
             )
         self._running[key] += 1
 
@@ -291,7 +291,7 @@ class RedisWindows:
                 window = None if hit else await self._limiter.get_window_stats(rate, *names)
         except (StorageError, OSError, TimeoutError) as exc:
             if not self._is_failing:
-                logger.error("calls cannot be counted: %s; those with a rate limit are refused", _reason(exc))
+                logger.error("calls cannot be counted: %s; rate-limited calls are rejected", _reason(exc))
             self._is_failing = True
             # Fail closed: a call that cannot be counted is rejected.
             raise errors.Busy("Calls cannot be counted at the moment.", hint="Retry in 5 seconds.") from exc

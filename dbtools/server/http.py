@@ -168,13 +168,13 @@ def _check(settings: Settings, address: Address) -> None:
         return
     if not settings.auth:
         raise errors.ConfigurationError(
-            f"Other machines reach {address.host}, so the server must require authentication.",
-            hint="Configure [auth], such as a token that `dbtools token new` makes, or listen at 127.0.0.1.",
+            f"Other machines can reach {address.host}, so the server must require authentication.",
+            hint="Configure [auth], for example with `dbtools token new`, or listen on 127.0.0.1.",
         )
     if not settings.server.allowed_hosts:
         raise errors.ConfigurationError(
-            f"Other machines reach {address.host}, so the server must know its host names.",
-            hint='Configure [server] allowed_hosts = ["db.example.com"]; requests for others are refused.',
+            f"Other machines can reach {address.host}, so the server must know its host names.",
+            hint='Configure [server] allowed_hosts = ["db.example.com"]; the server rejects other hosts.',
         )
 
 
@@ -236,7 +236,7 @@ class HttpApp:
             run.server, identity, run.limiter, most=section.max_body, stateless=plan.stateless
         )
         run.group.start_soon(endpoint.watch)
-        nothing = PlainTextResponse(f"Nothing is here. MCP is at {PATH}.\n", 404)
+        nothing = PlainTextResponse(f"Not found. MCP is at {PATH}.\n", 404)
 
         async def metadata(request: Request) -> Response:
             found = identity.metadata_at(request.url.path.rstrip("/"))

@@ -102,7 +102,7 @@ def _parse_odd(line: bytes) -> Message:
 
 def _message(value: object) -> Message:
     if isinstance(value, list):
-        return malformed("MCP has no batches: send each message by itself.")
+        return malformed("MCP has no batches: send each message separately.")
     if not isinstance(value, dict):
         return malformed("A message must be a JSON object.")
     id, method, params = id_of(value.get("id")), value.get("method"), value.get("params")

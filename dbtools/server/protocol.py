@@ -29,7 +29,7 @@ PAGE = 200  #: entries per page of a list
 MALFORMED = "malformed"  #: the audit code of a call with invalid parameters
 PROGRESS = 1.0  #: seconds between progress reports
 UNAVAILABLE = str(errors.DatabaseUnavailable())
-FOREIGN = "The cursor is not one of this server's, or the list has changed: list again from the start."
+FOREIGN = "The cursor is unknown, or the list has changed: list again from the start."
 TEMPLATES = tuple(
     orjson.dumps(each)
     for each in (

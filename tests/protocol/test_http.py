@@ -189,7 +189,7 @@ async def test_health_is_told_to_anybody(shared: HttpServer) -> None:
     assert (alive.status_code, alive.text) == (200, "ok\n")
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
     assert ready.json()["snapshot_age"] >= 0
-    assert (nothing.status_code, nothing.text) == (404, "Nothing is here. MCP is at /mcp.\n")
+    assert (nothing.status_code, nothing.text) == (404, "Not found. MCP is at /mcp.\n")
 
 
 def _nested(levels: int) -> bytes:

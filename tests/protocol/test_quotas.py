@@ -252,7 +252,7 @@ async def test_operator_is_told_once_that_calls_cannot_be_counted(caplog: pytest
                     await _admit(quotas, ANN, Limits(calls_per_minute=100))
 
     assert [record.getMessage() for record in caplog.records] == [
-        "calls cannot be counted: ConnectionError; those with a rate limit are refused"
+        "calls cannot be counted: ConnectionError; rate-limited calls are rejected"
     ]
     assert "sekret" not in caplog.text
 
