@@ -110,13 +110,12 @@ async def _called(
 ) -> "Answer":
     """Call *tool* as the server would, and write it down where calls are kept."""
     from dbtools.errors import UnknownTool
-    from dbtools.records import CallLogs
+    from dbtools.records import open_stored_log
     from dbtools.server.calls import Calls, Limiter
-    from dbtools.server.running import stored_logs
     from dbtools.service.explanation import problems_of
 
     limiter = Limiter(settings.limits.storage)
-    log = CallLogs([*stored_logs(settings)])
+    log = open_stored_log(settings)
     try:
         return await Calls(toolbox, limiter, log).call(caller, tool, arguments, client="dbtools call")
     except UnknownTool:

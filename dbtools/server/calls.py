@@ -16,7 +16,7 @@ import anyio
 from dbtools import errors
 from dbtools.cells import bytes_of
 from dbtools.policy import Caller, Limits
-from dbtools.records import AuditEntry, CallLog, CallLogs, Outcome
+from dbtools.records import AuditEntry, AuditLog, Outcome
 from dbtools.results import Answer, Media
 from dbtools.server.messages import Json
 from dbtools.service.snapshot import View
@@ -111,9 +111,7 @@ class Calls:
     If *named*, the database gets request IDs, so the audit log includes them.
     """
 
-    def __init__(
-        self, toolbox: Toolbox, limiter: Limiter, log: CallLog | CallLogs, *, named: bool = False
-    ) -> None:
+    def __init__(self, toolbox: Toolbox, limiter: Limiter, log: AuditLog, *, named: bool = False) -> None:
         self._toolbox = toolbox
         self._limiter = limiter
         self._log = log

@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +19,7 @@ from dbtools.backends.port import Backend
 from dbtools.backends.records import rfc3339
 from dbtools.cells import json_of
 from dbtools.policy import Finding
-from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
+from dbtools.records import open_log
 from dbtools.server.calls import Calls, Limiter
 from dbtools.server.protocol import Server
 from dbtools.service.serving import Served, Watch, open_served
@@ -114,24 +113,6 @@ async def open_server(
             await served.backend.close()
         limiter.close()
         log.close()
-
-
-def open_log(settings: Settings) -> CallLogs:
-    """Return the audit log of *settings*, or raise ConfigurationError."""
-    section = settings.log
-    stderr = [] if section.file else [CallLog(StderrSink(), arguments=section.arguments)]
-    return CallLogs([*stderr, *stored_logs(settings)])
-
-
-def stored_logs(settings: Settings) -> Iterator[CallLog]:
-    """Yield the audit logs that are kept, a file and a registry, or raise ConfigurationError."""
-    section = settings.log
-    if section.file:
-        file = FileSink(Path(section.file), max_bytes=section.max_bytes, keep=section.keep)
-        file.check()
-        yield CallLog(file, arguments=section.arguments)
-    if section.registry:
-        yield CallLog(open_registry_sink(settings.registry.url), arguments=section.arguments)
 
 
 async def review_server(settings: Settings) -> tuple[Finding, ...]:

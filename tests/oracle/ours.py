@@ -9,7 +9,7 @@ from typing import cast
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dbtools.policy import Caller
-from dbtools.records import CallLogs
+from dbtools.records import AuditLog
 from dbtools.server.calls import Calls, Limiter
 from dbtools.server.endpoint import Endpoint
 from dbtools.server.exchange import Notifications
@@ -31,7 +31,7 @@ class Anybody:
 
 
 def _server(toolbox: Toolbox, instructions: str, *, stateless: bool = False) -> Server:
-    calls = Calls(toolbox, Limiter(), CallLogs([]))
+    calls = Calls(toolbox, Limiter(), AuditLog([], arguments=False))
     return Server(
         toolbox, calls, instructions=instructions, notifications=Notifications(), stateless=stateless
     )

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import anyio
 
 from dbtools.policy import Caller
-from dbtools.records import CallLogs
+from dbtools.records import AuditLog
 from dbtools.server.calls import Calls, Limiter
 from dbtools.server.exchange import Notifications
 from dbtools.server.protocol import Server
@@ -306,7 +306,7 @@ def build_server(
     notifications: Notifications | None = None,
 ) -> Serving:
     """Return a server of *toolbox* for *caller*; with *notifications* it tells of changes."""
-    calls = calls or Calls(toolbox, Limiter(), CallLogs([]))
+    calls = calls or Calls(toolbox, Limiter(), AuditLog([], arguments=False))
     server = Server(toolbox, calls, instructions=instructions, notifications=notifications)
     return Serving(server=server, caller=caller)
 

@@ -15,7 +15,7 @@ import pytest
 from dbtools import errors
 from dbtools.backends import url_of_file
 from dbtools.policy import Caller, Limits
-from dbtools.records import CallLogs
+from dbtools.records import AuditLog
 from dbtools.server import calls as counting
 from dbtools.server.calls import Calls, Limiter
 from dbtools.service.serving import open_toolbox
@@ -189,7 +189,7 @@ async def test_tools_resources_and_completion_count_as_calls(path: Path, version
         database=DatabaseSection(url=url_of_file(path)), limits=LimitsSection(calls_per_minute=3)
     )
     toolbox, database = open_toolbox(settings)
-    calls = Calls(toolbox, Limiter(), CallLogs([]))
+    calls = Calls(toolbox, Limiter(), AuditLog([], arguments=False))
     server = build_server(toolbox, Caller(), "", calls=calls)
     try:
         async with connect(server, version=version) as client:

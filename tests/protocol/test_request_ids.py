@@ -12,7 +12,7 @@ import pytest
 from dbtools import errors
 from dbtools.backends.sqlite.connections import Connection
 from dbtools.policy import Caller
-from dbtools.records import CallLog, CallLogs
+from dbtools.records import AuditLog
 from dbtools.server.calls import Calls, Limiter
 from dbtools.server.kernel import Peer, Session
 from dbtools.server.messages import ProtocolError, Request
@@ -112,7 +112,7 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
         runner: Any = await served.backend.runner()
         async with runner._pool.connection() as connection:
             await cast(Connection, connection).run(trace)
-        calls = Calls(served.toolbox, Limiter(), CallLogs([]))
+        calls = Calls(served.toolbox, Limiter(), AuditLog([], arguments=False))
         REQUEST.set("abc")
         await calls.call(Caller(), "list_person", {})
     finally:
@@ -123,7 +123,7 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
 
 async def test_call_that_is_refused_as_malformed_has_the_id_of_its_request(path: Path) -> None:
     toolbox, database = open_toolbox(settings_for(path))
-    log = create_autospec(CallLog)
+    log = create_autospec(AuditLog)
     server = Server(toolbox, Calls(toolbox, Limiter(), log, named=True))
     request, sent = Request(1, "tools/call", {}), list[bytes]()
 
@@ -138,7 +138,7 @@ async def test_call_that_is_refused_as_malformed_has_the_id_of_its_request(path:
 async def test_names_that_a_role_sees_are_collected_only_for_the_log(path: Path) -> None:
     """Where there are many tables it takes long, and other callers would wait."""
     toolbox, database = open_toolbox(settings_for(path))
-    log = create_autospec(CallLog)
+    log = create_autospec(AuditLog)
     await Calls(toolbox, Limiter(), log).call(Caller(), "list_person", {})
     view = await toolbox.view("default")
     await database.close()
