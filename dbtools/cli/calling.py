@@ -111,15 +111,13 @@ async def _called(
     """Call *tool* as the server would, and write it down where calls are kept."""
     from dbtools.errors import UnknownTool
     from dbtools.records import open_stored_log
-    from dbtools.server.calls import Calls, IncomingCall
-    from dbtools.server.limiter import Limiter
+    from dbtools.server.calls import Calls, Limiter
     from dbtools.service.explanation import problems_of
 
     limiter = Limiter(settings.limits.storage)
     log = open_stored_log(settings)
     try:
-        request = IncomingCall(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
-        return await Calls(toolbox, limiter, log).call(request)
+        return await Calls(toolbox, limiter, log).call(caller, tool, arguments, client="dbtools call")
     except UnknownTool:
         # Whoever types this command may know what clients may not.
         for problem in problems_of(await toolbox.view(caller.role), tool):

@@ -76,7 +76,7 @@ def serve(
         caller = caller_of(settings, role, claim)
         operator = _Operator(target, words_of_caller(role, claim), settings, talks=talks)
         if http is None:
-            from dbtools.server import serve_stdio
+            from dbtools.server.stdio import serve_stdio
 
             run(serve_stdio, settings, caller, operator)
             return
@@ -84,7 +84,7 @@ def serve(
 
         plan = Plan(
             settings=settings,
-            anybody=caller,
+            anonymous=caller,
             operator=operator,
             address=Address.of(http),
             stateless=stateless or workers > 1,

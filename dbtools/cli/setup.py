@@ -63,7 +63,7 @@ async def _examine(settings: "Settings") -> "tuple[Finding, ...]":
 
 
 async def _review(settings: "Settings", against: str | None) -> "Review":
-    from dbtools.server import review_server
+    from dbtools.server.running import review_server
     from dbtools.service.checking import check, check_against
 
     served = await review_server(settings)
