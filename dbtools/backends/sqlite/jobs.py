@@ -190,7 +190,7 @@ class Job:
                     # Few rows hold so much that a cell of theirs may have to be cut, or take long to read.
                     self._check()
                     row = tuple(map(_cut, row, self._outputs))
-                    length = held(row) + held(cell.start for cell in row if isinstance(cell, Cut))
+                    length = held(row)
                 total += length
                 rows.append(row)
         finally:
