@@ -150,46 +150,19 @@ def find_measure(names: Names, function: Function, column: str, argument: str) -
 
 
 @dataclass(frozen=True, kw_only=True)
-class Computed:
-    """What `having` and `order_by` may name: groups and measures by their names in results."""
+class Results:
+    """What may be named of an answer: groups and measures by their names in it, or measures alone."""
 
-    names: Names
-    groups: Mapping[str, Group]
-    measures: Mapping[str, Measure]
+    known: Mapping[str, Group | Measure]
+    kind: str = "group or measure"
+    hint: str = ""
 
     def find(self, text: str, argument: str) -> Group | Measure:
-        """Return the group or the measure that *text* names, or raise UnknownColumn."""
-        known: Mapping[str, Group | Measure] = {**self.groups, **self.measures}
-        found = folded(text.strip(), known) or self._group(text, argument)
+        """Return what *text* names, or raise UnknownColumn."""
+        found = folded(text.strip(), self.known)
         if found is None:
             raise errors.UnknownColumn(
-                f"{argument}: there is no group or measure {quoted(text)} here.",
-                hint=f"{nearest(text, known)}There are: {listing(known)}.",
-            )
-        return found
-
-    def _group(self, text: str, argument: str) -> Group | None:
-        """Return the group that *text* means in another spelling."""
-        try:
-            _, group = find_group(self.names, text, argument)
-        except errors.CallError:
-            return None
-        return group if group in self.groups.values() else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Having:
-    """What `having` may name: measures alone."""
-
-    measures: Mapping[str, Measure]
-
-    def find(self, text: str, argument: str) -> Measure:
-        """Return the measure that *text* names, or raise UnknownColumn."""
-        found = folded(text.strip(), self.measures)
-        if found is None:
-            raise errors.UnknownColumn(
-                f"{argument}: there is no measure {quoted(text)} here.",
-                hint=f"{nearest(text, self.measures)}Measures: {listing(self.measures)}. "
-                "Conditions on columns belong in where.",
+                f"{argument}: there is no {self.kind} {quoted(text)} here.",
+                hint=f"{nearest(text, self.known)}There are: {listing(self.known)}. {self.hint}".rstrip(),
             )
         return found

@@ -91,7 +91,6 @@ class Paths:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._relations: dict[Location, Mapping[str, Relation]] = {}
-        self._steps: dict[Location, Mapping[str, Relation]] = {}
 
     def relations(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by their names."""
@@ -101,12 +100,9 @@ class Paths:
 
     def steps(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by what callers may write: their names, and their one column."""
-        if table.location not in self._steps:
-            relations = self.relations(table)
-            single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
-            by_column = {each.foreign_key.columns[0]: each for each in reversed(single)}
-            self._steps[table.location] = {**by_column, **relations}
-        return self._steps[table.location]
+        relations = self.relations(table)
+        single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
+        return {**{each.foreign_key.columns[0]: each for each in reversed(single)}, **relations}
 
     def _named(self, table: Table) -> Iterator[Relation]:
         """Yield the relations of *table*: named after the column, else after target and columns.
@@ -141,7 +137,6 @@ class Names:
 
     table: Table
     paths: Paths
-    near: bool = False  #: whether only `listed` may be named
     aggregating: bool = False  #: whether what is named takes part in counts and sums
 
     @cached_property
@@ -164,11 +159,6 @@ class Names:
         if own is not None:
             return own
         found = self._along(text.strip(), argument)
-        if self.near and isinstance(found, Distant) and found.name not in self.listed:
-            raise errors.UnknownColumn(
-                f"{argument}: this tool does not take the path {quoted(text)}.",
-                hint="list_rows, get_row and aggregate_rows take every path, listed or not.",
-            )
         # Where a row has one other row at most, counting one counts the other.
         path = found.path if self.aggregating and isinstance(found, Distant) else ()
         if not all(step.target.aggregated for step in path):

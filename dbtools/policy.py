@@ -4,14 +4,16 @@ What a role may not see is absent from the catalog that `restrict` returns, so n
 Row filters and masks ride on the tables and columns that are left.
 """
 
+import hashlib
+import hmac
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from operator import itemgetter
 
-from dbtools.catalog import UNREADABLE, Catalog, Column, ForeignKey, Location, Reads, RowFilter, Table
-from dbtools.cells import one_line
+from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table
+from dbtools.cells import Cut, one_line, plain
 from dbtools.types import NUMERIC, TEMPORAL, ColumnType, Family, Mask
 
 #: The names of columns that look like secrets, their words in lower case and joined by "_".
@@ -28,6 +30,15 @@ SECRET = re.compile(
 SECRET_NUMBER = re.compile(r"(?:^|_)(ssn|cvv|cvc|pin|social_security_number)(?:_|$)")
 PUBLIC = (*NUMERIC, *TEMPORAL, Family.BOOLEAN, Family.INTERVAL)  #: families of facts about a secret
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+REDACTED = "***"
+LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
+#: What is shown of it is a domain (RFC 1035, 2.3.1) or nothing.
+ADDRESS = re.compile(rf'(?:"[^"]{{1,64}}"|[^\s@"]{{1,64}})@((?=.{{1,253}}$){LABEL}(?:\.{LABEL})+)')
+DIGITS = 16  #: hexadecimal, of a hashed cell
+#: Characters (or bytes, of bytes) that are read of a masked cell. No ADDRESS is longer than 320.
+READ_OF_MASKED: Mapping[Mask, int] = {Mask.NULL: 1, Mask.REDACT: 1, Mask.PARTIAL: 320, Mask.HASH: 10_000}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,20 +338,18 @@ def _masked(column: Column, mask: Mask | None) -> Column:
 
 def _linked(table: Table, seen: Mapping[Location, Table]) -> Table:
     """Return *table* with the foreign keys that are seen; *table* itself, which roles share, if all are."""
-    followed = tuple(_followed(table, seen))
+    followed = tuple(
+        key
+        for key in table.foreign_keys
+        if _shows(table, key.columns)
+        and _shows(seen.get((key.target_schema, key.target)), key.target_columns)
+    )
     return table if followed == table.foreign_keys else replace(table, foreign_keys=followed)
 
 
-def _followed(table: Table, seen: Mapping[Location, Table]) -> Iterator[ForeignKey]:
-    """Yield the foreign keys of *table* whose columns, here and there, are seen as they are."""
-    for key in table.foreign_keys:
-        target = seen.get((key.target_schema, key.target))
-        if target is not None and _shows(table, key.columns) and _shows(target, key.target_columns):
-            yield key
-
-
-def _shows(table: Table, names: Sequence[str]) -> bool:
-    known = table.column_by_name
+def _shows(table: Table | None, names: Sequence[str]) -> bool:
+    """Return whether all columns *names* of *table* are seen as they are."""
+    known = table.column_by_name if table else {}
     return all(name in known and known[name].type.mask is None for name in names)
 
 
@@ -360,10 +369,41 @@ def secret_names(catalog: Catalog) -> list[str]:
 
 
 def _is_secret(column: Column) -> bool:
-    name = "_".join(words_of(column.name))
+    name = "_".join(WORD.findall(column.name)).lower()
     return bool(SECRET_NUMBER.search(name) if column.type.family in PUBLIC else SECRET.search(name))
 
 
-def words_of(name: str) -> tuple[str, ...]:
-    """Return the words of *name* in lower case: `passwordHash` has two, and so has `password_hash`."""
-    return tuple(word.lower() for word in WORD.findall(name))
+def masked_rows(
+    types: Sequence[ColumnType], rows: Sequence[tuple[object, ...]], key: bytes
+) -> tuple[tuple[object, ...], ...]:
+    """Return *rows*, whose cells have *types*, with each cell masked as its type says.
+
+    Masked cells pass here alone, so none is shown whatever a statement has read.
+    """
+    masks = [(at, type.mask) for at, type in enumerate(types) if type.mask is not None]
+    shown = list(map(list, rows))
+    for cells in shown:
+        for at, mask in masks:
+            cells[at] = masked(cells[at], mask, key)
+    return tuple(map(tuple, shown))
+
+
+def masked(cell: object, mask: Mask, key: bytes) -> str | None:
+    """Return what *mask* shows of *cell*, which may be a Cut; *key* is that of the hashes."""
+    if mask is Mask.REDACT:
+        return REDACTED
+    if mask is Mask.NULL or cell is None:
+        return None
+    if isinstance(cell, Cut):
+        # The hash of a beginning would equal that of another cell; a beginning is no address.
+        return f"{_text(cell.start)[:1]}…" if mask is Mask.PARTIAL else REDACTED
+    text = _text(cell)
+    if mask is Mask.PARTIAL:
+        address = ADDRESS.fullmatch(text)
+        return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
+    # HMAC-SHA256 (RFC 2104) has a key, so that nobody can try out what gives a digest.
+    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:DIGITS]
+
+
+def _text(cell: object) -> str:
+    return cell if isinstance(cell, str) else str(plain(cell))

@@ -15,8 +15,8 @@ from dbtools import errors
 from dbtools.aggregates import Bucketed, Group, Measure
 from dbtools.catalog import Column, Table
 from dbtools.errors import listing, nearest
-from dbtools.masks import LONGEST
 from dbtools.paths import Distant
+from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 
@@ -62,7 +62,7 @@ class Output:
     def longest(self) -> int | None:
         """How much is read of a large cell: of a masked one, what its mask needs."""
         mask = self.term.type.mask
-        return self.cut if mask is None else LONGEST[mask]
+        return self.cut if mask is None else READ_OF_MASKED[mask]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,17 @@
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import listing, nearest
-from dbtools.policy import BLANK, Finding, Grant, Lens, Role, Rule, series
+from dbtools.policy import BLANK, Finding, Lens, Role, Rule, series
 from dbtools.types import quoted
 
 UNKNOWN_TABLE = "unknown_table"
+AMBIGUOUS = "ambiguous_table"
+Found = tuple[str, str]  #: the code of a finding, and its message
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  #: of TOML
 
 
@@ -50,107 +51,80 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
     findings: list[Finding] = []
     rules: list[Rule] = []
     misses = False
-    rivals = _rivals(catalog, role)
     for rule in role.rules or ():
-        problems = [*_problems(catalog, role, rule), *rivals.get(rule.pattern, ())]
-        findings += problems or [*_unread(catalog, role, rule), *_overridden(catalog, role, rule)]
-        if rule.grant is not None and rule.grant.accept_reads and rule.is_pattern:
+        tables = [table for table in catalog.whole.tables if rule.precision(catalog, table) is not None]
+        problems = dict.fromkeys(_problems(catalog, role, rule, tables))
+        findings += (_finding(code, role, rule, message) for code, message in problems)
+        doubts = () if problems else _doubts(catalog, role, rule, tables)
+        findings += (_finding(code, role, rule, message, level="warning") for code, message in doubts)
+        misses |= rule.narrows and any(code == UNKNOWN_TABLE for code, _ in problems)
+        if rule.grant is not None and rule.is_pattern:
             # Views that come later would be accepted unseen.
-            message = "accept_reads counts in the rule of one view only."
-            findings.append(_finding("idle_rule", role, rule, message, level="warning"))
             rule = replace(rule, grant=replace(rule.grant, accept_reads=False))
-        misses |= rule.narrows and any(each.code == UNKNOWN_TABLE for each in problems)
         rules.append(replace(rule, grant=None) if problems else rule)
     if misses:
         rules = [replace(rule, grant=None) if rule.is_pattern else rule for rule in rules]
     return (role if role.rules is None else replace(role, rules=tuple(rules))), tuple(findings)
 
 
-def _rivals(catalog: Catalog, role: Role) -> Mapping[str, Sequence[Finding]]:
-    """Return the rules that name a table which another rule of *role* names differently, by pattern."""
+def _problems(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Found]:
+    """Yield what is wrong with *rule*, which refers to *tables*: to none, or to what others name as well."""
     whole = catalog.whole
-    findings: defaultdict[str, list[Finding]] = defaultdict(list)
-    named = {rule.pattern: rule for rule in reversed(role.rules or ())}
-    for table in whole.tables:
-        rules = [named[name] for name in dict.fromkeys(whole.names_of(table)) if name in named]
-        for rule in rules if len(rules) > 1 else ():
-            others = listing(f"tables.{each.pattern}" for each in rules if each is not rule)
-            message = f"this names the same table as {others}. Keep one."
-            findings[rule.pattern].append(_finding("ambiguous_table", role, rule, message))
-    return findings
-
-
-def _overridden(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
-    """Yield the tables that *rule*, a pattern, denies or narrows and that a longer pattern decides on."""
-    is_default = rule.pattern == "*" and rule.grant is None
-    if not rule.is_pattern or not rule.narrows or is_default:
-        return
-    for table in catalog.whole.tables:
-        if rule.precision(catalog, table) is None:
-            continue
-        decides = role.rule_of(catalog, table)
-        if decides is None or decides == rule or not decides.is_pattern:
-            continue
-        label = catalog.whole.label(table)
-        message = f"the pattern tables.{decides.pattern}, which goes first, decides on {label}."
-        yield _finding("overridden", role, rule, message, level="warning")
-
-
-def _problems(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
-    """Yield what is wrong with *rule*: it means no table, or names columns that its tables do not have."""
-    whole = catalog.whole
-    tables = [table for table in whole.tables if rule.precision(catalog, table) is not None]
     if not tables and rule.pattern != "*":
         meant = nearest(rule.pattern, map(whole.label, whole.tables))
-        yield _finding(UNKNOWN_TABLE, role, rule, f"there is no such table. {meant}".rstrip())
+        yield UNKNOWN_TABLE, f"there is no such table. {meant}".rstrip()
     # A table may have the text of a pattern as its name.
     namesakes = [table for table in tables if rule.pattern in whole.names_of(table)]
     if len(namesakes) > 1:
         unique = listing(map(whole.unique_name, namesakes))
-        message = f"more than one table has this name. Write one of {unique}."
-        yield _finding("ambiguous_table", role, rule, message)
-    if rule.grant is None:
-        return
-    named = (*(rule.grant.columns or ()), *rule.grant.exclude, *rule.grant.masks)
-    for message in _twins(whole, tables, named):
-        yield _finding("unknown_column", role, rule, message)
-    for name in dict.fromkeys(named) if tables else ():
-        # Of a pattern's tables not every one need have it.
-        if not any(name in table.column_by_name for table in tables):
-            known = list(dict.fromkeys(each for table in tables for each in table.column_by_name))
-            one = len(tables) == 1
-            has = f"{whole.label(tables[0])} has no column" if one else "no table that it means has a column"
-            message = f"{has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
-            yield _finding("unknown_column", role, rule, message)
+        yield AMBIGUOUS, f"more than one table has this name. Write one of {unique}."
+    names = {name for table in namesakes for name in whole.names_of(table)} - {rule.pattern}
+    rivals = dict.fromkeys(f"tables.{each.pattern}" for each in role.rules or () if each.pattern in names)
+    if rivals:
+        yield AMBIGUOUS, f"this names the same table as {listing(rivals)}. Keep one."
+    if rule.grant is not None and tables:
+        named = (*(rule.grant.columns or ()), *rule.grant.exclude, *rule.grant.masks)
+        yield from (("unknown_column", message) for message in _unknown_columns(whole, tables, named))
 
 
-def _twins(catalog: Catalog, tables: Sequence[Table], named: Sequence[str]) -> Iterator[str]:
-    """Yield that columns differ from a name only in the case of letters: they may well be meant."""
+def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[str]) -> Iterator[str]:
+    """Yield which of the columns *named* the *tables* do not have, or have in another case of letters."""
+    known = list(dict.fromkeys(name for table in tables for name in table.column_by_name))
     folded = {name.lower(): name for name in named}
-    for table in tables:
+    for table in tables if len(tables) > 1 else ():
         for column in table.column_by_name:
             name = folded.get(column.lower(), column)
-            if name != column and name not in table.column_by_name and len(tables) > 1:
-                yield f"{quoted(name)} is written {quoted(column)} in {catalog.label(table)}."
+            if name not in table.column_by_name:
+                yield f"{quoted(name)} is written {quoted(column)} in {whole.label(table)}."
+    for name in named:
+        # Of a pattern's tables not every one need have it.
+        if name not in known:
+            one = len(tables) == 1
+            has = f"{whole.label(tables[0])} has no column" if one else "no table that it means has a column"
+            yield f"{has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
 
 
-def _unread(catalog: Catalog, role: Role, rule: Rule) -> Iterator[Finding]:
-    """Yield what *rule* grants by name and the login may not select: a pattern grants what can be read."""
-    for table in catalog.whole.tables:
-        hidden = catalog.unreadable.get(table.location, ())
-        if not hidden or rule.grant is None or role.rule_of(catalog, table) != rule:
-            continue
-        if catalog.table(*table.location) is None:
-            what = "" if rule.is_pattern else "from"
-        else:
-            names = [name for name in hidden if _means_to_show(rule, rule.grant, name)]
-            what = f"{listing(names)} of" if names else ""
-        if what:
-            message = f"the login may not select {what} {catalog.whole.label(table)}."
-            yield _finding("unreadable", role, rule, message, level="warning")
+def _doubts(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Found]:
+    """Yield what *rule*, which refers to *tables*, does not do though it is in order."""
+    if rule.grant is not None and rule.grant.accept_reads and rule.is_pattern:
+        yield "idle_rule", "accept_reads counts in the rule of one view only."
+    denies = rule.is_pattern and rule.narrows and (rule.pattern, rule.grant) != ("*", None)
+    for table in tables:
+        label, decides = catalog.whole.label(table), role.rule_of(catalog, table)
+        if decides == rule and (unread := _unread(catalog, rule, table)):
+            yield "unreadable", f"the login may not select {unread} {label}."
+        elif decides not in (None, rule) and decides.is_pattern and denies:
+            first = f"the pattern tables.{decides.pattern}, which goes first,"
+            yield "overridden", f"{first} decides on {label}."
 
 
-def _means_to_show(rule: Rule, grant: Grant, column: str) -> bool:
-    """Return whether *rule*, with its *grant*, grants cells of *column* by its name or the table's alone."""
-    granted = not rule.is_pattern if grant.columns is None else column in grant.columns
-    return granted and column not in grant.exclude and grant.masks.get(column) not in BLANK
+def _unread(catalog: Catalog, rule: Rule, table: Table) -> str:
+    """Return what *rule* grants of *table* by name and the login may not select: patterns grant the rest."""
+    hidden, grant = catalog.unreadable.get(table.location, ()), rule.grant
+    if grant is None or (grant.columns is None and rule.is_pattern):
+        return ""
+    if catalog.table(*table.location) is None:
+        return "from" if hidden and not rule.is_pattern else ""
+    granted = set(hidden if grant.columns is None else grant.columns) - set(grant.exclude)
+    names = [name for name in hidden if name in granted and grant.masks.get(name) not in BLANK]
+    return f"{listing(names)} of" if names else ""

@@ -229,4 +229,4 @@ class ListCall:
 def define(setting: Setting) -> Iterator[ListRows]:
     """Yield `list_T` for every table."""
     for table in setting.catalog.tables:
-        yield ListRows(setting=setting, names=setting.names(table, near=True))
+        yield ListRows(setting=setting, names=setting.names(table))
