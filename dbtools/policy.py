@@ -14,23 +14,7 @@ from operator import itemgetter
 
 from dbtools.catalog import UNREADABLE, Catalog, Column, Location, Reads, RowFilter, Table
 from dbtools.cells import Cut, one_line, plain
-from dbtools.types import NUMERIC, TEMPORAL, ColumnType, Family, Mask
-
-#: The names of columns that look like secrets, their words in lower case and joined by "_".
-SECRET = re.compile(
-    r"""
-    password|passwd|passphrase|passcode|secret(?!ar)|credential|api_?key          # anywhere
-    |(token|hash|psk)(s|es)?(_|$)                                                 # where a word ends
-    |(?:^|_)(pass|pwd|salt|pin|otp|totp|cvv|cvc|jwt|ssn|social_security_number)s?(?:_|$)
-    |(private|priv|access|encryption|signing|ssh)_?keys?(_|$)
-    """,
-    re.VERBOSE,
-)
-#: Those that are secrets as numbers as well.
-SECRET_NUMBER = re.compile(r"(?:^|_)(ssn|cvv|cvc|pin|social_security_number)(?:_|$)")
-PUBLIC = (*NUMERIC, *TEMPORAL, Family.BOOLEAN, Family.INTERVAL)  #: families of facts about a secret
-WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-
+from dbtools.types import ColumnType, Family, Mask
 
 REDACTED = "***"
 LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
@@ -351,26 +335,6 @@ def _shows(table: Table | None, names: Sequence[str]) -> bool:
     """Return whether all columns *names* of *table* are seen as they are."""
     known = table.column_by_name if table else {}
     return all(name in known and known[name].type.mask is None for name in names)
-
-
-def secret_columns(catalog: Catalog) -> Mapping[Location, Sequence[str]]:
-    """Return the names of columns that look like secrets, by table: by their words, and by what they hold."""
-    found = {
-        table.location: [column.name for column in table.columns if _is_secret(column)]
-        for table in catalog.tables
-    }
-    return {location: names for location, names in found.items() if names}
-
-
-def secret_names(catalog: Catalog) -> list[str]:
-    """Return the names of these columns as people write them, table.column."""
-    found = secret_columns(catalog)
-    return [f"{table}.{name}" for (_, table), names in found.items() for name in names]
-
-
-def _is_secret(column: Column) -> bool:
-    name = "_".join(WORD.findall(column.name)).lower()
-    return bool(SECRET_NUMBER.search(name) if column.type.family in PUBLIC else SECRET.search(name))
 
 
 def masked_rows(
