@@ -4,7 +4,7 @@ A dialect's introspection makes a Catalog; `policy.restrict` narrows it; the too
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -192,19 +192,16 @@ class Catalog:
 
     def reads_of(self, table: Table) -> Reads:
         """Return all that *table* reads: directly, and beneath what it reads."""
-        columns: set[tuple[str, str, str]] = set()
-        parents: set[tuple[str, str, str]] = set()
-        others: dict[str, None] = {}
-        waiting, seen = [table], {table.location}
+        found: dict[Location, Reads] = {}
+        waiting = [table]
         while waiting:
-            reads = waiting.pop().reads or Reads()
-            columns |= reads.columns
-            parents |= reads.parents
-            others |= dict.fromkeys(reads.others)
-            beneath = {place[:2] for place in reads.columns} - seen
-            seen |= beneath
-            waiting += [found for place in sorted(beneath) if (found := self.table(*place)) is not None]
-        elsewhere = frozenset(place for place in columns | parents if place[:2] != table.location)
+            each = waiting.pop()
+            reads = found[each.location] = each.reads or Reads()
+            beneath = {place[:2] for place in reads.columns} - found.keys()
+            waiting += [known for place in sorted(beneath) if (known := self.table(*place)) is not None]
+        places = {place for reads in found.values() for place in reads.columns | reads.parents}
+        others = dict.fromkeys(other for reads in found.values() for other in reads.others)
+        elsewhere = frozenset(place for place in places if place[:2] != table.location)
         return Reads(columns=elsewhere, others=tuple(others))
 
     def references(self, table: Table) -> tuple[tuple[Table, ForeignKey], ...]:
@@ -260,18 +257,14 @@ class Catalog:
         taken = set(number)
         for table in self.tables:
             label = table.name
-            if number[table.name] > 1 and table.schema != self.default_schema:
-                label = next(each for each in self._qualified(table) if each not in taken)
+            if number[label] > 1 and table.schema != self.default_schema:
+                # Beside a table "a.b", table "b" of schema "a" is written a."b".
+                quotes = ('"' * more for more in count())
+                names = (f"{table.schema}.{each}{table.name}{each}".removeprefix(".") for each in quotes)
+                label = next(each for each in names if each not in taken)
                 taken.add(label)
             labels[table.location] = label
         return labels
-
-    def _qualified(self, table: Table) -> Iterator[str]:
-        """Yield names with the schema: beside a table "a.b", table "b" of schema "a" is written a."b"."""
-        yield self.qualified(table)
-        for more in count(1):
-            quotes = '"' * more
-            yield f"{table.schema}.{quotes}{table.name}{quotes}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,10 +282,10 @@ class Selection:
             return False
         return _matches(names, self.include) and not _matches(names, self.exclude)
 
-    def idle(self, tables: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    def idle(self, tables: Collection[tuple[str, str]]) -> tuple[str, ...]:
         """Return a warning for each pattern and schema that means none of *tables*, by schema and name."""
         names = [(name, f"{schema}.{name}") for schema, name in tables]
-        schemas = {name[1].removesuffix(f".{name[0]}") for name in names}
+        schemas = {schema for schema, _ in tables}
         patterns = [("include", each) for each in self.include if each != "*"]
         patterns += [("exclude", each) for each in self.exclude]
         idle = [(key, each) for key, each in patterns if not any(_matches(name, (each,)) for name in names)]
