@@ -93,7 +93,6 @@ def read_interval(text: str, calendar: Calendar) -> str:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """Return the date, what separates it from the time, and the time of *text*, as far as there are some."""
     era = " BC" if text.endswith(" BC") else ""
     day, separator, time = re.sub("[Tt]", " ", text.removesuffix(era), count=1).partition(" ")
     return day + era, separator, time

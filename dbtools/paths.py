@@ -189,7 +189,6 @@ class Names:
         return Distant(path=tuple(path), column=column) if path else column
 
     def _step(self, table: Table, part: str) -> Relation | None:
-        """Return the relation of *table* that *part* names, by its name or by its one column."""
         return folded(part, self.paths.steps(table))
 
     def _unknown_step(self, table: Table, text: str, part: str, argument: str) -> errors.UnknownColumn:

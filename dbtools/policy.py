@@ -332,7 +332,6 @@ def _linked(table: Table, seen: Mapping[Location, Table]) -> Table:
 
 
 def _shows(table: Table | None, names: Sequence[str]) -> bool:
-    """Return whether all columns *names* of *table* are seen as they are."""
     known = table.column_by_name if table else {}
     return all(name in known and known[name].type.mask is None for name in names)
 

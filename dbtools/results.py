@@ -30,7 +30,6 @@ from dbtools.statement import Output
 
 SHORTEST_CUT = 20  #: characters that a cell keeps even where a single row is too large
 LARGEST_MEDIA = 1_000_000  #: bytes of the pictures and sounds that go along with a row
-LARGEST_OTHER = 100_000  #: bytes of the other blobs that do
 DEAREST = 6_000  #: bytes that a picture or a sound counts as at most: a model takes some 2,000 tokens for it
 
 
@@ -328,7 +327,7 @@ class Budget:
             media = Media(uri=link.uri, type=media_type(cell), content=cell)
             shown = is_media(media.type)
             cost = min(media.size, DEAREST) if shown else media.size
-            if len(cell) <= (free if shown else min(free, LARGEST_OTHER)) and cost <= room:
+            if len(cell) <= free and cost <= room:
                 attached.append(media)
                 free -= len(cell)
                 room -= cost
@@ -368,5 +367,4 @@ class Budget:
 
 
 def _more(next_cursor: str, note: str) -> Mapping[str, object]:
-    """Return what is told behind the content of an answer: of these what there is."""
     return ({"next_cursor": next_cursor} if next_cursor else {}) | ({"note": note} if note else {})

@@ -344,14 +344,12 @@ def _operator(lexis: Lexis) -> str:
 
 
 def _quote(mark: str) -> tuple[str, str]:
-    """Return the pattern of what opens a quote, and the pattern of all of it."""
     if mark == "[":
         return r"\[", r"\[[^\]]*+\]"
     return mark, f"{mark}(?:[^{mark}]++|{mark}{mark})*+{mark}"
 
 
 def _texts(lexis: Lexis) -> Iterator[tuple[str, str]]:
-    """Yield the patterns of each sort of quoted text, as those of a quote."""
     yield _quote("'")
     if lexis.dollar_quotes:
         delimiter = rf"\$(?:{LETTER}(?:(?!\$){CHARACTER})*+)?+\$"

@@ -84,14 +84,6 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class After:
-    """The end of the page before, as the place of the last value of one step of the order."""
-
-    order: Order
-    parameter: str | None  #: None where the last value was null
-
-
-@dataclass(frozen=True, kw_only=True)
 class Select:
     """The shape of a statement that reads one table, and what its paths join to it.
 
@@ -105,7 +97,8 @@ class Select:
     groups: tuple[Group, ...] = ()
     having: tuple[Condition, ...] = ()
     order: tuple[Order, ...] = ()
-    after: tuple[After, ...] = ()
+    #: the parameters that hold the last row of the page before, one for each step of the order: None for null
+    after: tuple[str | None, ...] = ()
     skip: bool = False  #: whether the parameter `skip` leaves out the first rows
 
     def __hash__(self) -> int:
