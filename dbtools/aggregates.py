@@ -139,7 +139,7 @@ def find_measure(names: Names, function: Function, column: str, argument: str) -
         return Measure(function=function)
     place = names.find(column, f"{argument}.column")
     if place.type.mask is not None:
-        raise errors.BadOperator(f"{argument}: {place.name} is masked: it can be shown, and nothing else.")
+        raise errors.BadOperator(f"{argument}: {place.name} is masked and can only be shown.")
     offered = list(functions_of(place.type))
     if function not in offered:
         raise errors.BadArgument(
@@ -162,7 +162,7 @@ class Results:
         found = folded(text.strip(), self.known)
         if found is None:
             raise errors.UnknownColumn(
-                f"{argument}: there is no {self.kind} {quoted(text)} here.",
-                hint=f"{nearest(text, self.known)}There are: {listing(self.known)}. {self.hint}".rstrip(),
+                f"{argument}: no {self.kind} is named {quoted(text)}.",
+                hint=f"{nearest(text, self.known)}Names: {listing(self.known)}. {self.hint}".rstrip(),
             )
         return found

@@ -292,7 +292,7 @@ class Selection:
         idle += [("schemas", each) for each in self.schemas if each not in schemas]
         bare = [name for name, _ in names]
         return tuple(
-            f"[database] {key}: nothing is named {quoted(each)}. {nearest(each, bare)}".rstrip()
+            f"[database] {key}: no table or schema matches {quoted(each)}. {nearest(each, bare)}".rstrip()
             for key, each in idle
         )
 

@@ -23,7 +23,7 @@ LONGEST_KEY = 400  #: characters of one value in a cursor; rows with longer ones
 MOST_SKIPPED = 1_000_000_000
 #: of which no value that was read can be compared with when it is written back
 UNKEYED = (Family.ARRAY, Family.OBJECT, Family.JSON)
-FORGED = "cursor: this is not a cursor that this tool gave. Leave it out to start again."
+FORGED = "cursor: this is not a cursor of this tool. Leave it out to start again."
 FOREIGN = (
     "cursor: this cursor belongs to another table, where or order_by, or the table has changed. "
     "Leave it out to start again."

@@ -213,7 +213,7 @@ class Names:
         known = [spelled(name) for name in table.column_by_name]
         if ":" in text and text.partition(":")[0] in table.column_by_name:
             return errors.UnknownColumn(
-                f"{argument}: a part of a date such as {quoted(text)} stands in group_by only.",
+                f"{argument}: a date bucket such as {quoted(text)} is allowed in group_by only.",
                 hint="In where use between, or gte and lt.",
             )
         within = f" as in {quoted(text)}" if text != part else ""

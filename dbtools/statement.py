@@ -196,7 +196,7 @@ def argument(name: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Statement:
-    """A shape, the values of its parameters, and how many rows are wanted of it at the most."""
+    """A shape, the values of its parameters, and the most rows that it may return."""
 
     shape: Shape
     values: Mapping[str, object] = field(default_factory=dict)
@@ -248,7 +248,7 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
     argument, operator = comparison.argument, comparison.operator
     term = names.find(comparison.column, f"{argument}.column")
     if term.type.mask is not None:
-        raise errors.BadOperator(f"{argument}: {term.name} is masked: it can be shown, and nothing else.")
+        raise errors.BadOperator(f"{argument}: {term.name} is masked and can only be shown.")
     if operator not in term.type.operators:
         raise errors.BadOperator(
             f"{argument}.op: {term.name} ({term.type.name}) cannot be compared by {operator}.",
@@ -328,7 +328,7 @@ def bind_order(names: Finds, steps: Sequence[str]) -> tuple[Order, ...]:
         argument = f"order_by[{index}]"
         term, direction = _directed(names, step, argument)
         if term.type.mask is not None:
-            raise errors.BadArgument(f"{argument}: {term.name} is masked: it can be shown, and nothing else.")
+            raise errors.BadArgument(f"{argument}: {term.name} is masked and can only be shown.")
         if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
             raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
         order.setdefault(term, Order(term=term, direction=direction))

@@ -119,7 +119,7 @@ def _problems(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table])
     whole = catalog.whole
     if not tables and rule.pattern != "*":
         meant = nearest(rule.pattern, map(whole.label, whole.tables))
-        yield UNKNOWN_TABLE, f"there is no such table. {meant}".rstrip()
+        yield UNKNOWN_TABLE, f"unknown table. {meant}".rstrip()
     # A table may have the text of a pattern as its name.
     namesakes = [table for table in tables if rule.pattern in whole.names_of(table)]
     if len(namesakes) > 1:
@@ -147,7 +147,7 @@ def _unknown_columns(whole: Catalog, tables: Sequence[Table], named: Sequence[st
         # Of a pattern's tables not every one need have it.
         if name not in known:
             one = len(tables) == 1
-            has = f"{whole.label(tables[0])} has no column" if one else "no table that it means has a column"
+            has = f"{whole.label(tables[0])} has no column" if one else "none of its tables has a column"
             yield f"{has} {quoted(name)}. {nearest(name, known)}Columns: {listing(known)}."
 
 

@@ -319,7 +319,7 @@ def test_measure_has_the_type_of_its_values(function: Function, family: Family, 
         pytest.param(
             {"having": [{"column": "shop", "value": "x"}], "group_by": ["shop"]},
             "unknown_column",
-            ["having[0].column", "'shop'", "There are: count.", "where"],
+            ["having[0].column", "'shop'", "Names: count.", "where"],
             id="having a group",
         ),
         pytest.param(
@@ -343,7 +343,7 @@ def test_measure_has_the_type_of_its_values(function: Function, family: Family, 
         pytest.param(
             {"order_by": ["shop"], "measures": [SUM]},
             "unknown_column",
-            ["order_by[0]", "'shop'", "There are: sum_total."],
+            ["order_by[0]", "'shop'", "Names: sum_total."],
             id="order by what is no group",
         ),
         pytest.param(
