@@ -145,10 +145,11 @@ def _untagged(value: object) -> object:
 def _value_at(step: Order, value: object) -> object:
     """Return *value* as that of a row at *step* of an order, or raise BadCursor."""
     type, text = step.term.type, key_text(value)
-    integral = isinstance(value, int) and not -(2**63) <= value < 2**63
-    if (value is None and not step.term.nullable) or (value is not None and text is None) or integral:
+    too_large = isinstance(value, int) and not -(2**63) <= value < 2**63
+    if (value is None and not step.term.nullable) or (value is not None and text is None) or too_large:
         raise errors.BadCursor(FORGED)
-    if text is None or type.lenient:
+    # A float may be one that no caller can write, such as an infinite one.
+    if text is None or type.lenient or (type.family is Family.NUMBER and isinstance(value, float)):
         return value
     try:
         return type.decode(text)
