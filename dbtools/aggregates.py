@@ -123,7 +123,7 @@ def find_group(names: Names, text: str, argument: str) -> tuple[str, Group]:
     place = names.find(column, argument)
     offered = buckets_of(place.type)
     if wanted.lower() not in offered:
-        why = f"It takes: {listing(offered)}." if offered else "Buckets are for dates and timestamps."
+        why = f"Buckets: {listing(offered)}." if offered else "Buckets are for dates and timestamps."
         raise errors.BadArgument(
             f"{argument}: {place.name} ({place.type.name}) has no bucket {quoted(wanted)}.",
             hint=f"{nearest(wanted, offered)}{why}",
@@ -143,8 +143,8 @@ def find_measure(names: Names, function: Function, column: str, argument: str) -
     offered = list(functions_of(place.type))
     if function not in offered:
         raise errors.BadArgument(
-            f"{argument}: there is no {function} of {place.name} ({place.type.name}).",
-            hint=f"It takes: {listing(offered)}.",
+            f"{argument}: {place.name} ({place.type.name}) does not support {function}.",
+            hint=f"Functions: {listing(offered)}.",
         )
     return Measure(function=function, place=place)
 

@@ -18,7 +18,7 @@ from dbtools.types import ColumnType, Family, quoted
 Location = tuple[str, str]  #: of a table: its schema and its name
 #: of a column of which nothing but its name is known
 UNREADABLE = ColumnType(family=Family.OTHER, name="unreadable")
-UNTOLD = "what the database does not tell"  #: of what a view or a query reads
+UNTOLD = "what the database does not report"  #: of what a view or a query reads
 
 
 class TableKind(StrEnum):
@@ -78,7 +78,7 @@ class RowFilter:
     """An SQL condition, over columns of a table and claims of the caller, on the rows that may be seen."""
 
     condition: Fragment
-    casts: tuple[str, ...] = ()  #: the types of its parameters, where the database wants them
+    casts: tuple[str, ...] = ()  #: the types of its parameters, where the database needs them
     total: bool = True  #: whether it raises no error, whatever a row holds
 
     def __hash__(self) -> int:
@@ -88,13 +88,15 @@ class RowFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class Reads:
-    """What a view, or another relation over others, reads beneath its own name."""
+    """What a view, or another relation that reads relations, reads under its own name."""
 
     #: schema, table and column, without a column where only rows are read
     columns: frozenset[tuple[str, str, str]] = frozenset()
     #: the same of tables whose rows these are as well: the parents of a table that inherits
     parents: frozenset[tuple[str, str, str]] = frozenset()
-    others: tuple[str, ...] = ()  #: in words for the operator: functions, and what the database does not tell
+    others: tuple[
+        str, ...
+    ] = ()  #: in words for the operator: functions, and what the database does not report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +116,7 @@ class Table:
     aggregated: bool = True  #: whether rows may be counted and summed up
     reads: Reads | None = field(default=None, compare=False)  #: None: nothing but itself
     computed: bool = field(default=False, compare=False)  #: whether reading a cell may raise an error
-    #: what tells this state of its name and columns from others; nothing where that is not told of one table
+    #: identifies this state of its name and columns; empty if not known for a single table
     version: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
@@ -158,17 +160,17 @@ class Catalog:
     warnings: tuple[str, ...] = field(default=(), compare=False)
     #: what the login can do beyond reading, likewise
     posture: tuple[str, ...] = field(default=(), compare=False)
-    #: by schema and table, the columns that are there and that the login may not select: for the rules of
+    #: by schema and table, the existing columns that the login may not select: for the rules of
     #: roles, which may name them, and never shown to a caller
     unreadable: Mapping[Location, tuple[str, ...]] = field(default_factory=dict, compare=False)
     #: in lower case: relations, functions and operators whose use in a row filter may raise an error
     raising: frozenset[str] = field(default=frozenset(), compare=False)
-    #: what tells this state of the schema from later ones; nothing where nobody knows
+    #: identifies this state of the schema; empty if unknown
     stamp: str = field(default="", compare=False)
 
     @cached_property
     def whole(self) -> "Catalog":
-        """This catalog with what the login may not select: what the names in rules are held against."""
+        """This catalog with what the login may not select: the names in rules are looked up in it."""
         if not self.unreadable:
             return self
         tables = {table.location: table for table in self.tables}

@@ -69,7 +69,7 @@ SIZED = {str, bytes, Cut}  #: classes of cells that may be large
 
 
 def media_type(content: bytes) -> str:
-    """Return the MIME type that the first bytes of *content* tell (RFC 2046 names)."""
+    """Return the MIME type of *content*, by its first bytes."""
     for magic, offset, type in MEDIA_TYPES:
         if content[offset : offset + len(magic)] == magic and (offset == 0 or content[:4] == b"RIFF"):
             return type
@@ -178,7 +178,7 @@ def _loads(text: str, integer: Callable[[str], object], number: Callable[[str], 
 
 
 def _integer(digits: str) -> int | str:
-    # Python refuses to read thousands of digits: they are text to everybody.
+    # Python refuses to read thousands of digits.
     if len(digits.lstrip("-")) > 16:
         return str(digits)
     value = int(digits)
@@ -306,7 +306,7 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return *text* as one line without invisible characters: the names in it are anybody's."""
+    """Return *text* as one line without invisible characters, for names that anyone may have chosen."""
     return visible(" ".join(text.splitlines()))
 
 

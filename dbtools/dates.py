@@ -1,4 +1,4 @@
-"""Dates, times and durations as texts: which texts are some, and when or how long they are."""
+"""Dates, times and durations as text: which texts are valid, and how they are bound."""
 
 import re
 from collections.abc import Mapping

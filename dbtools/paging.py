@@ -1,7 +1,7 @@
-"""Where a list goes on: the total order of its rows, the page after a row, and the cursor that says so.
+"""Keyset pages: the total order of a list, the page after a row, and the cursor that holds the place.
 
 A cursor carries the order's values of the last row (or how many rows to skip, where they are no key), and a
-digest of table, conditions and order. It holds nothing that a caller could not say in `where`.
+digest of table, conditions and order. It holds nothing that a caller could not write in `where`.
 """
 
 import base64

@@ -143,7 +143,7 @@ class Names:
     def listed(self) -> Mapping[str, Place]:
         """What a schema lists, by name: all columns, and paths of one step while there are few.
 
-        Of paths those that tell something: the target's keys and foreign keys are numbers of rows to most.
+        Of paths, those that are informative: keys and foreign keys of the target are left out.
         """
         places: dict[str, Place] = {spelled(column.name): column for column in self.table.columns}
         for relation in self.paths.relations(self.table).values():

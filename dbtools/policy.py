@@ -33,8 +33,8 @@ class Limits:
     max_tokens: int = 20_000  #: bytes of the encoded result / 3
     max_cell: int = 2_000  #: characters of one cell in a list
     timeout: float = 10.0  #: seconds
-    calls_per_minute: int | None = None  #: of one caller; None: as many as they come
-    concurrent_calls: int | None = None  #: of one caller at the same time; None: as many as they come
+    calls_per_minute: int | None = None  #: of one caller; None: no limit
+    concurrent_calls: int | None = None  #: of one caller at the same time; None: no limit
 
     @property
     def max_bytes(self) -> int:
@@ -44,11 +44,11 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Somebody who makes calls: the role that decides what there is, and what is known of them."""
+    """The author of a call: a role, and claims about the caller."""
 
     role: str = "default"
     claims: Mapping[str, object] = field(default_factory=dict)  #: for row filters, by name
-    identity: str | None = None  #: None: whoever started the server
+    identity: str | None = None  #: None: the one who started the server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ SET_ROLE = "role"  #: the setting that makes a statement run as another role of 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionSetting:
-    """What the database is told before each statement of a role, for rules of its own."""
+    """A setting of the database for the statements of a role, for example for row-level security."""
 
     name: str
     value: str = ""
@@ -153,7 +153,7 @@ class SessionSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """Somebody on whose behalf calls are made."""
+    """What a group of callers may see and call."""
 
     name: str = "default"
     limits: Limits = field(default_factory=Limits)
@@ -255,13 +255,13 @@ def uncovered(reads: Reads, whole: Catalog, seen: Mapping[Location, Table]) -> I
 
 
 def label_of(whole: Catalog, place: Location) -> str:
-    """Return how *whole* calls the table at *place*, which it may not have."""
+    """Return the label of the table at *place* in *whole*, or its qualified name if it has none."""
     table = whole.table(*place)
     return whole.label(table) if table is not None else ".".join(filter(None, place))
 
 
 def series(parts: Sequence[str]) -> str:
-    """Return *parts*, which have commas in them, one after the other."""
+    """Return *parts*, which contain commas, as one enumeration."""
     *first, last = parts
     return f"{'; '.join(first)}; and {last}" if first else last
 
@@ -269,7 +269,7 @@ def series(parts: Sequence[str]) -> str:
 def _narrowed(table: Table, grant: Grant, revealing: Sequence[str]) -> Table:
     """Return what *grant* leaves of *table* without *revealing* columns, its foreign keys as they are.
 
-    Of the columns that cannot be read only those are left of which the role has asked for no cell.
+    A column that the login cannot read is left only if its mask reads no cell.
     """
     columns = tuple(column for column in _shown(table, grant) if column.name not in revealing)
     plain = {column.name for column in columns if column.type.mask is None}
@@ -364,7 +364,7 @@ def masked(cell: object, mask: Mask, key: bytes) -> str | None:
     if mask is Mask.PARTIAL:
         address = ADDRESS.fullmatch(text)
         return f"{text[:1]}…" + (f"@{address[1]}" if address else "")
-    # HMAC-SHA256 (RFC 2104) has a key, so that nobody can try out what gives a digest.
+    # HMAC-SHA256 (RFC 2104) has a key, so that a digest cannot be found by trial.
     return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:DIGITS]
 
 

@@ -341,12 +341,12 @@ class Budget:
         """Return the answer that shows *page*."""
         count, columns, more = len(page.found.rows), page.table.columns, _more(next_cursor, note)
         head = json_of({"row_count": count, "truncated": page.truncated, "columns": columns})
-        told = json_of(more) if more else ""
-        json = f'{head[:-1]},"rows":{page.json}' + (f",{told[1:]}" if told else "}")
+        rest = json_of(more) if more else ""
+        json = f'{head[:-1]},"rows":{page.json}' + (f",{rest[1:]}" if rest else "}")
         csv = ""
         if page.table.style.text is Text.CSV:
             complete = "more rows exist" if page.truncated else "complete"
-            first = f"# {count} rows, {len(columns)} columns, {complete} {told}".rstrip()
+            first = f"# {count} rows, {len(columns)} columns, {complete} {rest}".rstrip()
             csv = "\n".join([first, csv_line(columns), *page.table.lines[:count]])
         return Answer(json=json, csv=csv, links=links, rows=count, truncated=page.truncated)
 

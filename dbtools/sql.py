@@ -25,7 +25,7 @@ CLOSINGS = {"(": ")", "[": "]"}
 
 
 class SqlError(ValueError):
-    """SQL that cannot be used, and where: whoever knows the file makes a ConfigurationError of it."""
+    """SQL that cannot be used, and where; callers that know the file raise a ConfigurationError."""
 
     def __init__(self, problem: str, *, sql: str, offset: int) -> None:
         self.problem = problem
@@ -126,7 +126,7 @@ PLAIN = {kind.value: kind for kind in Kind if kind is not Kind.PARAMETER}  #: lo
 
 
 class Token(NamedTuple):
-    """The smallest part of SQL that can be told apart. Blanks are not tokens."""
+    """A word, a quote, a sign or a comment. Blanks are not tokens."""
 
     kind: Kind
     text: str

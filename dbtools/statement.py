@@ -165,7 +165,7 @@ class QueryShape:
     pieces: tuple[str | Parameter, ...]
     outputs: tuple[Output, ...]
     types: Mapping[str, ColumnType]  #: of the parameters, by the names in the pieces
-    casts: Mapping[str, str]  #: their SQL names, where the database wants them
+    casts: Mapping[str, str]  #: their SQL names, where the database needs them
     versions: tuple[str, ...] = field(default=(), compare=False)  #: of the tables that it reads, where known
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
     tables: tuple[Table, ...] = field(default=(), init=False)  #: none that rules are about
@@ -190,7 +190,7 @@ Shape = Select | QueryShape
 
 
 def argument(name: str) -> str:
-    """Return by what name the value of a query's parameter *name* is bound: no name of ours is the same."""
+    """Return the name under which a query's parameter *name* is bound, unlike any name of dbtools."""
     return f"argument_{name}"
 
 
@@ -251,8 +251,8 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
         raise errors.BadOperator(f"{argument}: {term.name} is masked and can only be shown.")
     if operator not in term.type.operators:
         raise errors.BadOperator(
-            f"{argument}.op: {term.name} ({term.type.name}) cannot be compared by {operator}.",
-            hint=f"It takes: {listing(term.type.operators)}.",
+            f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}.",
+            hint=f"Operators: {listing(term.type.operators)}.",
         )
     texts = _texts(comparison)
     if operator is Operator.IS_NULL:
@@ -268,7 +268,7 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
         negative = operator in (Operator.NE, Operator.NOT_IN)
         operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
     elif term.type.family is Family.ANY and operator in ORDER:
-        # Numbers are compared with the number, texts with the text: neither tells anything of the other.
+        # Numbers are compared with the number, texts with the text.
         bound = [*(None if isinstance(value, str) else value for value in bound), *texts]
     if operator in (Operator.IN, Operator.NOT_IN):
         bound = [bound]

@@ -115,7 +115,7 @@ def vetted(catalog: Catalog, role: Role) -> tuple[Role, tuple[Finding, ...]]:
 
 
 def _problems(catalog: Catalog, role: Role, rule: Rule, tables: Sequence[Table]) -> Iterator[Found]:
-    """Yield what is wrong with *rule*, which refers to *tables*: to none, or to what others name as well."""
+    """Yield what is wrong with *rule*, which refers to *tables*: unknown names, and ambiguous ones."""
     whole = catalog.whole
     if not tables and rule.pattern != "*":
         meant = nearest(rule.pattern, map(whole.label, whole.tables))

@@ -235,7 +235,7 @@ def test_measure_has_the_type_of_its_values(function: Function, family: Family, 
         pytest.param(
             {"measures": [{"function": "sum", "column": "shop"}]},
             "bad_argument",
-            ["measures[0]", "sum", "shop (text)", "It takes: count, count_distinct, min, max."],
+            ["measures[0]", "sum", "shop (text)", "Functions: count, count_distinct, min, max."],
             id="function that the column does not have",
         ),
         pytest.param(
