@@ -116,6 +116,8 @@ class Table:
     aggregated: bool = True  #: whether rows may be counted and summed up
     reads: Reads | None = field(default=None, compare=False)  #: None: nothing but itself
     computed: bool = field(default=False, compare=False)  #: whether reading a cell may raise an error
+    #: whether reading it may run functions that did not come with the database system
+    runs_functions: bool = field(default=False, compare=False)
     #: identifies this state of its name and columns; empty if not known for a single table
     version: str = field(default="", compare=False)
 
