@@ -523,7 +523,7 @@ def test_script_tells_what_is_left_to_do(shop: Shop) -> None:
 
 def test_search_path_of_the_writer_is_given_to_the_login(shop: Shop) -> None:
     roles = '[roles.support]\ntables.regions = { where = "exists (select from orders)" }\n'
-    path = shop.configured(roles, f"{shop.url}?search_path=app,public")
+    path = shop.configured(roles, f"{shop.url}?options=-csearch_path%3Dapp,public")
     result = run("grants", path, "--role", "support", "--login", shop.login)
     shop.execute(result.stdout)
     own = run("call", shop.configured(roles, shop.own_url), "list_regions", "--role", "support", "--json")
