@@ -123,7 +123,7 @@ def find_group(names: Names, text: str, argument: str) -> tuple[str, Group]:
     place = names.find(column, argument)
     offered = buckets_of(place.type)
     if wanted.lower() not in offered:
-        why = f"It takes: {listing(offered)}." if offered else "Buckets are for dates and timestamps."
+        why = f"Buckets: {listing(offered)}." if offered else "Buckets are for dates and timestamps."
         raise errors.BadArgument(
             f"{argument}: {place.name} ({place.type.name}) has no bucket {quoted(wanted)}.",
             hint=f"{nearest(wanted, offered)}{why}",
@@ -139,57 +139,30 @@ def find_measure(names: Names, function: Function, column: str, argument: str) -
         return Measure(function=function)
     place = names.find(column, f"{argument}.column")
     if place.type.mask is not None:
-        raise errors.BadOperator(f"{argument}: {place.name} is masked: it can be shown, and nothing else.")
+        raise errors.BadOperator(f"{argument}: {place.name} is masked and can only be shown.")
     offered = list(functions_of(place.type))
     if function not in offered:
         raise errors.BadArgument(
-            f"{argument}: there is no {function} of {place.name} ({place.type.name}).",
-            hint=f"It takes: {listing(offered)}.",
+            f"{argument}: {place.name} ({place.type.name}) does not support {function}.",
+            hint=f"Functions: {listing(offered)}.",
         )
     return Measure(function=function, place=place)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Computed:
-    """What `having` and `order_by` may name: groups and measures by their names in results."""
+class Results:
+    """What may be named of an answer: groups and measures by their names in it, or measures alone."""
 
-    names: Names
-    groups: Mapping[str, Group]
-    measures: Mapping[str, Measure]
+    known: Mapping[str, Group | Measure]
+    kind: str = "group or measure"
+    hint: str = ""
 
     def find(self, text: str, argument: str) -> Group | Measure:
-        """Return the group or the measure that *text* names, or raise UnknownColumn."""
-        known: Mapping[str, Group | Measure] = {**self.groups, **self.measures}
-        found = folded(text.strip(), known) or self._group(text, argument)
+        """Return what *text* names, or raise UnknownColumn."""
+        found = folded(text.strip(), self.known)
         if found is None:
             raise errors.UnknownColumn(
-                f"{argument}: there is no group or measure {quoted(text)} here.",
-                hint=f"{nearest(text, known)}There are: {listing(known)}.",
-            )
-        return found
-
-    def _group(self, text: str, argument: str) -> Group | None:
-        """Return the group that *text* means in another spelling."""
-        try:
-            _, group = find_group(self.names, text, argument)
-        except errors.CallError:
-            return None
-        return group if group in self.groups.values() else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Having:
-    """What `having` may name: measures alone."""
-
-    measures: Mapping[str, Measure]
-
-    def find(self, text: str, argument: str) -> Measure:
-        """Return the measure that *text* names, or raise UnknownColumn."""
-        found = folded(text.strip(), self.measures)
-        if found is None:
-            raise errors.UnknownColumn(
-                f"{argument}: there is no measure {quoted(text)} here.",
-                hint=f"{nearest(text, self.measures)}Measures: {listing(self.measures)}. "
-                "Conditions on columns belong in where.",
+                f"{argument}: no {self.kind} is named {quoted(text)}.",
+                hint=f"{nearest(text, self.known)}Names: {listing(self.known)}. {self.hint}".rstrip(),
             )
         return found

@@ -1,10 +1,9 @@
-"""Dates, times and durations as texts: which texts are some, and when or how long they are."""
+"""Dates, times and durations as text: which texts are valid, and how they are bound."""
 
 import re
 from collections.abc import Mapping
 from datetime import date
-from decimal import Decimal
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 DATE = re.compile(r"([+-]?\d{4,7})-(\d\d)-(\d\d)( BC)?", re.ASCII)
 PLAIN_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -26,7 +25,6 @@ INTERVAL = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 LATEST_DATE, LATEST_TIMESTAMP = 5_874_897, 294_276  #: years that any database here knows
-LENGTH_OF_DAY = 86_400  #: seconds
 UNITS: Mapping[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
@@ -40,13 +38,6 @@ class Calendar(Protocol):
     @property
     def lenient(self) -> bool:
         """Whether they are texts, or numbers, in a database without a type for dates."""
-
-
-class Point(NamedTuple):
-    """A value of a type whose values have an order."""
-
-    at: Decimal  #: the number itself, or seconds
-    zoned: bool = False  #: whether it has a zone: it cannot be compared with a value that has none
 
 
 def read_date(text: str, calendar: Calendar) -> object:
@@ -102,7 +93,6 @@ def read_interval(text: str, calendar: Calendar) -> str:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """Return the date, what separates it from the time, and the time of *text*, as far as there are some."""
     era = " BC" if text.endswith(" BC") else ""
     day, separator, time = re.sub("[Tt]", " ", text.removesuffix(era), count=1).partition(" ")
     return day + era, separator, time
@@ -134,22 +124,6 @@ def _stored_number(text: str, calendar: Calendar) -> int | float:
     if abs(number) >= 2**63:
         raise ValueError
     return number
-
-
-def point_of(text: str) -> Point:
-    """Return when *text* is: a date, a time, or both, as they are written without BC and infinity."""
-    day = PLAIN_DATE.match(text)
-    at = Decimal(date.fromisoformat(day[0]).toordinal() * LENGTH_OF_DAY if day else 0)
-    time = TIME.fullmatch(text, 11 if day else 0)
-    if time is None:
-        return Point(at)
-    hour, minute, second, _, sign, *offset = time.groups("0")
-    ahead = _seconds(*offset) * (-1 if sign == "-" else 1)
-    return Point(at + _seconds(hour, minute, second) - ahead, zoned=time["zone"] is not None)
-
-
-def _seconds(hour: str, minute: str, second: str) -> Decimal:
-    return int(hour) * 3600 + int(minute) * 60 + Decimal(second)
 
 
 def shortest(text: str) -> str:

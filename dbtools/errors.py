@@ -1,7 +1,7 @@
 """Every error that a caller can meet: a stable code, a message and a hint.
 
 DbtoolsError
-├── CallError                 the model can mend it: a result with isError
+├── CallError                 the model can fix it: a result with isError
 │   ├── BadArgument           bad_argument
 │   ├── UnknownArgument       unknown_argument
 │   ├── UnknownTable          unknown_table
@@ -29,13 +29,16 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-MOST_NAMES = 60  #: names that one hint lists at the most
+MOST_NAMES = 60  #: names that one hint lists at most
 
 
 class DbtoolsError(Exception):
     """Something went wrong."""
 
     code = "error"
+
+    def __init_subclass__(cls, code: str) -> None:
+        cls.code = code
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         self.message = message or str(self.__doc__)
@@ -47,137 +50,97 @@ class DbtoolsError(Exception):
         return f"{self.message} {self.hint}".rstrip()
 
 
-class CallError(DbtoolsError):
+class CallError(DbtoolsError, code="call_error"):
     """The call was refused."""
 
-    code = "call_error"
+
+class BadArgument(CallError, code="bad_argument"):
+    """An argument is invalid."""
+
+    limit: str = ""  #: the limit of the role that rejects it, if one does
 
 
-class BadArgument(CallError):
-    """An argument cannot be read."""
-
-    code = "bad_argument"
-    limit: str = ""  #: the limit of the role that does not allow it, if one does not
+class UnknownArgument(CallError, code="unknown_argument"):
+    """Unknown argument."""
 
 
-class UnknownArgument(CallError):
-    """There is no such argument."""
-
-    code = "unknown_argument"
+class UnknownTable(CallError, code="unknown_table"):
+    """Unknown table."""
 
 
-class UnknownTable(CallError):
-    """There is no such table."""
-
-    code = "unknown_table"
+class UnknownColumn(CallError, code="unknown_column"):
+    """Unknown column."""
 
 
-class UnknownColumn(CallError):
-    """There is no such column."""
-
-    code = "unknown_column"
+class BadOperator(CallError, code="bad_operator"):
+    """The column does not support this operator."""
 
 
-class BadOperator(CallError):
-    """The column cannot be compared in this way."""
-
-    code = "bad_operator"
+class BadValue(CallError, code="bad_value"):
+    """The column cannot hold this value."""
 
 
-class BadValue(CallError):
-    """The value is not one that the column can hold."""
-
-    code = "bad_value"
+class BadCursor(CallError, code="bad_cursor"):
+    """The cursor does not belong to this tool and these arguments."""
 
 
-class BadCursor(CallError):
-    """The cursor is not one that this tool gave for these arguments."""
-
-    code = "bad_cursor"
-
-
-class Denied(CallError):
+class Denied(CallError, code="denied"):
     """The caller may not read this."""
 
-    code = "denied"
+
+class NoRow(CallError, code="no_row"):
+    """No row has this key."""
 
 
-class NoRow(CallError):
-    """There is no row with this key."""
-
-    code = "no_row"
-
-
-class TimedOut(CallError):
+class TimedOut(CallError, code="timeout"):
     """The call reached its timeout and was stopped."""
 
-    code = "timeout"
 
-
-class Busy(CallError):
+class Busy(CallError, code="busy"):
     """The database is busy. Try again in a moment."""
 
-    code = "busy"
+
+class TooManyCalls(CallError, code="too_many_calls"):
+    """The caller has exceeded its rate limit."""
 
 
-class TooManyCalls(CallError):
-    """The caller makes more calls than it may."""
-
-    code = "too_many_calls"
-
-
-class Unreadable(CallError):
+class Unreadable(CallError, code="unreadable"):
     """The database could not read this table or view."""
 
-    code = "unreadable"
+
+class SchemaChanged(CallError, code="schema_changed"):
+    """The table or view, or one that it reads, has changed or no longer exists. List the tools again."""
 
 
-class SchemaChanged(CallError):
-    """The table or view, or one that it reads, has changed or is gone. List the tools again."""
-
-    code = "schema_changed"
+class OutOfRange(CallError, code="out_of_range"):
+    """A computed number, such as a sum, exceeds the range of its type."""
 
 
-class OutOfRange(CallError):
-    """A number that the call computes, such as a sum, is beyond what its type can hold."""
-
-    code = "out_of_range"
-
-
-class Refused(CallError):
+class Refused(CallError, code="refused"):
     """The database refused the statement."""
 
-    code = "refused"
-    offset: int | None = None  #: characters of an operator's SQL before what is wrong, where that is known
-    passes: bool = False  #: whether it may well be otherwise in a moment, with nothing changed
+    offset: int | None = None  #: where an operator's SQL is wrong, in characters, if known
+    passes: bool = False  #: whether the same statement may succeed later
 
 
-class DatabaseUnavailable(CallError):
+class DatabaseUnavailable(CallError, code="database_unavailable"):
     """The database cannot be reached."""
 
-    code = "database_unavailable"
+
+class UnknownTool(DbtoolsError, code="unknown_tool"):
+    """Unknown tool."""
 
 
-class UnknownTool(DbtoolsError):
-    """There is no such tool."""
-
-    code = "unknown_tool"
+class UnknownResource(DbtoolsError, code="unknown_resource"):
+    """Unknown resource."""
 
 
-class UnknownResource(DbtoolsError):
-    """There is no such resource."""
-
-    code = "unknown_resource"
-
-
-class ConfigurationError(DbtoolsError):
+class ConfigurationError(DbtoolsError, code="configuration"):
     """The configuration cannot be used."""
-
-    code = "configuration"
 
     def __init__(self, message: str = "", *, hint: str = "", place: object = None) -> None:
         super().__init__(message, hint=hint)
-        self.place = place  #: in a file, if it is written there; its text stands before the message
+        self.place = place  #: in a file, if it was read from one; stands before the message
 
     def __str__(self) -> str:
         """Return the place, the message and the hint."""

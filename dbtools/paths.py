@@ -91,7 +91,6 @@ class Paths:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._relations: dict[Location, Mapping[str, Relation]] = {}
-        self._steps: dict[Location, Mapping[str, Relation]] = {}
 
     def relations(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by their names."""
@@ -101,12 +100,9 @@ class Paths:
 
     def steps(self, table: Table) -> Mapping[str, Relation]:
         """Return the relations of *table* by what callers may write: their names, and their one column."""
-        if table.location not in self._steps:
-            relations = self.relations(table)
-            single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
-            by_column = {each.foreign_key.columns[0]: each for each in reversed(single)}
-            self._steps[table.location] = {**by_column, **relations}
-        return self._steps[table.location]
+        relations = self.relations(table)
+        single = [each for each in relations.values() if len(each.foreign_key.columns) == 1]
+        return {**{each.foreign_key.columns[0]: each for each in reversed(single)}, **relations}
 
     def _named(self, table: Table) -> Iterator[Relation]:
         """Yield the relations of *table*: named after the column, else after target and columns.
@@ -141,14 +137,13 @@ class Names:
 
     table: Table
     paths: Paths
-    near: bool = False  #: whether only `listed` may be named
     aggregating: bool = False  #: whether what is named takes part in counts and sums
 
     @cached_property
     def listed(self) -> Mapping[str, Place]:
         """What a schema lists, by name: all columns, and paths of one step while there are few.
 
-        Of paths those that tell something: the target's keys and foreign keys are numbers of rows to most.
+        Of paths, those that are informative: keys and foreign keys of the target are left out.
         """
         places: dict[str, Place] = {spelled(column.name): column for column in self.table.columns}
         for relation in self.paths.relations(self.table).values():
@@ -164,11 +159,6 @@ class Names:
         if own is not None:
             return own
         found = self._along(text.strip(), argument)
-        if self.near and isinstance(found, Distant) and found.name not in self.listed:
-            raise errors.UnknownColumn(
-                f"{argument}: this tool does not take the path {quoted(text)}.",
-                hint="list_rows, get_row and aggregate_rows take every path, listed or not.",
-            )
         # Where a row has one other row at most, counting one counts the other.
         path = found.path if self.aggregating and isinstance(found, Distant) else ()
         if not all(step.target.aggregated for step in path):
@@ -199,7 +189,6 @@ class Names:
         return Distant(path=tuple(path), column=column) if path else column
 
     def _step(self, table: Table, part: str) -> Relation | None:
-        """Return the relation of *table* that *part* names, by its name or by its one column."""
         return folded(part, self.paths.steps(table))
 
     def _unknown_step(self, table: Table, text: str, part: str, argument: str) -> errors.UnknownColumn:
@@ -224,7 +213,7 @@ class Names:
         known = [spelled(name) for name in table.column_by_name]
         if ":" in text and text.partition(":")[0] in table.column_by_name:
             return errors.UnknownColumn(
-                f"{argument}: a part of a date such as {quoted(text)} stands in group_by only.",
+                f"{argument}: a date bucket such as {quoted(text)} is allowed in group_by only.",
                 hint="In where use between, or gte and lt.",
             )
         within = f" as in {quoted(text)}" if text != part else ""

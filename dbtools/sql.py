@@ -21,11 +21,11 @@ CHARACTER = r"[^\x00-#%-/:-@\[-^`{-\x7f]"  #: a letter, a digit or $
 WORD = f"{LETTER}{CHARACTER}*+"
 #: Words with nothing between them but blanks and the lengths of types.
 PHRASE = rf"{WORD}(?:[{BLANKS}]*+\([0-9, ]++\)|[{BLANKS}]++{WORD})*+"
-CLOSINGS = {"(": ")", "[": "]", "case": "end"}  #: of groups, by what opens them
+CLOSINGS = {"(": ")", "[": "]"}
 
 
 class SqlError(ValueError):
-    """SQL that cannot be used, and where: whoever knows the file makes a ConfigurationError of it."""
+    """SQL that cannot be used, and where; callers that know the file raise a ConfigurationError."""
 
     def __init__(self, problem: str, *, sql: str, offset: int) -> None:
         self.problem = problem
@@ -126,7 +126,7 @@ PLAIN = {kind.value: kind for kind in Kind if kind is not Kind.PARAMETER}  #: lo
 
 
 class Token(NamedTuple):
-    """The smallest part of SQL that can be told apart. Blanks are not tokens."""
+    """A word, a quote, a sign or a comment. Blanks are not tokens."""
 
     kind: Kind
     text: str
@@ -154,31 +154,17 @@ class Token(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """What stands in brackets, or between CASE and END; the outermost group is all there is."""
+    """What stands in brackets; the outermost group is all there is."""
 
-    word: str  #: what opens the group: a bracket, "case", or nothing
+    word: str  #: the bracket that opens the group, or nothing
     offset: int
-    outer: "Group | None" = None
-    place: int = 0  #: among the parts of the outer group
     parts: "list[Part]" = field(default_factory=list)
     end: int = 0  #: the offset behind the group
 
     @property
     def words(self) -> list[str]:
-        """The words and signs of the parts; a group has the word that opens it."""
+        """The words and signs of the parts; a group has the bracket that opens it."""
         return [part.word for part in self.parts]
-
-    @property
-    def bracket(self) -> "Group":
-        """The nearest group that is no CASE: this one, or one around it."""
-        group = self
-        while group.word == "case" and group.outer is not None:
-            group = group.outer
-        return group
-
-    def before(self, place: int) -> str:
-        """Return the word before the part at *place*; for the first part what opens the group."""
-        return self.parts[place - 1].word if place else self.word
 
     def groups(self) -> Iterator["Group"]:
         """Yield this group and all groups in it, each before those in it."""
@@ -187,16 +173,6 @@ class Group:
             group = left.pop()
             yield group
             left += [part for part in reversed(group.parts) if isinstance(part, Group)]
-
-    def parameters(self) -> list[tuple["Group", int, Token]]:
-        """Return the parameters here and in groups in it, each with its group and its place there."""
-        found = [
-            (group, place, part)
-            for group in self.groups()
-            for place, part in enumerate(group.parts)
-            if isinstance(part, Token) and part.kind is Kind.PARAMETER
-        ]
-        return sorted(found, key=lambda each: each[2].offset)
 
 
 Part = Token | Group
@@ -224,8 +200,9 @@ def scan(sql: str, lexis: Lexis) -> Fragment:
     )
 
 
-def pieces_of(sql: str, tokens: Iterable[Token], start: int = 0) -> Iterator[str | Parameter]:
-    """Yield the parameters among *tokens* of *sql*, and the texts between them, from *start* on."""
+def pieces_of(sql: str, tokens: Iterable[Token]) -> Iterator[str | Parameter]:
+    """Yield the parameters among *tokens* of *sql*, and the texts between them."""
+    start = 0
     for token in tokens:
         if token.kind is Kind.PARAMETER:
             if start < token.offset:
@@ -238,31 +215,22 @@ def pieces_of(sql: str, tokens: Iterable[Token], start: int = 0) -> Iterator[str
 
 def grouped(tokens: Iterable[Token], sql: str) -> Group:
     """Return *tokens* of *sql* as groups without comments, or raise SqlError where brackets do not pair."""
-    group = whole = Group("", 0)
+    whole = Group("", 0)
+    opened = [whole]
     for token in tokens:
-        word = token.word
-        if word in CLOSINGS:
-            inner = Group(word, token.offset, group, len(group.parts))
-            group.parts.append(inner)
-            group = inner
-        elif token.kind is Kind.CLOSING or (word == "end" and group.word == "case"):
-            group = _closed(group, token, sql)
+        if token.kind is Kind.OPENING:
+            group = Group(token.text, token.offset)
+            opened[-1].parts.append(group)
+            opened.append(group)
+        elif token.kind is Kind.CLOSING:
+            if token.text != CLOSINGS.get(opened[-1].word):
+                raise SqlError(f"{token.text} closes nothing", sql=sql, offset=token.offset)
+            opened.pop().end = token.end
         elif token.kind is not Kind.COMMENT:
-            group.parts.append(token)
-    unclosed = group.bracket
-    if unclosed.outer is not None:
-        raise SqlError(f"{unclosed.word} is not closed", sql=sql, offset=unclosed.offset)
+            opened[-1].parts.append(token)
+    if opened[-1] is not whole:
+        raise SqlError(f"{opened[-1].word} is not closed", sql=sql, offset=opened[-1].offset)
     return whole
-
-
-def _closed(group: Group, token: Token, sql: str) -> Group:
-    """Close *group* with *token*, and return the group around it."""
-    if token.kind is Kind.CLOSING:
-        group = group.bracket
-    if group.outer is None or token.word != CLOSINGS[group.word]:
-        raise SqlError(f"{token.text} closes nothing", sql=sql, offset=token.offset)
-    group.end = token.end
-    return group.outer
 
 
 def split(parts: Iterable[Part], word: str) -> list[list[Part]]:
@@ -376,14 +344,12 @@ def _operator(lexis: Lexis) -> str:
 
 
 def _quote(mark: str) -> tuple[str, str]:
-    """Return the pattern of what opens a quote, and the pattern of all of it."""
     if mark == "[":
         return r"\[", r"\[[^\]]*+\]"
     return mark, f"{mark}(?:[^{mark}]++|{mark}{mark})*+{mark}"
 
 
 def _texts(lexis: Lexis) -> Iterator[tuple[str, str]]:
-    """Yield the patterns of each sort of quoted text, as those of a quote."""
     yield _quote("'")
     if lexis.dollar_quotes:
         delimiter = rf"\$(?:{LETTER}(?:(?!\$){CHARACTER})*+)?+\$"

@@ -15,8 +15,8 @@ from dbtools import errors
 from dbtools.aggregates import Bucketed, Group, Measure
 from dbtools.catalog import Column, Table
 from dbtools.errors import listing, nearest
-from dbtools.masks import LONGEST
 from dbtools.paths import Distant
+from dbtools.policy import READ_OF_MASKED
 from dbtools.sql import Parameter
 from dbtools.types import EQUALITY, ORDER, TEXTUAL, ColumnType, Family, Operator, quoted
 
@@ -62,7 +62,7 @@ class Output:
     def longest(self) -> int | None:
         """How much is read of a large cell: of a masked one, what its mask needs."""
         mask = self.term.type.mask
-        return self.cut if mask is None else LONGEST[mask]
+        return self.cut if mask is None else READ_OF_MASKED[mask]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +84,6 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class After:
-    """The end of the page before, as the place of the last value of one step of the order."""
-
-    order: Order
-    parameter: str | None  #: None where the last value was null
-
-
-@dataclass(frozen=True, kw_only=True)
 class Select:
     """The shape of a statement that reads one table, and what its paths join to it.
 
@@ -105,7 +97,8 @@ class Select:
     groups: tuple[Group, ...] = ()
     having: tuple[Condition, ...] = ()
     order: tuple[Order, ...] = ()
-    after: tuple[After, ...] = ()
+    #: the parameters that hold the last row of the page before, one for each step of the order: None for null
+    after: tuple[str | None, ...] = ()
     skip: bool = False  #: whether the parameter `skip` leaves out the first rows
 
     def __hash__(self) -> int:
@@ -172,7 +165,7 @@ class QueryShape:
     pieces: tuple[str | Parameter, ...]
     outputs: tuple[Output, ...]
     types: Mapping[str, ColumnType]  #: of the parameters, by the names in the pieces
-    casts: Mapping[str, str]  #: their SQL names, where the database wants them
+    casts: Mapping[str, str]  #: their SQL names, where the database needs them
     versions: tuple[str, ...] = field(default=(), compare=False)  #: of the tables that it reads, where known
     comparisons: tuple[Condition, ...] = field(default=(), init=False)
     tables: tuple[Table, ...] = field(default=(), init=False)  #: none that rules are about
@@ -197,13 +190,13 @@ Shape = Select | QueryShape
 
 
 def argument(name: str) -> str:
-    """Return by what name the value of a query's parameter *name* is bound: no name of ours is the same."""
+    """Return the name under which a query's parameter *name* is bound, unlike any name of dbtools."""
     return f"argument_{name}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Statement:
-    """A shape, the values of its parameters, and how many rows are wanted of it at the most."""
+    """A shape, the values of its parameters, and the most rows that it may return."""
 
     shape: Shape
     values: Mapping[str, object] = field(default_factory=dict)
@@ -255,11 +248,11 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
     argument, operator = comparison.argument, comparison.operator
     term = names.find(comparison.column, f"{argument}.column")
     if term.type.mask is not None:
-        raise errors.BadOperator(f"{argument}: {term.name} is masked: it can be shown, and nothing else.")
+        raise errors.BadOperator(f"{argument}: {term.name} is masked and can only be shown.")
     if operator not in term.type.operators:
         raise errors.BadOperator(
-            f"{argument}.op: {term.name} ({term.type.name}) cannot be compared by {operator}.",
-            hint=f"It takes: {listing(term.type.operators)}.",
+            f"{argument}.op: {term.name} ({term.type.name}) does not support {operator}.",
+            hint=f"Operators: {listing(term.type.operators)}.",
         )
     texts = _texts(comparison)
     if operator is Operator.IS_NULL:
@@ -275,7 +268,7 @@ def _bind(names: Finds, comparison: Comparison, prefix: str) -> tuple[Condition,
         negative = operator in (Operator.NE, Operator.NOT_IN)
         operator, bound = Operator.NOT_IN if negative else Operator.IN, either(bound, texts)
     elif term.type.family is Family.ANY and operator in ORDER:
-        # Numbers are compared with the number, texts with the text: neither tells anything of the other.
+        # Numbers are compared with the number, texts with the text.
         bound = [*(None if isinstance(value, str) else value for value in bound), *texts]
     if operator in (Operator.IN, Operator.NOT_IN):
         bound = [bound]
@@ -335,7 +328,7 @@ def bind_order(names: Finds, steps: Sequence[str]) -> tuple[Order, ...]:
         argument = f"order_by[{index}]"
         term, direction = _directed(names, step, argument)
         if term.type.mask is not None:
-            raise errors.BadArgument(f"{argument}: {term.name} is masked: it can be shown, and nothing else.")
+            raise errors.BadArgument(f"{argument}: {term.name} is masked and can only be shown.")
         if not set(ORDER) & set(term.type.operators) and term.type.family is not Family.BOOLEAN:
             raise errors.BadArgument(f"{argument}: {term.name} ({term.type.name}) has no order.")
         order.setdefault(term, Order(term=term, direction=direction))

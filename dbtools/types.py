@@ -12,13 +12,14 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
 from dbtools import errors
-from dbtools.dates import Point, point_of, read_date, read_interval, read_moment, read_time, read_timestamp
+from dbtools.dates import read_date, read_interval, read_moment, read_time, read_timestamp
 from dbtools.errors import listing, nearest
 
 SAFE_INTEGER = 2**53 - 1  #: beyond it a double, and so most JSON readers, lose digits
@@ -52,7 +53,7 @@ TEXTUAL = (Operator.CONTAINS, Operator.STARTS_WITH, Operator.ENDS_WITH)
 
 
 class Mask(StrEnum):
-    """How the cells of a column are shown to those who may not read them."""
+    """How the cells of a column are shown to a role that may not read them."""
 
     NULL = "null"  #: not at all
     REDACT = "redact"  #: as the same text each
@@ -61,7 +62,7 @@ class Mask(StrEnum):
 
 
 class Family(StrEnum):
-    """The kinds of value that callers tell apart."""
+    """The kinds of value that callers distinguish."""
 
     INTEGER = "integer"
     NUMBER = "number"
@@ -100,7 +101,7 @@ class ColumnType:
 
     family: Family
     name: str  #: as people write it, for example "numeric(10,2)"
-    cast: str = ""  #: the quoted SQL name that a parameter is cast to, where the database wants one
+    cast: str = ""  #: the quoted SQL name that a parameter is cast to, where the database needs one
     minimum: int | None = None  #: of an integer
     maximum: int | None = None
     infinite: bool = False  #: whether NaN, infinity and dates before Christ are values of it
@@ -113,7 +114,6 @@ class ColumnType:
     large: bool = False  #: whether one cell may be longer than any cap
     mask: Mask | None = None  #: of a column that may not be read: it is shown, and nothing else
     dated: bool = False  #: whether a text may be a date, where the database has no type for dates
-    exact: bool = False  #: whether each value is written in one form, as declared values are
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -137,8 +137,6 @@ class ColumnType:
         """What a value must look like, with an example."""
         if self.labels:
             return f"one of {listing(self.labels)}"
-        if self.exact and self.family in EXACT_WANTS:
-            return EXACT_WANTS[self.family]
         if self.family is Family.INTEGER and self.minimum is not None:
             return f"an integer from {self.minimum} to {self.maximum}"
         if self.family is Family.ARRAY and self.element is not None:
@@ -147,7 +145,7 @@ class ColumnType:
 
     @property
     def trims(self) -> bool:
-        """Whether blanks around a value are no part of it."""
+        """Whether blanks around a value are ignored."""
         return self.family not in (Family.TEXT, Family.ENUM, Family.OTHER, Family.JSON, Family.ANY)
 
     def schema(self) -> dict[str, object]:
@@ -171,25 +169,26 @@ class ColumnType:
             return self.element.read(text.strip())
         row = FAMILIES[self.family]
         try:
-            if self.exact and self.family in FORMS and not FORMS[self.family].fullmatch(text):
-                raise ValueError
-            return row.decode(text.strip() if self.trims and not self.exact else text, self)
+            return row.decode(text.strip() if self.trims else text, self)
         except (ValueError, InvalidOperation, RecursionError) as exc:
-            # Bounds are told of what is an integer.
-            beside = self.family is Family.INTEGER and not re.fullmatch(r"[+-]?\d+", text.strip())
-            wants = row.wants if beside and not self.exact else self.wants
-            raise ValueError(f"{quoted(text)} is not {wants}") from exc
+            # The bounds of an integer explain nothing to a caller who wrote something else.
+            beside = self.family is Family.INTEGER and not WHOLE.fullmatch(text.strip())
+            raise ValueError(f"{quoted(text)} is not {row.wants if beside else self.wants}") from exc
 
-    def compared(self, text: str) -> object:
-        """Return what *text* is compared by, a Point where values have an order, or raise ValueError.
-
-        Equal values are equal, however they are written. The type is exact.
-        """
+    def compared(self, text: str) -> Any:
+        """Return the value by which *text* is compared, or raise ValueError: equal for all its spellings."""
         value = self.read(text)
-        if self.family in NUMERIC:
-            assert isinstance(value, int | float | str)
-            return Point(Decimal(value))
-        return point_of(text) if self.family in TEMPORAL else value
+        match self.family:
+            case Family.INTEGER | Family.NUMBER | Family.DECIMAL:
+                return Decimal(str(value))
+            case Family.DATE:
+                return date.fromisoformat(text)
+            case Family.TIME:
+                return time.fromisoformat(text.upper())
+            case Family.TIMESTAMP | Family.TIMESTAMPTZ:
+                return datetime.fromisoformat(text.upper())
+            case _:
+                return value
 
 
 def quoted(text: str, most: int = 60) -> str:
@@ -244,6 +243,8 @@ def _boolean(text: str, type: ColumnType) -> bool:
 
 
 def _text(text: str, type: ColumnType) -> str:
+    if UNSENDABLE.search(text):
+        raise ValueError
     return text
 
 
@@ -262,8 +263,7 @@ def _bytes(text: str, type: ColumnType) -> bytes:
 
 
 def _json(text: str, type: ColumnType) -> str:
-    if type.exact:
-        json.loads(text, parse_constant=_no_value)
+    json.loads(text, parse_constant=_no_value)
     return text
 
 
@@ -320,22 +320,6 @@ FAMILIES: Mapping[Family, FamilyRow] = {
     Family.OTHER: FamilyRow(_text, "a value as the database writes it", STRING, SEARCHED),
     Family.ANY: FamilyRow(_any, "a number or a text", STRING, SEARCHED),
 }
-NUMERAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
-#: The one form of the values of an exact type, where its family has others.
-FORMS: Mapping[Family, re.Pattern[str]] = {
-    Family.INTEGER: re.compile(r"[+-]?\d{1,19}", re.ASCII),
-    Family.NUMBER: NUMERAL,
-    Family.DECIMAL: NUMERAL,
-    Family.BOOLEAN: re.compile("true|false"),
-    Family.TEXT: re.compile("[^\0\ud800-\udfff]*"),
-    Family.TIMESTAMPTZ: re.compile(".{10}[Tt ].+"),
-    Family.UUID: re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE),
-}
-#: What such a value must look like, where the family's own words say something else.
-EXACT_WANTS: Mapping[Family, str] = {
-    Family.INTEGER: "an integer of 64 bits such as 42",
-    Family.TEXT: "a text that a database takes",
-}
 ParameterName = Literal[
     "integer", "number", "decimal", "text", "boolean", "date", "time", "timestamp", "uuid", "json"
 ]
@@ -344,7 +328,7 @@ ParameterName = Literal[
 def _parameter_type(name: str) -> ColumnType:
     family = Family.TIMESTAMPTZ if name == "timestamp" else Family(name)
     least, most = (-(2**63), 2**63 - 1) if family is Family.INTEGER else (None, None)
-    return ColumnType(family=family, name=name, exact=True, minimum=least, maximum=most)
+    return ColumnType(family=family, name=name, minimum=least, maximum=most)
 
 
 #: The types that queries declare of their parameters, and settings of claims.

@@ -26,7 +26,7 @@ FLOORS = (
     {"__init__"},
     {"errors", "dates"},
     {"types", "sql"},
-    {"catalog", "cells", "masks", "conditions"},
+    {"catalog", "cells"},
     {"policy", "vetting", "queries", "links", "paths"},
     {"aggregates"},
     {"results", "statement", "paging", "telemetry"},

@@ -79,12 +79,12 @@ def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
 
 
 def _is_odd(tokens: Sequence[Token], expression: str) -> bool:
-    """Return whether *tokens* are nested too deeply, or contain an unusual number or name."""
+    """Return whether *tokens* are nested too deeply, or contain CASE or an unusual number or name."""
     depths = accumulate((each.kind is Kind.OPENING) - (each.kind is Kind.CLOSING) for each in tokens)
     numbers = (token.offset for token in tokens if token.kind is Kind.NUMBER)
     return (
         max(depths, default=0) > DEEPEST
-        or any(token.text == "." for token in tokens)
+        or any(token.word in (".", "case") for token in tokens)
         or not all(PLAIN_NUMBER.match(expression, offset) for offset in numbers)
     )
 

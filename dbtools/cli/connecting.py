@@ -143,7 +143,7 @@ async def _doubts(settings: "Settings") -> list[str]:
     """Return what the one who connects a client should know, and would not see in the client."""
     from dbtools.backends import open_backend
     from dbtools.errors import DatabaseUnavailable, listing
-    from dbtools.policy import secret_names
+    from dbtools.vetting import secret_names
 
     backend = open_backend(settings.database.url)
     try:

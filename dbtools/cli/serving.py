@@ -148,7 +148,7 @@ class _Operator:
         """Name the columns that nobody has decided to show and that look like secrets."""
         if self._target is None or self._target.endswith(".toml"):
             return
-        from dbtools.policy import secret_names
+        from dbtools.vetting import secret_names
 
         found = secret_names(catalog)
         if found:

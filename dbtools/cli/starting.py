@@ -177,7 +177,7 @@ async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog]":
 
 
 def _ask_what_to_hide(catalog: "Catalog", asks: bool) -> Hidden:
-    from dbtools.policy import secret_columns
+    from dbtools.vetting import secret_columns
 
     found = secret_columns(catalog)
     if not asks or not found:

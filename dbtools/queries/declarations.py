@@ -5,12 +5,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from dbtools.dates import Point
 from dbtools.errors import listing, nearest
 from dbtools.policy import Source
 from dbtools.sql import CLAIMS
@@ -177,15 +176,16 @@ def _check_bounds(place: str, text: str, parameter: QueryParameter) -> None:
 def _compare(lower: str, low: str, upper: str, high: str, type: ColumnType) -> None:
     """Raise ValueError where *lower*, the *low* of them, is above *upper*."""
     least, most = _compared(low, lower, type), _compared(high, upper, type)
-    assert isinstance(least, Point)
-    assert isinstance(most, Point)
-    if least.zoned != most.zoned:
-        raise ValueError(f"{low} {lower} and {high} {upper}: one has a zone, and the other has none")
-    if least.at > most.at:
+    try:
+        is_above = least > most
+    except TypeError as exc:
+        problem = "one has a zone, and the other has none"
+        raise ValueError(f"{low} {lower} and {high} {upper}: {problem}") from exc
+    if is_above:
         raise ValueError(f"{low} {lower} is above {high} {upper}")
 
 
-def _compared(place: str, text: str, type: ColumnType) -> object:
+def _compared(place: str, text: str, type: ColumnType) -> Any:
     try:
         return type.compared(text)
     except ValueError as exc:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from dbtools import errors
 from dbtools.catalog import Catalog, Table
 from dbtools.errors import nearest
-from dbtools.policy import words_of
 from dbtools.results import Listing, Surface
 from dbtools.tools import get_row, list_rows, permitted_queries
 from dbtools.tools.aggregate_rows import AggregateRows
@@ -16,6 +15,7 @@ from dbtools.tools.get_row import GetRowOfAny
 from dbtools.tools.list_rows import ListRowsOfAny
 from dbtools.tools.list_tables import ListTables
 from dbtools.types import quoted
+from dbtools.vetting import words_of
 
 #: In the order in which they are listed.
 KINDS: tuple[Callable[[Setting], Iterator[Tool]], ...] = (

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dbtools.aggregates import Computed, Function, Group, Having, Measure, find_group, find_measure
+from dbtools.aggregates import Function, Group, Measure, Results, find_group, find_measure
 from dbtools.errors import BadArgument, Denied
 from dbtools.paths import Names
 from dbtools.results import Answer, Page, Reserve, ResultSet
@@ -81,10 +81,9 @@ class AggregateRows(GeneralTool):
         measures = _measures(names, asked.measures, taken=groups)
         where = comparisons(asked.where, "where")
         conditions, values = bind_conditions(names, where)
-        having, bounds = bind_conditions(
-            Having(measures=measures), comparisons(asked.having, "having"), prefix="h"
-        )
-        order = bind_order(Computed(names=names, groups=groups, measures=measures), asked.order_by)
+        results = Results(known=measures, kind="measure", hint="Conditions on columns belong in where.")
+        having, bounds = bind_conditions(results, comparisons(asked.having, "having"), prefix="h")
+        order = bind_order(Results(known={**groups, **measures}), asked.order_by)
         named = {step.term for step in order}
         # With the groups behind it the same call always has the same answer.
         total = (*order, *(Order(term=group) for group in groups.values() if group not in named))

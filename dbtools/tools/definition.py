@@ -110,9 +110,9 @@ class Setting:
     style: Style = field(default_factory=Style)
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
 
-    def names(self, table: Table, *, near: bool = False) -> Names:
-        """Return what may be named of *table*; *near* is for tools that take only what they list."""
-        return Names(table=table, paths=self.paths, near=near)
+    def names(self, table: Table) -> Names:
+        """Return what may be named of *table*."""
+        return Names(table=table, paths=self.paths)
 
     def table(self, name: str, argument: str = "table") -> Table:
         """Return the one table that *name* means, or raise UnknownTable with the candidates."""

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dbtools import errors
 from dbtools.catalog import Column, Table
-from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shown_cut
+from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shortened, shown_cut, size
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE
 from dbtools.paths import Place, folded
@@ -135,17 +135,27 @@ class GetRow(TableTool):
     def _large(self, budget: Budget, found: ResultSet, cells: Mapping[str, object]) -> Answer:
         """Return a row in which something may have to be cut, or is shown as what it is."""
         links = {name: self._link(found, name) for name, cell in cells.items() if class_of(cell) in PARTED}
-        row = {
-            name: _shown(cells[name], links[name], encode) if name in links else encode(cells[name])
-            for name, encode in self.encoders
-        }
-        shown, cut = budget.cut_longest(row, cells)
-        media, left = budget.attached(shown, cells, links)
-        cut += left
-        more = f" and {len(cut) - MOST_NAMED} more" if len(cut) > MOST_NAMED else ""
-        note = f"Cut: {', '.join(cut[:MOST_NAMED])}{more}. Read {CELL_TEMPLATE} for the whole." if cut else ""
-        whole = tuple(filter(None, (self._link(found, name) for name in cut[:MOST_LINKS])))
-        return budget.answer({"row": shown}, rows=1, media=media, links=whole, note=note)
+
+        def cut(longest: int) -> Mapping[str, object]:
+            shorter = {name: shortened(cells[name], encode, longest) for name, encode in self.encoders}
+            # Of a picture nothing is cut: the row holds only its address.
+            return {name: cells[name] if _is_picture(cells[name]) else cell for name, cell in shorter.items()}
+
+        def row(longest: int) -> Mapping[str, object]:
+            cells = cut(longest)
+            return {name: _shown(cells[name], links.get(name), encode) for name, encode in self.encoders}
+
+        def fits(longest: int) -> bool:
+            return size({"row": row(longest)}) <= budget.room
+
+        longest = LARGEST_MEDIA if fits(LARGEST_MEDIA) else budget.longest(fits)
+        media, left = budget.attached(row(longest), cells, links)
+        short = [*(name for name, cell in cut(longest).items() if isinstance(cell, Cut)), *left]
+        more = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
+        named = ", ".join(short[:MOST_NAMED])
+        note = f"Cut: {named}{more}. Read {CELL_TEMPLATE} for the whole." if short else ""
+        whole = tuple(filter(None, (self._link(found, name) for name in short[:MOST_LINKS])))
+        return budget.answer({"row": row(longest)}, rows=1, media=media, links=whole, note=note)
 
     def _link(self, found: ResultSet, name: str) -> Link | None:
         """Return the link to the whole cell shown as *name*; None for a cell at the end of a path."""
@@ -224,10 +234,15 @@ def _shown(cell: object, link: Link | None, encode: Encode) -> object:
     """Return what stands for the bytes or the cut *cell* that is whole at *link*."""
     if isinstance(cell, Cut):
         return shown_cut(cell) + (f" {link.uri}" if link else "")
-    if isinstance(cell, bytes) and link is not None and is_media(type := media_type(cell)):
+    if isinstance(cell, bytes) and link is not None and _is_picture(cell):
         # The picture itself goes along; in base64 it would only cost tokens.
-        return f"[{len(cell):,} bytes, {type}] {link.uri}"
+        return f"[{len(cell):,} bytes, {media_type(cell)}] {link.uri}"
     return encode(cell)
+
+
+def _is_picture(cell: object) -> bool:
+    """Return whether *cell* is a picture or a sound, which clients show by itself."""
+    return isinstance(cell, bytes) and is_media(media_type(cell))
 
 
 def define(setting: Setting) -> Iterator[GetRow]:

@@ -118,7 +118,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         [[step.term.name, step.direction] for step in total.order],
     )
     position = read_cursor(asked.cursor, mark, total) if asked.cursor else Position()
-    steps, keys = after(total.order, position)
+    steps, keys = after(position)
     shape = Select(
         table=names.table,
         outputs=_outputs(setting, names.table, columns, total, named=bool(asked.columns)),
@@ -229,4 +229,4 @@ class ListCall:
 def define(setting: Setting) -> Iterator[ListRows]:
     """Yield `list_T` for every table."""
     for table in setting.catalog.tables:
-        yield ListRows(setting=setting, names=setting.names(table, near=True))
+        yield ListRows(setting=setting, names=setting.names(table))

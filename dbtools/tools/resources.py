@@ -12,7 +12,7 @@ from dbtools import errors
 from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, encoder, is_json, json_of, media_type, size, valid, visible
 from dbtools.errors import listing
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, address_of, key_text, schema_of_uri, schema_uri
+from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, SCHEMA, Address, address_of, key_text, schema_uri
 from dbtools.policy import Limits
 from dbtools.results import Budget, Media, ResultSet
 from dbtools.statement import Comparison, Condition, Order, Output, Select, Statement, bind_conditions
@@ -102,20 +102,21 @@ def unknown(uri: str) -> errors.UnknownResource:
 
 def bind_resource(setting: Setting, uri: str) -> Reading:
     """Return the call that reads *uri*, or raise UnknownResource."""
-    schema = schema_of_uri(uri)
+    address = address_of(uri)
+    if address is None or not setting.catalog.tables:
+        raise unknown(uri)
     try:
-        if schema is None or not setting.catalog.tables:
-            return _bind_row(setting, uri)
-        one = {} if schema == (None,) else {"tables": schema, "detail": Detail.FULL}
+        if address.key:
+            return _bind_row(setting, uri, address)
+        one = {} if address.table is None else {"tables": [address.table], "detail": Detail.FULL}
         return _answered(uri, DescribeTables(setting=setting).bind(one))
     except errors.CallError as exc:
         raise unknown(uri) from exc
 
 
-def _bind_row(setting: Setting, uri: str) -> Reading:
-    address = address_of(uri)
-    tables = setting.catalog.named(address.table) if address else ()
-    if address is None or len(tables) != 1:
+def _bind_row(setting: Setting, uri: str, address: Address) -> Reading:
+    tables = setting.catalog.named(str(address.table))
+    if len(tables) != 1:
         raise unknown(uri)
     keys = key_arguments(tables[0])
     # A client that fills in the template by RFC 6570 encodes the commas of a composite key.

@@ -13,7 +13,7 @@ from anyio.from_thread import BlockingPortal
 from dbtools import errors, policy
 from dbtools.backends.port import Backend
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE
-from dbtools.masks import REDACTED
+from dbtools.policy import REDACTED
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import DatabaseSection, Settings, typed_claims

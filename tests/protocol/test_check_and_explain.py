@@ -87,7 +87,7 @@ def test_check_tells_what_is_wrong_with_file_and_line(configured: Callable[[str]
         ("bad_filter", "policy.toml", 8, "error"),
         ("sees_nothing", "policy.toml", 4, "warning"),
     ]
-    assert result.stdout.startswith("policy.toml:5: error: role a, tables.custmer: there is no such table.")
+    assert result.stdout.startswith("policy.toml:5: error: role a, tables.custmer: unknown table.")
 
 
 def test_warnings_alone_are_no_failure(configured: Callable[[str], Path]) -> None:

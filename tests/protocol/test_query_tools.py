@@ -115,7 +115,7 @@ async def test_queries_are_listed_and_called(url: str, version: str, tmp_path: P
     assert mine["structuredContent"]["rows"] == [[1], [3]]
     assert [each["query"] for each in searched["structuredContent"]["queries"]] == ["notes_by"]
     assert [(each["isError"], _text(each)) for each in (wrong, missing, unknown, over)] == [
-        (True, "ids[0]: 'one' is not an integer of 64 bits such as 42."),
+        (True, "ids[0]: 'one' is not an integer such as 42."),
         (True, "author is missing. It is text: Who wrote them."),
         (True, "There is no argument 'auhtor'. Did you mean author? Arguments: author, ids."),
         (True, "limit_to: '10' may not be given. It is integer, at most 9."),

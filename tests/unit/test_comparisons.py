@@ -3,8 +3,8 @@
 import pytest
 
 from dbtools.backends.sqlite.syntax import lexis
-from dbtools.conditions import uncertain_claims
 from dbtools.sql import scan
+from dbtools.vetting import uncertain_claims
 
 SELECT = "select id from t where "
 
@@ -78,7 +78,6 @@ def test_negation_beside_the_claim_wants_its_type() -> None:
         "exists (select 1 from u where u.a = :claims.x) = 0",
         "(select 1 from u where u.a = :claims.x) is null",
         "(select count(*) from u where u.a = :claims.x) = 0",
-        "b in (select count(*) from u where u.a = :claims.x)",
         "a not in (select a from u where b = :claims.x)",
         "b in (select b from u where c = 1 except select b from u where a = :claims.x)",
         "b in (select u.b from u left join v on v.a = :claims.x where v.b is null)",
@@ -97,11 +96,9 @@ def test_claim_that_may_let_rows_in_wants_a_type(sql: str) -> None:
         "select d.id from docs d left join blocked b on b.id = d.id and b.uid = :claims.x where b.id is null",
         "select id from docs except select id from blocked where uid = :claims.x",
         "with mine as (select id from t where a = :claims.x) select id from t where id > 1",
-        "select id from (select id from t where a = :claims.x)",
         "select id, (select b from u where a = :claims.x) as b from t",
         "select case when a = :claims.x then '***' else b end as b from t",
         "select count(*) filter (where a = :claims.x) as n from t",
-        "select id from t order by a = :claims.x",
         "select id from t limit :claims.x",
         "select a = :claims.x as mine from t",
     ],
