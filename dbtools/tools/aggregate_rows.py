@@ -22,7 +22,7 @@ from dbtools.tools.arguments import (
     comparisons,
 )
 from dbtools.tools.definition import Setting, Tool
-from dbtools.tools.nearest_values import Doubts, doubts
+from dbtools.tools.nearest_values import ValueChecks, value_checks
 
 MOST_GROUPS = 16
 MOST_MEASURES = 32
@@ -100,7 +100,7 @@ class AggregateRows(Tool):
             setting=self.setting,
             statement=Statement(shape=shape, values={**values, **bounds}, limit=asked.limit),
             columns=tuple(terms),
-            doubts=doubts(table, where, conditions, asked.match),
+            checks=value_checks(table, where, conditions, asked.match),
         )
 
 
@@ -139,7 +139,7 @@ class AggregateCall:
     setting: Setting
     statement: Statement
     columns: tuple[str, ...]
-    doubts: Doubts
+    checks: ValueChecks
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where no row was found."""
@@ -147,14 +147,14 @@ class AggregateCall:
         assert isinstance(shape, Select)
         # Without groups there is always a row, of nothing but nulls and counts of 0 where it stands for none.
         empty = not found.rows or not (shape.groups or any(map(_tells, shape.outputs, found.rows[0])))
-        return self.doubts.statements if empty and not shape.having else ()
+        return self.checks.statements if empty and not shape.having else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the groups that *found* holds, as many as fit."""
         budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, self.columns)
         counted = any(output.term == Measure(function=Function.COUNT) for output in found.outputs)
-        note = self.doubts.note(further, instead=self._note(page), proved=counted or not found.rows)
+        note = self.checks.note(further, instead=self._note(page), proved=counted or not found.rows)
         return budget.rows_answer(page, note=note)
 
     def _note(self, page: Page) -> str:

@@ -24,7 +24,7 @@ from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
 from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema
 from dbtools.tools.definition import Setting, TableTool
-from dbtools.tools.nearest_values import Doubts, doubts
+from dbtools.tools.nearest_values import ValueChecks, value_checks
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, table_name
 from dbtools.types import Family, Operator
 
@@ -124,7 +124,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         total=total,
         position=position,
         mark=mark,
-        doubts=doubts(names.table, where, conditions, asked.match),
+        checks=value_checks(names.table, where, conditions, asked.match),
     )
 
 
@@ -169,11 +169,11 @@ class ListCall:
     total: Total
     position: Position
     mark: str
-    doubts: Doubts
+    checks: ValueChecks
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where none was found."""
-        return self.doubts.statements if self.position == Position() and not found.rows else ()
+        return self.checks.statements if self.position == Position() and not found.rows else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""
@@ -192,7 +192,7 @@ class ListCall:
         return budget.rows_answer(
             page,
             next_cursor=self._cursor(found, len(page.found.rows)) if page.truncated else "",
-            note=self.doubts.note(further, instead=self._note(page, cuts=bool(cuts))),
+            note=self.checks.note(further, instead=self._note(page, cuts=bool(cuts))),
             links=tuple(filter(None, links)),
         )
 
