@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -21,12 +22,19 @@ from dbtools.tools.arguments import (
     Steps,
     comparisons,
 )
-from dbtools.tools.definition import Setting, Tool
+from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
 from dbtools.tools.nearest_values import ValueChecks, value_checks
 
 MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
+DESCRIPTION = (
+    "Count, sum, average or group rows of one table or view in the database, by columns, paths "
+    "along foreign keys (describe_tables names them) and date buckets: year quarter month week "
+    'day weekday hour. Revenue by country and month: group_by ["customer.country", '
+    '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
+    "count without a column counts rows."
+)
 
 
 class MeasureArguments(Arguments):
@@ -57,14 +65,11 @@ class AggregateRows(Tool):
     """`aggregate_rows` for any table."""
 
     name = "aggregate_rows"
-    arguments = AggregateArguments
-    description = (
-        "Count, sum, average or group rows of one table or view in the database, by columns, paths "
-        "along foreign keys (describe_tables names them) and date buckets: year quarter month week "
-        'day weekday hour. Revenue by country and month: group_by ["customer.country", '
-        '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
-        "count without a column counts rows."
-    )
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        return self.defined(DESCRIPTION, AggregateArguments, ROWS_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":
         """Return the call that computes what *arguments* ask for."""

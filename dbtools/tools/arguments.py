@@ -20,8 +20,8 @@ MOST_STEPS = 16  #: of an order
 MOST_CHARACTERS = 1_000_000  #: of all strings in one call's arguments
 MOST_PARTS = 20_000
 LARGEST_NUMBER = 10**400
-NO_NUMBER = "a number of more than 400 digits, or none in JSON. Write NaN and Infinity as strings"
-NO_TEXT = "contains a NUL character or half of a surrogate pair. Text must be valid Unicode without NUL"
+NO_NUMBER = "must have at most 400 digits. Write NaN and Infinity as strings"
+NO_TEXT = "must be valid Unicode text without NUL"
 LONGEST_PLACE = 120  #: characters that say where in the arguments something is
 Location = tuple[int | str, ...]  #: where in the arguments something is
 

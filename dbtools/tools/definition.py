@@ -17,7 +17,7 @@ from dbtools.policy import Limits
 from dbtools.queries import Permitted
 from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style, Surface
 from dbtools.statement import Output, Statement
-from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, narrowed_schema, read, schema_of
+from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, read, schema_of
 from dbtools.tools.wording import LONGEST_LABEL, cleaned, table_names
 from dbtools.types import Family, quoted
 
@@ -151,22 +151,21 @@ class Setting:
 
     def schema(self, model: type[Arguments]) -> Mapping[str, object]:
         """Return the JSON Schema of *model*, with `table`, `tables` and `limit` narrowed to this setting."""
-        schema, fields, most = schema_of(model), model.model_fields, self.limits.max_rows
-        if "table" in fields:
-            schema = narrowed_schema(schema, ("properties", "table"), self.table_schema)
-        if "tables" in fields:
-            schema = narrowed_schema(schema, ("properties", "tables", "items"), self.table_schema)
-        if "limit" in fields:
-            limit = {"type": "integer", "minimum": 1, "maximum": most, "default": min(DEFAULT_LIMIT, most)}
-            schema = narrowed_schema(schema, ("properties", "limit"), limit)
-        return schema
+        schema, most, table = schema_of(model), self.limits.max_rows, self._table_schema()
+        limit = {"maximum": most, "default": min(DEFAULT_LIMIT, most)}
+        narrowed = {"table": table, "tables": {"items": table}, "limit": limit}
+        properties = schema["properties"]
+        assert isinstance(properties, Mapping)
+        return {
+            **schema,
+            "properties": {name: {**each, **narrowed.get(name, {})} for name, each in properties.items()},
+        }
 
-    @property
-    def table_schema(self) -> Mapping[str, object]:
-        """The schema of a table's name: which there are, or how many and a digest of what they are."""
+    def _table_schema(self) -> Mapping[str, object]:
+        """Return the schema of a table's name: which there are, or how many and a digest of them."""
         labels = self.labels
         if len(labels) <= MOST_NAMES:
-            return {"type": "string", "enum": list(labels)} if labels else {"type": "string"}
+            return {"type": "string"} | ({"enum": list(labels)} if labels else {})
         told = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
         return {"type": "string", "description": told}
 
@@ -272,7 +271,6 @@ class Tool:
     setting: Setting
     table: Table | None = None  #: that it is for; None: any table, or a query
     group: ClassVar[ToolGroup] = ToolGroup.TABLES
-    arguments: ClassVar[type[Arguments]]
 
     @property
     def surface(self) -> Surface | None:
@@ -285,39 +283,29 @@ class Tool:
         raise NotImplementedError
 
     @property
-    def title(self) -> str:
-        """The name that people read."""
-        return self.name.replace("_", " ").capitalize()
-
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        raise NotImplementedError
-
-    @property
-    def input_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its arguments."""
-        return self.setting.schema(self.arguments)
-
-    @property
-    def output_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its answers."""
-        return ROWS_SCHEMA
-
-    @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        return ToolDefinition(
-            name=self.name,
-            title=self.title,
-            description=self.description,
-            input_schema=self.input_schema,
-            output_schema=self.output_schema,
-        )
+        raise NotImplementedError
 
     def bind(self, arguments: Mapping[str, object]) -> Call:
         """Return the call that *arguments* mean, or raise a CallError."""
         raise NotImplementedError
+
+    def defined(
+        self,
+        description: str,
+        arguments: type[Arguments] | Mapping[str, object],
+        answers: Mapping[str, object],
+        title: str = "",
+    ) -> ToolDefinition:
+        """Return its definition; *arguments* and *answers* are schemas."""
+        return ToolDefinition(
+            name=self.name,
+            title=title or self.name.replace("_", " ").capitalize(),
+            description=description,
+            input_schema=arguments if isinstance(arguments, Mapping) else self.setting.schema(arguments),
+            output_schema=answers,
+        )
 
     @classmethod
     def define(cls, setting: Setting) -> Iterator["Tool"]:

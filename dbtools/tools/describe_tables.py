@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -18,6 +19,7 @@ from dbtools.tools.definition import (
     Setting,
     SingleCall,
     Tool,
+    ToolDefinition,
     content_schema,
 )
 from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, told
@@ -50,17 +52,16 @@ class DescribeTables(Tool):
     """`describe_tables` for one catalog."""
 
     name = "describe_tables"
-    arguments = DescribeArguments
-    output_schema = DESCRIPTION_SCHEMA
 
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        return (
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        description = (
             "Describe tables and views: columns, types, keys, comments, and relations, whose names are "
             "the steps of paths such as customer.country. detail: names, summary, or full with "
             f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
         )
+        return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that describes the tables that *arguments* name, or all."""

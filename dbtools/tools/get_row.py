@@ -24,13 +24,17 @@ from dbtools.tools.arguments import (
     check,
     unknown_argument,
 )
-from dbtools.tools.definition import ROW_SCHEMA, Setting, SingleCall, TableTool
+from dbtools.tools.definition import ROW_SCHEMA, Setting, SingleCall, TableTool, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
 from dbtools.tools.wording import argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
 
 LONGEST_CHARACTER = 4  #: bytes
 MOST_NAMED = 3  #: of the columns that are cut
+DESCRIPTION = (
+    "Get one row of a table by its key, all columns, long texts whole; "
+    "pictures and sound come as such. Columns may be paths along foreign keys."
+)
 PARTED = {Cut, bytes}  #: classes of cells that have an address of their own
 
 
@@ -47,43 +51,29 @@ class GetRow(TableTool):
 
     prefix = "get"
     general_name = "get_row"
-    arguments = RowArguments
-    output_schema = ROW_SCHEMA
 
     @cached_property
     def lookup(self) -> "Lookup | None":
         """What reads the table's rows."""
         return lookup(self.setting, self.table) if self.table else None
 
-    @property
-    def title(self) -> str:
-        """The name that people read."""
-        return f"Get one of {self.setting.shown(self.table)}" if self.table else "Get a row"
-
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        if self.table is None:
-            return (
-                "Get one row of a table by its key, all columns, long texts whole; "
-                "pictures and sound come as such. Columns may be paths along foreign keys."
-            )
-        bytes = any(column.type.family is Family.BYTES for column in self.table.columns)
-        label = table_name(self.setting.catalog, self.table)
-        pictures = " Pictures and sound come as such." if bytes else ""
-        return f"Get one row of {label} by its key, long texts whole.{pictures}"
-
-    @property
-    def input_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its arguments: of one table's tool the columns of the key."""
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
         if self.lookup is None:
-            return super().input_schema
-        return {
+            return self.defined(DESCRIPTION, RowArguments, ROW_SCHEMA, "Get a row")
+        keys, table = self.lookup.keys, self.lookup.table
+        bytes = any(column.type.family is Family.BYTES for column in table.columns)
+        pictures = " Pictures and sound come as such." if bytes else ""
+        label = table_name(self.setting.catalog, table)
+        schema = {
             "type": "object",
-            "properties": {name: _argument(name, column) for name, column in self.lookup.keys.items()},
-            "required": list(self.lookup.keys),
+            "properties": {name: _argument(name, column) for name, column in keys.items()},
+            "required": list(keys),
             "additionalProperties": False,
         }
+        description = f"Get one row of {label} by its key, long texts whole.{pictures}"
+        return self.defined(description, schema, ROW_SCHEMA, f"Get one of {self.setting.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that gets the row whose key *arguments* are, or name."""

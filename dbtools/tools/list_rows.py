@@ -23,13 +23,18 @@ from dbtools.paths import Names, Place
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
 from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema
-from dbtools.tools.definition import Setting, TableTool
+from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
 from dbtools.tools.nearest_values import ValueChecks, value_checks
 from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, table_name
 from dbtools.types import Family, Operator
 
 UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
 MOST_LINKS = 10
+DESCRIPTION = (
+    "List rows of one table or view that meet conditions, in an order, a page at a time. "
+    "Columns may be paths along foreign keys, such as customer.country; describe_tables "
+    "names columns and paths. For totals use aggregate_rows."
+)
 
 
 class ListRows(TableTool):
@@ -37,39 +42,27 @@ class ListRows(TableTool):
 
     prefix = "list"
     general_name = "list_rows"
-    arguments = RowsArguments
 
     @cached_property
     def names(self) -> Names | None:
         """What may be named of the table."""
         return None if self.table is None else self.setting.names(self.table, near=True)
 
-    @property
-    def title(self) -> str:
-        """The name that people read."""
-        return f"List {self.setting.shown(self.table)}" if self.table else super().title
-
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        catalog, table = self.setting.catalog, self.table
-        if table is None:
-            return (
-                "List rows of one table or view that meet conditions, in an order, a page at a time. "
-                "Columns may be paths along foreign keys, such as customer.country; describe_tables "
-                "names columns and paths. For totals use aggregate_rows."
-            )
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        if self.names is None:
+            return self.defined(DESCRIPTION, RowsArguments, ROWS_SCHEMA)
+        catalog, table = self.setting.catalog, self.names.table
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
         listed = f"List rows of {table_name(catalog, table)}{comment and f' {comment}'}."
-        return f"{listed} Columns: {columns_line(catalog, table)}."
+        description = f"{listed} Columns: {columns_line(catalog, table)}."
+        schema = self._schema(self.names.listed)
+        return self.defined(description, schema, ROWS_SCHEMA, f"List {self.setting.shown(table)}")
 
-    @property
-    def input_schema(self) -> Mapping[str, object]:
-        """The JSON Schema of its arguments: those of one table's tool list columns, paths and operators."""
-        if self.names is None:
-            return super().input_schema
+    def _schema(self, listed: Mapping[str, Place]) -> Mapping[str, object]:
+        """Return the schema of one table's tool, with what is *listed* and the operators that it takes."""
         # What is masked can be shown, and nothing else.
-        listed = self.names.listed
         plain = {name: place for name, place in listed.items() if place.type.mask is None}
         taken = {operator for place in plain.values() for operator in place.type.operators}
         operator = _one_of(str(each) for each in Operator if each in taken)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import Annotated, TypeVar
 
@@ -13,7 +13,7 @@ from dbtools.errors import nearest
 from dbtools.paging import Position, Total, digest, read_cursor, write_cursor
 from dbtools.results import Answer, Reserve, Surface
 from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
-from dbtools.tools.definition import STRING, TABLES, SingleCall, Tool, content_schema
+from dbtools.tools.definition import STRING, TABLES, SingleCall, Tool, ToolDefinition, content_schema
 from dbtools.tools.wording import cleaned, told
 
 LONGEST_COMMENT = 120
@@ -43,16 +43,15 @@ class ListTables(Tool):
 
     surface = Surface.GENERIC
     name = "list_tables"
-    arguments = TablesArguments
-    output_schema = TABLES_SCHEMA
 
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        return (
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        description = (
             f"List the {len(self.setting.labels):,} tables and views with comments and estimates of "
             "rows, those that match search first. Then describe_tables for columns and paths."
         )
+        return self.defined(description, TablesArguments, TABLES_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that lists the tables that *arguments* search for."""

@@ -218,7 +218,7 @@ def test_anything_is_read_or_refused_by_the_name_of_the_argument(
         (
             "a: text",
             "\0",
-            "bad_argument: a: contains a NUL character. Text must be valid Unicode without NUL.",
+            "bad_argument: a: must be valid Unicode text without NUL.",
         ),
         (
             "a: integer min 1 max 3  How many.",
