@@ -20,6 +20,7 @@ MOST_ROWS = 100_000  #: estimated, of a table whose values are looked at
 MOST_VALUES = 1_000
 MOST_CHECKS = 3  #: conditions whose values are looked at
 FEW = 10  #: values that are all listed
+SOME = 25  #: values that are all listed where none is like what was asked for
 MOST_MISSING = 3  #: values whose nearest are looked for
 LIKELY = 50  #: values that are compared with one letter by letter
 COMPARED = 40  #: characters of two values that are compared
@@ -64,7 +65,7 @@ class ValueCheck:
         if found.more or any(isinstance(cell, Cut) for (cell,) in found.rows):
             # Not all has been read: what is missing here may yet be stored.
             return f"Stored values of {name}: {near}, …" if near else None
-        if len(texts) <= FEW:
+        if len(texts) <= (FEW if near else SOME):
             return f"{name} has only these values: {_listed(texts)}."
         if not near:
             return f"No {name} is like {_listed(missing)}."

@@ -8,7 +8,6 @@ from itertools import accumulate
 
 from dbtools.catalog import Catalog, Column, Location, Table, TableKind
 from dbtools.cells import INVISIBLE
-from dbtools.sql import words
 
 LONGEST_NAME = 40
 RESERVED = {"tables", "rows", "row"}  #: that tools for all tables are named after
@@ -21,15 +20,11 @@ LONGEST_LABEL = 140
 LONGEST_COLUMNS = 3_000  #: characters of the list of columns in one description
 MOST_CHOICES = 12
 CONTROLS = re.compile(r"[\x00-\x1f]")
-STRING = re.compile(r"'(?:[^']|'')*'")
-WORD = re.compile(r"(?<![\d.])[^\W\d]\w*")
-CAST_CONSTANT = re.compile(rf"(?P<value>{STRING.pattern})::(?P<type>[\w. ]+(?:\[\])*)")
-#: Words of defaults that name no object of a user's.
-COMMON_WORDS = words(
-    "null true false now current_date current_time current_timestamp localtime localtimestamp at zone date "
-    "time timestamp timestamptz datetime julianday strftime unixepoch interval with without gen_random_uuid "
-    "uuidv4 uuidv7 random randomblob lower upper hex array cast as text character varying bpchar name "
-    "integer int bigint smallint real double precision numeric decimal boolean uuid json jsonb bytea x"
+#: A default that names no object of a user's. The text of a type such as regclass is the name of one.
+PLAIN_DEFAULT = re.compile(
+    r"(?P<value>[-+\d.]+|'(?:[^']|'')*'|true|false|null|now\(\)|current_(?:date|time|timestamp)"
+    r"|gen_random_uuid\(\)|uuidv[47]\(\)|(?:date|time|datetime)\('now'\))(?:::(?!.*reg)[\w. \"\[\](),]+)?",
+    re.IGNORECASE,
 )
 SHORT_TYPES = (
     ("timestamp with time zone", "timestamptz"),
@@ -114,17 +109,9 @@ def table_name(catalog: Catalog, table: Table) -> str:
 
 
 def shown_default(default: str | None) -> str:
-    """Return *default* if it names nothing but what is the database's own: the rest may be hidden."""
-    text = default or ""
-    if constant := CAST_CONSTANT.fullmatch(text):
-        # The text of such a type is the name of an object.
-        own = "" if constant["type"].startswith("reg") else constant["value"]
-        text = text if _is_common(constant["type"]) else own
-    return cleaned(text, LONGEST_DEFAULT) if _is_common(STRING.sub("", text)) else ""
-
-
-def _is_common(sql: str) -> bool:
-    return '"' not in sql and all(word.lower() in COMMON_WORDS for word in WORD.findall(sql))
+    """Return *default* without its cast if it names nothing of a user's, which may be hidden."""
+    found = PLAIN_DEFAULT.fullmatch(default or "")
+    return cleaned(found["value"], LONGEST_DEFAULT) if found else ""
 
 
 def column_parts(catalog: Catalog, table: Table) -> list[str]:

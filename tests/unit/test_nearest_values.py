@@ -210,7 +210,8 @@ def test_few_values_are_all_told() -> None:
     assert _note(call, CITIES[:3]) == "name has only these values: 'Lisbon', 'Porto', 'Faro'."
     assert "only these" in _note(_call(_condition("name", "lisbon")), CITIES[:10])
     assert "only these" not in _note(_call(_condition("name", "lisbon")), CITIES[:11])
-    assert "only these" not in _note(call, CITIES[:11])
+    assert "only these" in _note(call, [f"{number:02}" for number in range(25)])
+    assert "only these" not in _note(call, [f"{number:02}" for number in range(26)])
     assert "only these" not in _note(call, CITIES[:10], more=True)
 
 
