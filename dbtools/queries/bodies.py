@@ -8,20 +8,18 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, groupby, pairwise, takewhile
+from itertools import chain, groupby
 
 from dbtools.sql import (
     Fragment,
-    Group,
     Kind,
     Lexis,
     Parameter,
     SqlError,
     Token,
-    grouped,
+    code_of,
     pieces_of,
     scan,
-    split,
     tokenize,
     words,
 )
@@ -33,9 +31,10 @@ MARKS = "/*? … ?*/"
 Pieces = tuple[str | Parameter, ...]
 
 LISTED = words("order group partition")  #: what stands before BY and a list of terms
-#: What ends such a list.
-ENDS = words("limit offset fetch for union intersect except having window order rows range groups ;")
-DIRECTIONS = words("asc desc nulls first last")
+#: What comes after a whole term.
+ENDS = words(", ) asc desc nulls limit offset fetch for union intersect except having window rows range") | {
+    ""
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,26 +179,16 @@ def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> S
 
 
 def idle_terms(body: Body, lexis: Lexis) -> Iterator[tuple[int, str]]:
-    """Yield the lines with a parameter that is a term by which rows are sorted or grouped, and a remedy.
+    """Yield the lines with a parameter by which rows are first sorted or grouped, and a remedy.
 
     A parameter is a value and never the name of a column, so that all rows have the same there.
     """
     present = frozenset(each.name for each in body.parameters)
-    sql = body.written(present).text
-    for group in grouped(tokenize(sql, lexis), sql).groups():
-        for word, token in _idle(group):
-            problem = f"{word} by {token.text} does nothing: it is a value, not the name of a column"
-            case = f"{word} by case {token.text} when 'name' then name when … end"
+    code = code_of(body.written(present).text, lexis)
+    words_after = [*(token.word for token in code[3:]), ""]
+    for word, by, token, after in zip(code, code[1:], code[2:], words_after, strict=False):
+        is_first = word.word in LISTED and by.word == "by" and token.kind is Kind.PARAMETER
+        if is_first and after in ENDS:
+            problem = f"{word.word} by {token.text} does nothing: it is a value, not the name of a column"
+            case = f"{word.word} by case {token.text} when 'name' then name when … end"
             yield body.line_of(present, token.offset), f"{problem}. Write {case}"
-
-
-def _idle(group: Group) -> Iterator[tuple[str, Token]]:
-    """Yield the parameters of *group* that are terms, each after the word before BY."""
-    for at, (word, by) in enumerate(pairwise(group.words)):
-        if by == "by" and word in LISTED:
-            listed = takewhile(lambda part: part.word not in ENDS, group.parts[at + 2 :])
-            for term, *rest in filter(None, split(listed, ",")):
-                if isinstance(term, Group) or term.kind is not Kind.PARAMETER:
-                    continue
-                if DIRECTIONS.issuperset(part.word for part in rest):
-                    yield word, term

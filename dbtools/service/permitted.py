@@ -11,7 +11,7 @@ from dbtools.catalog import UNTOLD, Catalog, Column, Selection
 from dbtools.errors import listing
 from dbtools.policy import Finding, label_of
 from dbtools.queries import Permitted, Query, texts_of
-from dbtools.queries.declarations import values_in
+from dbtools.queries.headers import values_in
 from dbtools.service.queries import Written, about, queries_in, read_files, registered_in
 from dbtools.settings.roles import Unusable, declared_cast, untyped
 from dbtools.settings.sections import Settings

@@ -1,7 +1,7 @@
 """The tools `get_T` and `get_row`: one row by its key, with whole cells, and pictures and sound as such."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from dbtools.catalog import Column, Table
 from dbtools.cells import Cut, Encode, class_of, encoder, is_media, media_type, shown_cut
 from dbtools.errors import listing
 from dbtools.links import CELL_TEMPLATE
-from dbtools.paths import Names, Place, folded
+from dbtools.paths import Place, folded
 from dbtools.results import LARGEST_MEDIA, Answer, Budget, Link, Reserve, ResultSet
 from dbtools.statement import Condition, Output, Select, Statement, decode, either
 from dbtools.tools.arguments import (
@@ -55,7 +55,9 @@ class GetRow(TableTool):
     @cached_property
     def lookup(self) -> "Lookup | None":
         """What reads the table's rows."""
-        return lookup(self.setting, self.table) if self.table else None
+        if self.table is None:
+            return None
+        return Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -82,11 +84,11 @@ class GetRow(TableTool):
             return self.lookup.bind(self.lookup.texts(arguments))
         asked = self.setting.read(RowArguments, arguments)
         table = self.setting.table(asked.table)
-        if not key_arguments(table):
+        keys = {column.name: column for column in key_arguments(table).values()}
+        if not keys:
             raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
-        keys = {column.name: column for column in table.key_columns()}
-        found = replace(lookup(self.setting, table), keys=keys, columns=asked.columns)
-        return found.bind(found.texts(asked.key, "key"))
+        found = Lookup(setting=self.setting, table=table, keys=keys, columns=asked.columns)
+        return found.bind(found.texts(asked.key, "key."))
 
     @classmethod
     def suits(cls, table: Table) -> bool:
@@ -99,37 +101,31 @@ class Lookup:
     """What reads rows of one table by their key."""
 
     setting: Setting
-    names: Names
+    table: Table
     keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
     columns: Sequence[str] = ()  #: what is shown, as it was named; nothing: all columns
 
-    @property
-    def table(self) -> Table:
-        """The table that is read."""
-        return self.names.table
-
     def texts(self, arguments: Mapping[str, object], place: str = "") -> Sequence[str]:
-        """Return the values of the key in *arguments* at *place*, or raise a CallError."""
+        """Return the values of the key in *arguments*, which are at *place*, or raise a CallError."""
         known = {name: name for name in self.keys}
         given: dict[str, object] = {}
         for name, value in arguments.items():
             key = folded(name, known)
             if key is None:
-                raise unknown_argument(name, list(known), place)
+                raise unknown_argument(name, list(known), place.removesuffix("."))
             if key in given:
-                raise errors.BadArgument(f"{place or 'arguments'}: {key} is named twice.")
-            given[key] = value
-        prefix = f"{place}." if place else ""
-        return [self._text(name, given.get(name), prefix) for name in known]
-
-    def _text(self, name: str, value: object, prefix: str) -> str:
-        text = as_text(value)
-        if text is None:
-            raise errors.BadArgument(f"{prefix}{name} is missing.", hint=f"The key is: {listing(self.keys)}.")
-        if not isinstance(text, str):
-            wants = self.keys[name].type.wants
-            raise errors.BadArgument(f"{prefix}{name}: must be {wants}, not an array or an object.")
-        return text
+                raise errors.BadArgument(f"{place}{key} is named twice.")
+            given[key] = as_text(value)
+        texts: list[str] = []
+        for name, column in self.keys.items():
+            text = given.get(name)
+            if text is None:
+                raise errors.BadArgument(f"{place}{name} is missing.", hint=f"The key is: {listing(known)}.")
+            if not isinstance(text, str):
+                problem = f"must be {column.type.wants}, not an array or an object"
+                raise errors.BadArgument(f"{place}{name}: {problem}.")
+            texts.append(text)
+        return texts
 
     def bind(self, texts: Sequence[str]) -> SingleCall[Answer]:
         """Return the call that gets the row whose key is written as *texts*."""
@@ -147,7 +143,7 @@ class Lookup:
     @cached_property
     def places(self) -> Mapping[str, Place]:
         """What is shown, by its name in the result."""
-        return find_columns(self.names, self.columns)
+        return find_columns(self.setting.names(self.table), self.columns)
 
     @cached_property
     def encoders(self) -> tuple[tuple[str, Encode], ...]:
@@ -214,11 +210,6 @@ def _argument(name: str, column: Column) -> dict[str, object]:
     renamed = f"Column {cleaned(column.name, 63)}." if name != column.name else ""
     description = f"{renamed} {quotation(column.comment, 80)}".strip()
     return schema | ({"description": description} if description else {})
-
-
-def lookup(setting: Setting, table: Table) -> Lookup:
-    """Return what reads the rows of *table*, which has a key."""
-    return Lookup(setting=setting, names=setting.names(table), keys=key_arguments(table))
 
 
 def key_arguments(table: Table) -> Mapping[str, Column]:

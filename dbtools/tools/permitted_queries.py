@@ -17,7 +17,7 @@ from dbtools import errors
 from dbtools.catalog import Column
 from dbtools.errors import listing, nearest
 from dbtools.queries import Permitted, QueryParameter, Returns
-from dbtools.queries.declarations import check_value, defaults_of
+from dbtools.queries.headers import check_value, defaults_of
 from dbtools.results import Answer, Reserve, ResultSet, Rows, Surface
 from dbtools.statement import Output, QueryShape, Statement, argument
 from dbtools.tools.arguments import Arguments, Object, as_text, check, named, read, unknown_argument

@@ -17,7 +17,7 @@ from dbtools.results import Answer, Budget, Media, ResultSet
 from dbtools.statement import Output
 from dbtools.tools.definition import Setting, SingleCall
 from dbtools.tools.describe_tables import DescribeTables, Detail
-from dbtools.tools.get_row import key_arguments, lookup
+from dbtools.tools.get_row import Lookup, key_arguments
 from dbtools.tools.wording import quotation, told
 from dbtools.types import Family, quoted
 
@@ -91,13 +91,14 @@ def bind_resource(setting: Setting, uri: str) -> SingleCall[Media]:
 def _bind_row(setting: Setting, uri: str) -> SingleCall[Media]:
     address = address_of(uri)
     tables = setting.catalog.named(address.table) if address else ()
-    if address is None or len(tables) != 1 or not key_arguments(tables[0]):
+    keys = key_arguments(tables[0]) if len(tables) == 1 else {}
+    if address is None or not keys:
         raise unknown(uri)
-    found = lookup(setting, tables[0])
+    found = Lookup(setting=setting, table=tables[0], keys=keys)
     # A client that fills in the template by RFC 6570 encodes the commas of a composite key.
-    key = tuple(address.key[0].split(",")) if len(address.key) == 1 < len(found.keys) else address.key
+    key = tuple(address.key[0].split(",")) if len(address.key) == 1 < len(keys) else address.key
     column = found.table.column_by_name.get(address.column or "")
-    if len(key) != len(found.keys) or (address.column is not None and column is None):
+    if len(key) != len(keys) or (address.column is not None and column is None):
         raise unknown(uri)
     if column is None:
         return _as_json(uri, found.bind(key))
