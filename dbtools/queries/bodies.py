@@ -113,10 +113,10 @@ def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
         raise SqlError("there is no SQL outside of comments", sql=sql, offset=0)
     statement = sql.removesuffix(whole.ending).rstrip()
     if clauses and clauses[-1].end > len(statement):
-        problem = "the clause stands after the end of the statement"
+        problem = "the clause is after the end of the statement"
         raise SqlError(problem, sql=sql, offset=clauses[-1].offset)
     if len(clauses) > MOST_CLAUSES:
-        problem = f"there are {len(clauses)} optional clauses, and {MOST_CLAUSES} are allowed"
+        problem = f"there are {len(clauses)} optional clauses; at most {MOST_CLAUSES} are allowed"
         raise SqlError(problem, sql=sql, offset=clauses[MOST_CLAUSES].offset)
     body = Body(parts=tuple(_parts(statement, clauses, lexis, always)))
     for present in body.variants():
@@ -124,7 +124,7 @@ def read_body(sql: str, lexis: Lexis, always: Collection[str]) -> Body:
         with suppress(SqlError):
             if scan(variant.text, lexis) == variant:
                 continue
-        problem = "the SQL before and after the clause does not hold together"
+        problem = "a quote, comment or bracket crosses the edge of the clause"
         raise SqlError(problem, sql=sql, offset=clauses[0].offset if clauses else 0)
     return body
 
@@ -134,7 +134,7 @@ def _is_clause(comment: Token, sql: str) -> bool:
     if CLAUSE.fullmatch(comment.text):
         return True
     if LIKE_CLAUSE.match(comment.text):
-        problem = f"an optional clause is written {MARKS}, and no clause or comment stands in it"
+        problem = f"an optional clause is written {MARKS} and must not contain a clause or comment"
         raise SqlError(problem, sql=sql, offset=comment.offset)
     return False
 
@@ -166,11 +166,11 @@ def _clause(clause: Token, sql: str, lexis: Lexis, always: Collection[str]) -> S
     claims = [str(each) for each in fragment.parameters if each.claim is not None]
     problem = ""
     if fragment.ending:
-        problem = "a semicolon stands in the clause"
+        problem = "the clause contains a semicolon"
     elif claims:
-        problem = f"{claims[0]} stands in a clause: a claim may not make one come and go"
+        problem = f"{claims[0]} is in an optional clause: a claim must not decide which SQL runs"
     elif not needs:
-        problem = "the clause is never left out: it has no parameter that is declared with ? and no default"
+        problem = "the clause is always used: it needs a parameter with ? and without a default"
     if problem:
         raise SqlError(problem, sql=sql, offset=clause.offset)
     # A word or a comment at its end may not go on behind it.

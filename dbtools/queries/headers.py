@@ -140,7 +140,7 @@ def _take(header: Header, key: str, value: str, source: Source) -> None:
         header.parameters.append(parameter)
         return
     if key in header.said:
-        raise ValueError(f"{key} is there twice")
+        raise ValueError(f"{key} is given twice")
     pattern, read, wanted = READERS[key]
     if not re.fullmatch(pattern, value):
         raise ValueError(f"{key}: must be {wanted}, not {quoted(value)}")
@@ -229,7 +229,7 @@ def _check(parameter: QueryParameter) -> None:
         else:
             check_value(place, text, parameter)
     if len(set(map(type.compared, parameter.choices))) < len(parameter.choices):
-        raise ValueError("in has a value twice")
+        raise ValueError("in lists a value twice")
 
 
 def values_in(parameter: QueryParameter) -> Iterator[tuple[str, str]]:

@@ -110,7 +110,7 @@ def read_queries(text: str, file: str, lexis: Lexis) -> tuple[tuple[Query, ...],
         line = part.line_of(0)
         if part.name and lines.setdefault(part.name, line) != line:
             queries.pop(part.name, None)
-            mistakes.append((line, f"line {lines[part.name]} has this name as well, and neither is used"))
+            mistakes.append((line, f"line {lines[part.name]} has the same name; neither query is used"))
         elif query is not None and not mistakes:
             queries[part.name] = query
         findings += (finding(part.name, problem, replace(part.source, line=at)) for at, problem in mistakes)
@@ -167,7 +167,7 @@ def _before_names(part: _Part, lexis: Lexis) -> Mistakes:
         code = code_of(part.text, lexis)
     except SqlError as exc:
         return [(part.line_of(exc.offset), exc.problem)]
-    problems = [(part.line_of(each.offset), "SQL stands before the first -- name") for each in code[:1]]
+    problems = [(part.line_of(each.offset), "there is SQL before the first -- name") for each in code[:1]]
     return [*problems, *_misplaced(part, 0)]
 
 
@@ -195,7 +195,7 @@ def _query(part: _Part, lexis: Lexis) -> tuple[Query | None, Mistakes]:
         mistakes += ((line + at, problem) for at, problem in found)
     unused = [each for each in header.parameters if Parameter(each.name) not in body.parameters]
     for each in unused:
-        problem = f"param {each.name}: the SQL has no :{each.name} outside of quotes"
+        problem = f"param {each.name}: the SQL has no :{each.name} outside quotes"
         mistakes.append((each.source.line or 1, problem))
     query = Query(
         **{**header.said, "name": part.name},

@@ -31,13 +31,13 @@ SQL_WORDS = {"sql", "query", "queries", "select", "exec", "execute"}
 INSTEAD = {
     "list_rows": "list_… for rows",
     "aggregate_rows": "aggregate_rows for counts, sums and groups",
-    "find_queries": "a prepared query",
+    "find_queries": "a saved query",
 }
 
 
 def define(setting: Setting) -> Toolset:
     """Return all tools of *setting* by name, listed or not."""
-    # Whoever has queries and no table would pay for tools that find nothing.
+    # A role with queries and no tables needs no tools for tables.
     kinds = KINDS if setting.catalog.tables or not setting.queries else (permitted_queries.define,)
     return {tool.name: tool for kind in kinds for tool in kind(setting)}
 

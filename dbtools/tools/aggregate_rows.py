@@ -29,8 +29,8 @@ MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
 DESCRIPTION = (
-    "Count, sum, average or group rows of one table or view in the database, by columns, paths "
-    "along foreign keys (describe_tables names them) and date buckets: year quarter month week "
+    "Count, sum, average or group rows of one table or view by columns, foreign-key paths "
+    "(describe_tables lists them) and date buckets: year quarter month week "
     'day weekday hour. Revenue by country and month: group_by ["customer.country", '
     '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
     "count without a column counts rows."
@@ -56,8 +56,8 @@ class AggregateArguments(Arguments):
     measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array]
     where: Conditions = ()
     match: Match = Match.ALL
-    having: Conditions = Field(default=(), description="like where, on names of measures")
-    order_by: Steps = Field(default=(), description='names of groups and measures: "revenue desc"')
+    having: Conditions = Field(default=(), description="like where, with names of measures")
+    order_by: Steps = Field(default=(), description='groups and measures: "revenue desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
 
 
@@ -132,7 +132,7 @@ def _measures(
         measure = find_measure(names, each.function, each.column, argument)
         name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip(" *")]))
         if name in measures or name in taken:
-            raise BadArgument(f"{argument}: {name} is there already.", hint="Give each measure its own name.")
+            raise BadArgument(f"{argument}: {name} is used already.", hint="Give each measure its own name.")
         measures[name] = measure
     return measures
 
@@ -150,8 +150,8 @@ class AggregateCall:
         """Return what reads the values that are stored, where no row was found."""
         shape = self.statement.shape
         assert isinstance(shape, Select)
-        # Without groups there is always a row, of nothing but nulls and counts of 0 where it stands for none.
-        empty = not found.rows or not (shape.groups or any(map(_tells, shape.outputs, found.rows[0])))
+        # Without groups there is always one row; over no rows its measures are null, and its counts 0.
+        empty = not found.rows or not (shape.groups or any(map(_has_value, shape.outputs, found.rows[0])))
         return self.checks.statements if empty and not shape.having else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
@@ -172,7 +172,7 @@ class AggregateCall:
         return "More groups: group more coarsely, or narrow where or having."
 
 
-def _tells(output: Output, cell: object) -> bool:
+def _has_value(output: Output, cell: object) -> bool:
     """Return whether *cell* is that of a measure that has met a value."""
     counts = isinstance(output.term, Measure) and not output.term.nullable
     return cell != 0 if counts else cell is not None

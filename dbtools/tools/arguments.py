@@ -69,7 +69,7 @@ def _as_integer(value: object) -> object:
 
 
 def _as_json(value: object) -> object:
-    """Return the array or the object that a string is the JSON of: some clients send them as texts."""
+    """Return the array or object that a string encodes: some clients send JSON as text."""
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     try:
@@ -81,13 +81,13 @@ def _as_json(value: object) -> object:
 
 
 def _as_array(value: object) -> object:
-    """Return the array that *value* is, or that it is the one item of."""
+    """Return *value* as an array: itself, or an array with *value* as its only item."""
     read = _as_json(value)
     return [read] if isinstance(read, str | Mapping) else read
 
 
 def _as_meant(value: object) -> object:
-    """Return the name that a sign or other letters of an operator or a function stand for."""
+    """Return the operator or function that a sign, or other letters, mean."""
     low = value.strip().lower() if isinstance(value, str) else value
     return MEANT_BY_SIGN.get(low, low) if isinstance(low, str) else low
 
@@ -141,7 +141,7 @@ class ListArguments(Arguments):
     columns: Columns = ()
     order_by: Steps = Field(default=(), description='"column" or "column desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
-    cursor: str = Field(default="", description="next_cursor of the page before")
+    cursor: str = Field(default="", description="previous page's next_cursor")
 
 
 class RowsArguments(ListArguments):
@@ -151,7 +151,7 @@ class RowsArguments(ListArguments):
 
 
 def comparisons(conditions: Sequence[Where], argument: str) -> tuple[Comparison, ...]:
-    """Return *conditions*, which stand in *argument*, as values without pydantic."""
+    """Return *conditions*, the value of *argument*, without pydantic."""
     return tuple(
         Comparison(
             column=each.column,
@@ -198,10 +198,10 @@ def unknown_argument(name: str, known: Sequence[str], place: str = "") -> errors
     )
 
 
-#: What callers write who want conditions joined, and what they should write.
+#: What callers write to join conditions, and what to write instead.
 JOINING = ("or", "and", "any", "all")
 MATCH = 'List all conditions in where; match: "any" joins them with "or" (default "all": "and"). '
-#: What callers write who think of SQL.
+#: What callers write from habit in SQL, and what to write instead.
 MEANT: Mapping[str, str] = {
     "equals": "eq",
     "neq": "ne",
@@ -242,20 +242,20 @@ def _complaint(exc: ValidationError, model: type[Arguments]) -> errors.CallError
         *within, name = first["loc"]
         return unknown_argument(str(name), list(_model_at(model, within).model_fields), _place(within))
     place = _place([part for part in first["loc"] if not str(part).startswith(("function-", "tuple["))])
-    told = {"given": given, "got": named(given), "example": _model_at(model, first["loc"]).example}
+    words = {"given": given, "got": named(given), "example": _model_at(model, first["loc"]).example}
     hint = ORDER_FORM if place.startswith("order_by[") else ""
     if kind == "enum":
         meant = MEANT.get(str(given).strip().lower(), "")
         hint = f"{f'Use {meant}. ' if meant else ''}It is one of {context['expected']}."
     elif place.endswith("].value") and isinstance(given, list | tuple):
-        hint = "Several values stand in values."
+        hint = "Put several values in values."
     return errors.BadArgument(
-        f"{place}: {WANTED.get(kind, 'cannot be read').format(**told, **context)}.", hint=hint
+        f"{place}: {WANTED.get(kind, 'cannot be read').format(**words, **context)}.", hint=hint
     )
 
 
 def _model_at(model: type[Arguments], within: Sequence[int | str]) -> type[Arguments]:
-    """Return the model of what stands at *within* in *model*: itself, or that of an array's items."""
+    """Return the model at *within* in *model*: itself, or that of an array's items."""
     items = get_args(model.model_fields[str(within[0])].annotation) if within else ()
     return next((item for item in items if isinstance(item, type) and issubclass(item, Arguments)), model)
 

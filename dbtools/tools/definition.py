@@ -1,4 +1,4 @@
-"""What a tool is: its definition, what every tool of a role is made from, and the two steps of a call."""
+"""What a tool is: its definition, the setting that a role's tools share, and the steps of a call."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ def tool_content(definition: ToolDefinition) -> dict[str, object]:
         "description": definition.description,
         "inputSchema": definition.input_schema,
         "outputSchema": definition.output_schema,
-        # What only reads is neither destructive nor has it to say whether it is idempotent.
+        # Tools that only read need no other hints.
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
     }
 
@@ -71,13 +71,13 @@ def tokens_in(length: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """How the tools of a role differ from before: names, in the order in which they are listed."""
+    """What changed in the tools of a role: names, in the order in which they are listed."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     resources: bool = False  #: whether the list of resources differs as well
-    updated: tuple[str, ...] = ()  #: the addresses of resources that say something else
+    updated: tuple[str, ...] = ()  #: the addresses of resources whose content changed
 
     @property
     def tools(self) -> bool:
@@ -103,7 +103,7 @@ def change_of(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition])
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What every tool of one role is made from."""
+    """What the tools of one role are made from."""
 
     catalog: Catalog = field(repr=False)  #: asyncio writes the results of its tasks out
     limits: Limits = field(default_factory=Limits)
@@ -111,7 +111,7 @@ class Setting:
     queries: tuple[Permitted, ...] = field(default=(), repr=False)  #: that the role may call
 
     def names(self, table: Table, *, near: bool = False) -> Names:
-        """Return what may be named of *table*; *near* is for tools that take only what they list."""
+        """Return the names that callers may use of *table*; with *near*, only those that a tool lists."""
         return Names(table=table, paths=self.paths, near=near)
 
     def table(self, name: str, argument: str = "table") -> Table:
@@ -166,8 +166,8 @@ class Setting:
         labels = self.labels
         if len(labels) <= MOST_NAMES:
             return {"type": "string"} | ({"enum": list(labels)} if labels else {})
-        told = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
-        return {"type": "string", "description": told}
+        description = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
+        return {"type": "string", "description": description}
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ class Setting:
 
     @cached_property
     def fingerprints(self) -> Mapping[str, str]:
-        """A digest of what descriptions say of each table, by its label; rows are not counted in it."""
+        """A digest of each table's description, without its row estimate, by the table's label."""
         catalog = self.catalog
         referring = (catalog.references(table) for table in catalog.tables)
         return {
@@ -233,10 +233,10 @@ class Call(Protocol):
         """What to ask the database; None where the catalog has the answer."""
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what else to ask, where *found* wants an explanation."""
+        """Return further statements whose results explain *found*."""
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the answer that the rows *found* make; *further* is what the inquiries brought."""
+        """Return the answer made of the rows *found*; *further* are the results of the inquiries."""
 
 
 AnswerT = TypeVar("AnswerT")
@@ -258,7 +258,7 @@ class SingleCall(NamedTuple, Generic[AnswerT]):
 
 
 class ToolGroup(StrEnum):
-    """Tools that are listed together or not at all, and are replaced by generic ones where they are not."""
+    """Tools that are listed all together or replaced by generic ones."""
 
     QUERIES = "queries"
     TABLES = "tables"
@@ -274,7 +274,7 @@ class Tool:
 
     @property
     def surface(self) -> Surface | None:
-        """Whether it is listed with the typed tools of its group or instead of them; None: always."""
+        """Whether it is listed with its group's typed tools or in their place; None: always."""
         return None
 
     @property

@@ -22,7 +22,7 @@ from dbtools.tools.definition import (
     ToolDefinition,
     content_schema,
 )
-from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, told
+from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, without_empty
 
 LONGEST_COMMENT = 500
 MOST_TABLES = 200  #: that are named in one call
@@ -57,9 +57,9 @@ class DescribeTables(Tool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         description = (
-            "Describe tables and views: columns, types, keys, comments, and relations, whose names are "
-            "the steps of paths such as customer.country. detail: names, summary, or full with "
-            f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
+            "Describe tables and views: columns, types, keys, comments, and relations, which are the "
+            "steps of paths such as customer.country. detail: names, summary, or full with defaults, "
+            f"bounds and referencing tables. Reads no rows. (Schema {self.setting.digest}.)"
         )
         return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
 
@@ -68,7 +68,7 @@ class DescribeTables(Tool):
         asked = read(DescribeArguments, arguments)
         every = self.setting.catalog.tables
         tables = [self.setting.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
-        # Of very many tables names are enough, unless somebody asks for all of their columns.
+        # Of very many tables names are enough, unless the caller asks for details.
         if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
             return SingleCall(answer=lambda _: self._answer(every[:MOST_NAMES], Detail.NAMES, of=len(every)))
         named = tuple(dict.fromkeys(tables)) or every
@@ -104,22 +104,22 @@ def _shortened(description: dict[str, object], budget: Budget) -> dict[str, obje
 
 def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, object]:
     catalog = setting.catalog
-    head = {"name": catalog.label(table)} | told(schema=catalog.spans_schemas and table.schema)
+    head = {"name": catalog.label(table)} | without_empty(schema=catalog.spans_schemas and table.schema)
     if detail is Detail.NAMES:
         return head
-    head |= {"kind": str(table.kind)} | told(
+    head |= {"kind": str(table.kind)} | without_empty(
         comment=cleaned(table.comment, LONGEST_COMMENT), row_estimate=table.row_estimate
     )
     relations = {
         spelled(each.name): catalog.label(each.target) for each in setting.paths.relations(table).values()
     }
     if detail is Detail.SUMMARY:
-        return head | {"columns": column_parts(catalog, table)} | told(relations=relations)
+        return head | {"columns": column_parts(catalog, table)} | without_empty(relations=relations)
     references = catalog.references(table)
     return (
         head
         | {"columns": [_full(column) for column in table.columns]}
-        | told(
+        | without_empty(
             key=[name for key in table.keys[:1] if key.primary for name in key.columns],
             unique=[list(key.columns) for key in table.keys if not key.primary],
             references=relation_targets(catalog, table),
@@ -130,7 +130,7 @@ def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, obje
 
 
 def _full(column: Column) -> dict[str, object]:
-    return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | told(
+    return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | without_empty(
         values=list(column.choices or column.type.labels),
         minimum=column.minimum,
         maximum=column.maximum,

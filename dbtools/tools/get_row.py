@@ -32,10 +32,10 @@ from dbtools.types import Family, Operator, quoted
 LONGEST_CHARACTER = 4  #: bytes
 MOST_NAMED = 3  #: of the columns that are cut
 DESCRIPTION = (
-    "Get one row of a table by its key, all columns, long texts whole; "
-    "pictures and sound come as such. Columns may be paths along foreign keys."
+    "Get one row of a table by key, with all columns and long text in full; "
+    "images and audio are attached. Columns may be foreign-key paths."
 )
-PARTED = {Cut, bytes}  #: classes of cells that have an address of their own
+PARTED = {Cut, bytes}  #: classes of cells that are also served as separate resources
 
 
 class RowArguments(Arguments):
@@ -43,7 +43,7 @@ class RowArguments(Arguments):
 
     table: str
     key: Annotated[dict[str, Written], Object] = Field(description='such as {"id": "17"}')
-    columns: Columns = Field(default=(), description="default all; also paths")
+    columns: Columns = Field(default=(), description="default all; paths allowed")
 
 
 class GetRow(TableTool):
@@ -66,7 +66,7 @@ class GetRow(TableTool):
             return self.defined(DESCRIPTION, RowArguments, ROW_SCHEMA, "Get a row")
         keys, table = self.lookup.keys, self.lookup.table
         bytes = any(column.type.family is Family.BYTES for column in table.columns)
-        pictures = " Pictures and sound come as such." if bytes else ""
+        pictures = " Images and audio are attached." if bytes else ""
         label = table_name(self.setting.catalog, table)
         schema = {
             "type": "object",
@@ -74,8 +74,8 @@ class GetRow(TableTool):
             "required": list(keys),
             "additionalProperties": False,
         }
-        description = f"Get one row of {label} by its key, long texts whole.{pictures}"
-        return self.defined(description, schema, ROW_SCHEMA, f"Get one of {self.setting.shown(table)}")
+        description = f"Get one row of {label} by key, long text in full.{pictures}"
+        return self.defined(description, schema, ROW_SCHEMA, f"Get a row of {self.setting.shown(table)}")
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that gets the row whose key *arguments* are, or name."""
@@ -219,7 +219,7 @@ def key_arguments(table: Table) -> Mapping[str, Column]:
 
 
 def _shown(cell: object, link: Link | None, encode: Encode) -> object:
-    """Return what stands for the bytes or the cut *cell* that is whole at *link*."""
+    """Return what is shown of *cell*, bytes or cut, which is whole at *link*."""
     if isinstance(cell, Cut):
         return shown_cut(cell) + (f" {link.uri}" if link else "")
     if isinstance(cell, bytes) and link is not None and is_media(type := media_type(cell)):

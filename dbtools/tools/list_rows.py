@@ -31,9 +31,9 @@ from dbtools.types import Family, Operator
 UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
 MOST_LINKS = 10
 DESCRIPTION = (
-    "List rows of one table or view that meet conditions, in an order, a page at a time. "
-    "Columns may be paths along foreign keys, such as customer.country; describe_tables "
-    "names columns and paths. For totals use aggregate_rows."
+    "List rows of one table or view, filtered, sorted and a page at a time. "
+    "Columns may be foreign-key paths, such as customer.country; describe_tables "
+    "lists columns and paths. For totals use aggregate_rows."
 )
 
 
@@ -172,7 +172,7 @@ class ListCall:
         """Return the page that *found* makes, with a cursor if there is more."""
         budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, tuple(self.columns), after=lambda count: size(self._cursor(found, count)))
-        # The row at the end of a path has an address that these columns may not tell.
+        # The address of a row at the end of a path is not known from these columns.
         cuts = [
             (row, place)
             for row in (page.found.rows if page.found.is_cut else ())

@@ -48,7 +48,7 @@ class ValueCheck:
     statement: Statement  #: reads the values that are stored
 
     def finding(self, found: ResultSet) -> str | None:
-        """Return what the values *found* say: STORED, or None where they tell nothing."""
+        """Return what the values *found* say: STORED, or None where they explain nothing."""
         name, encode = self.place.name, encoder(self.place.type)
         values = (encode(cell.start if isinstance(cell, Cut) else cell) for (cell,) in found.rows)
         texts = [str(value) for value in values if value is not None]
@@ -56,7 +56,7 @@ class ValueCheck:
         if not missing:
             return STORED
         if self.operator in TEXTUAL and any("%" in wanted for wanted in missing):
-            return f"{self.operator} takes % as itself: leave it out."
+            return f"{self.operator} matches % literally: leave it out."
         if not texts:
             return f"{name} is null in every row." if found.rows else None
         family = self.place.type.family
@@ -143,8 +143,8 @@ def _note_of_day(comparison: Comparison, condition: Condition) -> str:
     if comparison.operator not in MISTAKABLE or condition.term.type.family not in MOMENTS:
         return ""
     name, last = condition.term.name, comparison.texts[-1].strip()
-    told = f"{name} has times: {last} is 00:00 of that day. For all of it use gte and lt."
-    return told if DAY.fullmatch(last) else ""
+    note = f"{name} has a time of day: {last} means 00:00. For the whole day use gte and lt."
+    return note if DAY.fullmatch(last) else ""
 
 
 def _value(text: str, family: Family) -> str | Decimal:

@@ -35,11 +35,11 @@ from dbtools.tools.definition import (
     content_schema,
 )
 from dbtools.tools.list_tables import best_first
-from dbtools.tools.wording import cleaned, sentences, told
+from dbtools.tools.wording import cleaned, sentences, without_empty
 from dbtools.types import SAFE_INTEGER, ColumnType, Family, quoted
 
 NAMES = ("find_queries", "run_query")  #: of the tools for any query
-#: Characters that are read of a cell for each byte that its row may take: the blanks in JSON are not shown.
+#: Characters read of a cell for each byte that its row may take: blanks in JSON are not shown.
 READ_FOR_ONE = 4
 LONGEST_TEXT = 200  #: characters of a description in a list
 #: How cells are shown; those that are not here are texts.
@@ -51,8 +51,8 @@ SHOWN: Mapping[Family, tuple[str, ...]] = {
     Family.OBJECT: ("object", "string"),
 }
 NUMBERS = (Family.INTEGER, Family.NUMBER)  #: that are numbers in JSON
-#: What the schema of a family does not say.
-TOLD: Mapping[Family, str] = {
+#: How values of a family are written, where the schema does not say it.
+FORMS: Mapping[Family, str] = {
     Family.DECIMAL: "decimal number",
     Family.TIME: "time such as 14:30",
     Family.TIMESTAMPTZ: "date and time such as 2024-03-05T14:30:00",
@@ -180,19 +180,19 @@ def _schema(parameter: QueryParameter, type: ColumnType) -> dict[str, object]:
     choices = parameter.choices or element.labels
     if choices:
         item["enum"] = [_shown(each, declared) for each in choices]
-    told = [TOLD[declared.family]] if declared.family in TOLD else []
+    notes = [FORMS[declared.family]] if declared.family in FORMS else []
     for key, bound in (("minimum", parameter.minimum), ("maximum", parameter.maximum)):
         if bound is not None and declared.family in NUMBERS:
             item[key] = _shown(bound, declared)
         elif bound is not None:
-            told.append(f"{key} {bound}")
+            notes.append(f"{key} {bound}")
     if parameter.pattern is not None:
         item["pattern"] = parameter.pattern
     schema: dict[str, object] = {"type": "array", "items": item} if parameter.array else item
     if parameter.default is not None:
         shown = [_shown(each, declared) for each in defaults_of(parameter)]
         schema["default"] = shown if parameter.array else shown[0]
-    description = sentences(parameter.description, "; ".join(told))
+    description = sentences(parameter.description, "; ".join(notes))
     return schema | ({"description": description} if description else {})
 
 
@@ -204,7 +204,7 @@ def _shown(text: str, type: ColumnType) -> object:
 
 
 def _values(permitted: Permitted, arguments: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """Yield the values of the parameters that are there, by name, or raise a CallError."""
+    """Yield the values of the parameters that are given or have a default, by name, or raise a CallError."""
     check(arguments)
     known = [each.name for each in permitted.parameters]
     for name in arguments:
@@ -237,12 +237,12 @@ def _wants(parameter: QueryParameter) -> str:
     bounds = {"at least": parameter.minimum, "at most": parameter.maximum, "matching": parameter.pattern}
     bounds["one of"] = listing(parameter.choices)
     type = f"It is {parameter.type.name}{'[]' if parameter.array else ''}"
-    told = ", ".join([type, *(f"{words} {bound}" for words, bound in bounds.items() if bound)])
-    return f"{told}: {parameter.description}".rstrip(": .") + "."
+    parts = ", ".join([type, *(f"{words} {bound}" for words, bound in bounds.items() if bound)])
+    return f"{parts}: {parameter.description}".rstrip(": .") + "."
 
 
 def _items(given: object, parameter: QueryParameter) -> Sequence[object]:
-    """Return the array that *given* is, or is the JSON of, or that it is the one item of."""
+    """Return *given* as an array: one that it is, the JSON of one, or its only item."""
     if isinstance(given, str) and given.lstrip().startswith("["):
         # As they are written: a double would lose digits of a decimal number.
         is_decimal = parameter.type.family is Family.DECIMAL
@@ -272,7 +272,7 @@ def _value(text: str, parameter: QueryParameter, type: ColumnType, place: str) -
         check_value(place, text, parameter)
     except ValueError as exc:
         hint = f"{nearest(text, parameter.choices)}{_wants(parameter)}"
-        raise errors.BadValue(f"{place}: {quoted(text)} may not be given.", hint=hint) from exc
+        raise errors.BadValue(f"{place}: {quoted(text)} is not allowed.", hint=hint) from exc
     if type.family is Family.ANY:
         return text if isinstance(declared, str) else declared
     value = type.decode(text, f"{place}: ")
@@ -306,8 +306,8 @@ class FindQueries(GenericQueryTool):
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
         description = (
-            f"Find among the {len(self.setting.queries):,} prepared queries, with their arguments. "
-            "run_query runs one: prefer it where one answers the question."
+            f"Search the {len(self.setting.queries):,} saved queries, with their arguments; run_query "
+            "runs one. Prefer a saved query that answers the question."
         )
         return self.defined(description, FindArguments, QUERIES_SCHEMA)
 
@@ -323,7 +323,7 @@ class FindQueries(GenericQueryTool):
         shown = budget.entries(map(_entry, matching))
         truncated = len(shown) < len(matching)
         content: dict[str, object] = {"query_count": len(matching), "truncated": truncated, "queries": shown}
-        note = "More queries: search for words of what you want." if truncated else ""
+        note = "There are more queries: search for words to find them." if truncated else ""
         if not matching:
             names = [each.name for each in self.setting.queries]
             note = f"No query matches. {nearest(search, names)}Without search all are shown."
@@ -336,7 +336,7 @@ def _searched(permitted: Permitted) -> tuple[Sequence[str], str]:
 
 def _entry(permitted: Permitted) -> dict[str, object]:
     schema = _arguments_schema(permitted)
-    return told(
+    return without_empty(
         query=permitted.name,
         description=cleaned(permitted.query.description, LONGEST_TEXT),
         arguments=schema["properties"],
@@ -355,8 +355,8 @@ class RunQuery(GenericQueryTool):
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        description = "Run a prepared query by its name; find_queries tells names and arguments."
-        # An answer is of many rows or of one, as the query has it.
+        description = "Run a saved query by name; find_queries lists names and arguments."
+        # The query decides whether an answer has one row or many.
         return self.defined(description, RunArguments, OBJECT)
 
     def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:

@@ -18,7 +18,7 @@ from dbtools.statement import Output
 from dbtools.tools.definition import Setting, SingleCall
 from dbtools.tools.describe_tables import DescribeTables, Detail
 from dbtools.tools.get_row import Lookup, key_arguments
-from dbtools.tools.wording import quotation, told
+from dbtools.tools.wording import quotation, without_empty
 from dbtools.types import Family, quoted
 
 LARGEST_CELL = 10_000_000  #: characters, or bytes of bytes
@@ -44,7 +44,7 @@ class Resource:
     def content(self) -> dict[str, object]:
         """Return the resource as `resources/list` shows it (MCP 2026-07-28, server/resources)."""
         head = {"uri": self.uri, "name": self.name, "title": self.title}
-        return head | told(description=self.description, mimeType=JSON)
+        return head | without_empty(description=self.description, mimeType=JSON)
 
 
 def define_resources(setting: Setting) -> Iterator[Resource]:

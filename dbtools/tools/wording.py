@@ -1,4 +1,4 @@
-"""How tables and columns are named and described to a model: short, cleaned of controls, never trusted."""
+"""Names and descriptions of tables and columns for a model: short, without controls, never trusted."""
 
 import hashlib
 import re
@@ -67,7 +67,7 @@ def normalised(name: str) -> str:
 
 
 def argument_names(columns: Iterable[Column]) -> Mapping[str, Column]:
-    """Return *columns* by the argument names that stand for them: their own wherever clients accept it."""
+    """Return *columns* by the names of their arguments: the column's own wherever clients accept it."""
     columns = tuple(columns)
     taken = {column.name for column in columns if ARGUMENT.fullmatch(column.name)}
     arguments: dict[str, Column] = {}
@@ -91,13 +91,13 @@ def cleaned(comment: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def told(**parts: object) -> dict[str, object]:
-    """Return *parts* without those that are null, false or empty. The number 0 stays."""
+def without_empty(**parts: object) -> dict[str, object]:
+    """Return *parts* without those that are null, false or empty; the number 0 is kept."""
     return {name: part for name, part in parts.items() if part or (part == 0 and part is not False)}
 
 
 def quotation(comment: str, most: int) -> str:
-    """Return *comment*, which anybody may have written, in quotes that it cannot end, or nothing."""
+    """Return *comment*, which is not trusted, in quotes that it cannot close, or nothing."""
     text = cleaned(comment, most).rstrip(".;").replace("'", "’")
     return f"'{text}'" if text else ""
 
@@ -123,8 +123,8 @@ def column_parts(catalog: Catalog, table: Table) -> list[str]:
         key = "key" if column.name in keys else ""
         target = f"→ {relations[column.name]}" if column.name in relations else ""
         comment = quotation(column.comment, LONGEST_COLUMN_COMMENT)
-        told = (cleaned(column.name, 63), type_name(column), key, target, comment)
-        parts.append(" ".join(filter(None, told)))
+        words = (cleaned(column.name, 63), type_name(column), key, target, comment)
+        parts.append(" ".join(filter(None, words)))
     return parts
 
 
@@ -161,7 +161,7 @@ def relation_targets(catalog: Catalog, table: Table) -> dict[str, str]:
 
 
 def sentences(description: str, more: str) -> str:
-    """Return the *description* of an operator, and *more* in a sentence of its own."""
+    """Return *description*, which an operator wrote, followed by *more* as a separate sentence."""
     if not description or not more:
         return description or more
     stop = "" if description.endswith((".", "!", "?", ":", "…")) else "."

@@ -386,7 +386,7 @@ def test_declaration_that_cannot_be_read_gets_the_right_form(line: str) -> None:
             id="zones",
         ),
         pytest.param("a: integer in (1, x)", "param a: in: 'x' is not an integer", id="bad choice"),
-        pytest.param("a: number in (1, 1.0)", "param a: in has a value twice.", id="choice twice"),
+        pytest.param("a: number in (1, 1.0)", "param a: in lists a value twice.", id="choice twice"),
         pytest.param("a: json in (1)", "param a: a parameter of type json has no in.", id="choice of json"),
         pytest.param("a: integer in (1, 5) max 4", "param a: in 5 is above max 4.", id="choice too high"),
         pytest.param("a: text in (a, b) = c", "param a: default: 'c' is not among a, b.", id="no choice"),
@@ -536,7 +536,7 @@ def test_key_is_there_once(key: str) -> None:
     value = {"returns": "one", "max_rows": "5", "timeout": "5s"}.get(key, "x")
 
     assert _complaints(f"-- name: q\n-- {key}: {value}\n-- {key}: {value}\nselect 1") == [
-        (3, f"{key} is there twice.")
+        (3, f"{key} is given twice.")
     ]
 
 
@@ -586,7 +586,7 @@ def test_all_mistakes_of_a_query_are_told_together() -> None:
         pytest.param(
             "-- name: q\n-- param w: text?\nselect 1 /*? and '%:w%' = :v ?*/",
             [
-                (2, "param w: the SQL has no :w outside of quotes."),
+                (2, "param w: the SQL has no :w outside quotes."),
                 (
                     3,
                     _undeclared("v"),
@@ -596,7 +596,7 @@ def test_all_mistakes_of_a_query_are_told_together() -> None:
         ),
         pytest.param(
             "-- name: q\n-- param a: text\nselect ':a' -- :a\n /* :a */",
-            [(2, "param a: the SQL has no :a outside of quotes.")],
+            [(2, "param a: the SQL has no :a outside quotes.")],
             id="unused",
         ),
         pytest.param(
@@ -635,7 +635,7 @@ def test_all_mistakes_of_a_query_are_told_together() -> None:
         ),
         pytest.param(
             "-- One.\nselect 0;\n-- name: q\nselect 1",
-            [(2, "SQL stands before the first -- name.")],
+            [(2, "there is SQL before the first -- name.")],
             id="SQL before the first name",
         ),
         pytest.param(
@@ -663,7 +663,7 @@ def test_all_mistakes_of_a_query_are_told_together() -> None:
         ),
         pytest.param(
             "-- name: q\nselect 1;\n-- name: r\nselect 2;\n-- name: q\nselect 3;",
-            [(5, "line 1 has this name as well, and neither is used.")],
+            [(5, "line 1 has the same name; neither query is used.")],
             id="two of a name",
         ),
     ],
@@ -964,53 +964,56 @@ def test_equal_variants_are_one_key(lexis: Lexis) -> None:
         pytest.param(
             "/*? , 1 ?*/",
             5,
-            "the clause is never left out: it has no parameter that is declared with ?",
+            "the clause is always used: it needs a parameter with ? and",
             id="none",
         ),
         pytest.param(
             "/*? , ':a' ?*/, :a",
             5,
-            "the clause is never left out: it has no parameter that is declared with ?",
+            "the clause is always used: it needs a parameter with ? and",
             id="quoted parameter",
         ),
         pytest.param(
-            "/*??*/, :a", 5, "an optional clause is written /*? … ?*/, and no clause or comment", id="empty"
+            "/*??*/, :a", 5, "an optional clause is written /*? … ?*/ and must not contain", id="empty"
         ),
         pytest.param(
-            "/*?*/, :a", 5, "an optional clause is written /*? … ?*/, and no clause or comment", id="one mark"
+            "/*?*/, :a", 5, "an optional clause is written /*? … ?*/ and must not contain", id="one mark"
         ),
         pytest.param("/*? , :a\n, :claims.x ?*/", 5, ":claims.x stands in a clause: a claim may", id="claim"),
         pytest.param(
             "/*? , :r, :d ?*/",
             5,
-            "the clause is never left out: it has no parameter that is declared with ?",
+            "the clause is always used: it needs a parameter with ? and",
             id="required",
         ),
         pytest.param(
             "/*? , :a */",
             5,
-            "an optional clause is written /*? … ?*/, and no clause or comment",
+            "an optional clause is written /*? … ?*/ and must not contain",
             id="no mark",
         ),
         pytest.param("/*? , :a", 5, "/* is not closed", id="open"),
         pytest.param(
             "/* , :a ?*/",
             5,
-            "an optional clause is written /*? … ?*/, and no clause or comment",
+            "an optional clause is written /*? … ?*/ and must not contain",
             id="opening",
         ),
         pytest.param(
-            "/* ? , :a */", 5, "an optional clause is written /*? … ?*/, and no clause or comment", id="blank"
+            "/* ? , :a */", 5, "an optional clause is written /*? … ?*/ and must not contain", id="blank"
         ),
         pytest.param("/*? , :a\n\n, ( ?*/ )", 7, ") closes nothing", id="parenthesis"),
         pytest.param("( /*? , :a\n ) ?*/", 5, "( is not closed", id="parenthesis of the statement"),
         pytest.param("/*? , :a\n\n, ' ?*/ '", 7, "' is not closed", id="quote"),
-        pytest.param("/*? , :a; ?*/", 5, "a semicolon stands in the clause", id="semicolon"),
+        pytest.param("/*? , :a; ?*/", 5, "the clause contains a semicolon", id="semicolon"),
         pytest.param("/*? , :a;\n:b ?*/", 6, "there is a second statement", id="statement"),
-        pytest.param(";\n/*? , :a ?*/", 6, "the clause stands after the end of the statement", id="end"),
+        pytest.param(";\n/*? , :a ?*/", 6, "the clause is after the end of the statement", id="end"),
         pytest.param("/*? , :a\n, $1 ?*/", 6, "$1 is no parameter here, only :name is", id="number"),
         pytest.param(
-            "\n".join(["/*? , :a ?*/"] * 9), 13, "there are 9 optional clauses, and 8 are allowed", id="nine"
+            "\n".join(["/*? , :a ?*/"] * 9),
+            13,
+            "there are 9 optional clauses; at most 8 are allowed",
+            id="nine",
         ),
     ],
 )
@@ -1030,7 +1033,7 @@ def test_mistake_in_a_clause_is_told(lexis: Lexis, sql: str, line: int, problem:
         ("/*? select :a ?*/", "there is no SQL outside of comments."),
         (
             "select 1 /*? , :a /*? , :a ?*/ , :a ?*/",
-            "an optional clause is written /*? … ?*/, and no clause or comment stands in it.",
+            "an optional clause is written /*? … ?*/ and must not contain a clause or comment.",
         ),
     ],
 )
@@ -1042,7 +1045,7 @@ def test_comment_in_a_clause_ends_it_where_comments_do_not_nest() -> None:
     text = "-- name: q\n-- param a: text?\nselect 1 /*? , /* c */ :a ?*/"
 
     assert _complaints(text, sqlite.lexis) == [
-        (3, "an optional clause is written /*? … ?*/, and no clause or comment stands in it.")
+        (3, "an optional clause is written /*? … ?*/ and must not contain a clause or comment.")
     ]
     assert _complaints(text, postgresql.lexis) == []
 
@@ -1052,7 +1055,7 @@ def test_string_that_would_go_on_without_the_clause_is_refused() -> None:
     text = header + "select E'x'\n/*? || :a ?*/ '\\' , :b , E'\\''"
 
     assert _complaints(text, postgresql.lexis) == [
-        (5, "the SQL before and after the clause does not hold together.")
+        (5, "a quote, comment or bracket crosses the edge of the clause.")
     ]
 
 
