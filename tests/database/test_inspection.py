@@ -16,9 +16,10 @@ import pytest
 from dbtools.backends import open_backend
 from dbtools.backends.plans import with_lists
 from dbtools.backends.port import Declared, Inspected, Read
-from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS, inspect_query
+from dbtools.backends.postgresql import inspection as postgresql_inspection
+from dbtools.backends.postgresql.inspection import LIST_FORMS as POSTGRESQL_LISTS
+from dbtools.backends.sqlite.files import Location, location_of
 from dbtools.backends.sqlite.inspection import LIST_FORMS as SQLITE_LISTS, Description
-from dbtools.backends.sqlite.location import Location, location_of
 from dbtools.backends.sqlite.syntax import lexis as sqlite_lexis
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Table
@@ -62,7 +63,6 @@ create function app.spies(value text) returns boolean language sql stable
     as 'select exists (select from hidden where id::text = value)';
 create domain app.spy as text check (app.spies(value));
 create domain app.spy_of_spies as app.spy;
-create domain app.other as text check (value::app.spy is not null);
 create type app.spying as (name app.spy);
 create table spied (id integer primary key, name app.spy, row app.spying);
 create function app.touch(integer) returns integer language sql volatile as 'select $1';
@@ -716,9 +716,6 @@ async def test_functions_of_users_are_listed(postgresql: str) -> None:
         pytest.param("select :a::app.spy is null as x", ("app.spies",), id="parameter"),
         pytest.param("select :a::text::app.spy is null as x", ("app.spies",), id="cast"),
         pytest.param("select cast('x' as app.spy_of_spies) as x", ("app.spies",), id="domain over it"),
-        pytest.param(
-            "select cast(:a as app.other) as x", ("app.spies",), id="domain of which the CHECK casts"
-        ),
         pytest.param("select array[:a]::app.spy[] as x", ("app.spies",), id="array"),
         pytest.param("select row(:a)::app.spying is null as x", ("app.spies",), id="row"),
         pytest.param("select (:a::text::app.spying).name as x", ("app.spies",), id="row from a text"),
@@ -819,7 +816,7 @@ async def test_connection_is_as_it_was(postgresql: str) -> None:
     async with lent(postgresql) as connection:
         for sql in ("select id from people", "selec", "select id from people for update"):
             try:
-                await inspect_query(connection, [sql], {})
+                await postgresql_inspection.Description(connection).query([sql], {})
             except Refused:
                 continue
         assert not connection.is_in_transaction()
@@ -995,9 +992,7 @@ async def test_list_that_does_not_stand_alone_is_told_how_to_on_sqlite(sqlite: s
     with pytest.raises(Refused) as caught:
         await inspected(sqlite, "select id from people where id = :ids", ids="integer[]")
 
-    assert caught.value.message == (
-        ":ids is a list, and stands alone: write in (:ids), not in (:ids) or = any(:ids)."
-    )
+    assert caught.value.message == (":ids is a list: write in (:ids), not in (:ids) or = any(:ids).")
 
 
 LISTS = [
@@ -1121,16 +1116,13 @@ async def test_sqlite_closes_the_connection_after_what_was_cancelled_on_it(sqlit
         connection.execute("select 1")
 
 
-@pytest.mark.parametrize("opened", [False, True])
 async def test_condition_is_not_refused_for_good_while_the_file_is_locked(
-    opened: bool, sqlite_database: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    sqlite_database: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dbtools.backends.sqlite.inspection.LOCK_TIMEOUT", 0)
     path = sqlite_database(SQLITE)
     table, condition = Table(name="people", columns=()), scan("name = 'x'", sqlite_lexis)
     async with open_backend(f"sqlite:///{path}").describe() as describe:
-        if opened:
-            await describe.condition(table, condition)
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
             writer.execute("begin exclusive")
             with pytest.raises(Refused) as refused:

@@ -1,4 +1,4 @@
-"""What PostgreSQL says differently in a statement.
+"""How statements are written for PostgreSQL.
 
 A value goes in as text and is cast to its column's type by the server, so that every type is written one way;
 a cell that is large, or that the driver does not keep exactly, comes out as text.
@@ -13,8 +13,7 @@ from sqlalchemy.types import UserDefinedType
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
-from dbtools.backends.selects import LONG, Grammar, Truth
-from dbtools.backends.sources import Element, veiled, veiling
+from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
 from dbtools.statement import Output
 from dbtools.types import ColumnType, Family, Operator
 
@@ -53,15 +52,15 @@ class Named(UserDefinedType[Any]):
         self.name = name
 
     def get_col_spec(self, **_: object) -> str:
-        """Return what stands for the name, as it is written in SQL, until the statement is compiled."""
-        return veiled(self.name)
+        """Return the name as it is written in SQL."""
+        return self.name
 
 
 class PostgresqlGrammar(Grammar):
     """The Grammar of PostgreSQL."""
 
     barrier = False
-    dialect: sa.Dialect = veiling(asyncpg_dialect())  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = placing(asyncpg_dialect())  # type: ignore[no-untyped-call]
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* as the text that the server casts."""
@@ -85,8 +84,7 @@ class PostgresqlGrammar(Grammar):
 
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Compare with an array, so that a list of any length is one parameter."""
-        texts = sa.bindparam(name, type_=sa.ARRAY(sa.Text))
-        array = sa.cast(texts, Named(f"{_cast(type)}[]"))
+        array = self.array(name, f"{_cast(type)}[]")
         if negated:
             return column.op("<>", is_comparison=True)(sa.func.all(array))
         return column.op("=", is_comparison=True)(sa.func.any(array))
