@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dbtools.backends.port import Backend
     from dbtools.policy import Finding
     from dbtools.service.checking import Review
-    from dbtools.service.resolve import Progress
     from dbtools.settings import Settings
 
 
@@ -45,9 +44,9 @@ def check(target: str | None, against: str | None, connect: bool, as_json: bool)
         from dbtools.cli.presentation import print_review, review_json
 
         other = settings_for(against).database.url if against is not None else None
-        with waiting("Checking") as progress:
+        with waiting("Checking"):
             settings = settings_for(target)
-            found = run(_review, settings, other, progress)
+            found = run(_review, settings, other)
             steps = run(_examine, settings) if connect else ()
         if as_json:
             click.echo(review_json(found, steps))
@@ -63,14 +62,14 @@ async def _examine(settings: "Settings") -> "tuple[Finding, ...]":
     return await examine(settings)
 
 
-async def _review(settings: "Settings", against: str | None, progress: "Progress") -> "Review":
+async def _review(settings: "Settings", against: str | None) -> "Review":
     from dbtools.server import review_server
     from dbtools.service.checking import check, check_against
 
     served = await review_server(settings)
     if against is not None:
-        return await check_against(settings, against, progress, served)
-    return await check(settings, progress, served)
+        return await check_against(settings, against, served)
+    return await check(settings, served)
 
 
 @click.command(cls=ExampleCommand, example="dbtools schema > dbtools.schema.json")

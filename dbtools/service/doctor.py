@@ -1,7 +1,6 @@
 """What `dbtools check --connect` finds, from the login to an answered call. Settings in, findings out."""
 
 import platform
-import socket
 import time
 from collections.abc import Iterator
 
@@ -17,7 +16,6 @@ from dbtools.settings import Settings
 
 OK, WARNING = "ok", "warning"
 NOT_REFUSED = "A write was not refused: use a login that can only read; `dbtools grants` prints one."
-HOST, PORT = "127.0.0.1", 8000  #: where the documents serve
 MANY_TOKENS = 20_000  #: of the definitions that a model reads before it asks anything
 
 
@@ -31,9 +29,7 @@ async def examine(settings: Settings) -> tuple[Finding, ...]:
         found += await findings_of_connection(backend)
         snapshot = await toolbox.snapshot()
         found += _schema(snapshot)
-        for name, view in snapshot.views.items():
-            found.append(_cost(name, view))
-        found.append(_port())
+        found += [_cost(name, view) for name, view in snapshot.views.items()]
         found.append(await _call(toolbox, snapshot))
         return tuple(found)
     finally:
@@ -57,7 +53,6 @@ async def findings_of_connection(backend: Backend) -> list[Finding]:
 
 
 def _schema(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield what the login may do, and how much it sees."""
     catalog = snapshot.catalog
     if not catalog.posture:
         yield _finding(OK, "posture", "The login can only read.")
@@ -78,19 +73,8 @@ def _cost(name: str, view: View) -> Finding:
     return _finding(WARNING, "cost", f"{message} `dbtools tools --role {name} --tokens` shows which.")
 
 
-def _port() -> Finding:
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind((HOST, PORT))
-        except OSError:
-            message = f"Port {PORT} is taken: `dbtools serve --http {HOST}:{PORT + 1}` takes another one."
-            return _finding(WARNING, "port", message)
-    return _finding(OK, "port", f"Port {PORT} is free for `dbtools serve --http {HOST}:{PORT}`.")
-
-
 async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
-    """Return what one call finds: of a table that no claim filters, if there is one."""
+    """Call `list_rows` once, for a table without claims if there is one."""
     seen = [(name, view, table) for name, view in snapshot.views.items() for table in view.catalog.tables]
     if not seen:
         return _finding(WARNING, "call", "No role sees a table, so no call was tried.")
