@@ -12,11 +12,12 @@ from dbtools.results import Listing, Surface
 from dbtools.service.permitted import UNCHECKED
 from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
-from dbtools.tools import Chosen, choose, define, listed, pinned_tables
+from dbtools.tools import choose, define, listed, pinned_tables
 from dbtools.tools.definition import (
     Change,
     Setting,
     ToolDefinition,
+    ToolGroup,
     Toolset,
     change_of,
     tokens_in,
@@ -32,7 +33,7 @@ class View:
 
     role: Role
     setting: Setting
-    chosen: Chosen
+    typed: frozenset[ToolGroup]  #: of which the typed tools are listed
     problems: tuple[str | Finding, ...]  #: what the operator should know, and no caller
     stamp: str  #: of the schema
     hash_key: bytes = field(repr=False)  #: of the mask hash
@@ -70,7 +71,7 @@ class View:
     @property
     def surface(self) -> Surface:
         """How tables are listed."""
-        return self.chosen.tables
+        return Surface.TYPED if ToolGroup.TABLES in self.typed else Surface.GENERIC
 
     @property
     def catalog(self) -> Catalog:
@@ -104,17 +105,17 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     """
     manner = resolved.settings.manner()
     same = before is not None and before.settings.manner().listing == manner.listing
-    surfaces = {name: view.chosen for name, view in before.views.items()} if before and same else {}
+    kept = {name: view.typed for name, view in before.views.items()} if before and same else {}
     offers: dict[Hashable, View] = {}
     views: dict[str, View] = {}
     for each in resolved.roles:
-        role, chosen = each.served, surfaces.get(each.served.name)
+        role, typed = each.served, kept.get(each.served.name)
         queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
         # Roles that see the same have the same catalog.
-        key = (id(each.catalog), role.limits, tuple(query.name for query in queries), chosen)
+        key = (id(each.catalog), role.limits, tuple(query.name for query in queries), typed)
         if key not in offers:
             setting = Setting(catalog=each.catalog, limits=role.limits, style=manner.style, queries=queries)
-            offers[key] = _view(resolved, role, setting, manner.listing, chosen)
+            offers[key] = _view(resolved, role, setting, manner.listing, typed)
         views[role.name] = replace(offers[key], role=role)
     return Snapshot(
         catalog=resolved.catalog,
@@ -149,14 +150,16 @@ def _change(before: View | None, after: View | None) -> Change:
     return replace(change, resources=resources, updated=updated)
 
 
-def _view(resolved: Resolved, role: Role, setting: Setting, listing: Listing, chosen: Chosen | None) -> View:
+def _view(
+    resolved: Resolved, role: Role, setting: Setting, listing: Listing, typed: frozenset[ToolGroup] | None
+) -> View:
     tools = define(setting)
-    chosen = chosen or choose(listing, tools)
-    shown = listed(chosen, tools, pinned_tables(listing, setting.catalog))
+    typed = choose(listing, tools) if typed is None else typed
+    shown = listed(typed, tools, pinned_tables(listing, setting.catalog))
     return View(
         role=role,
         setting=setting,
-        chosen=chosen,
+        typed=typed,
         problems=resolved.problems,
         stamp=resolved.catalog.stamp,
         hash_key=resolved.settings.policy.hash_key.encode(),

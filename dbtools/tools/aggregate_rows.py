@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -20,14 +21,20 @@ from dbtools.tools.arguments import (
     Meant,
     Steps,
     comparisons,
-    read,
 )
-from dbtools.tools.definition import ROWS_SCHEMA, GeneralTool, Setting
-from dbtools.tools.nearest_values import Doubts, doubts
+from dbtools.tools.definition import ROWS_SCHEMA, Setting, Tool, ToolDefinition
+from dbtools.tools.nearest_values import ValueChecks, value_checks
 
 MOST_GROUPS = 16
 MOST_MEASURES = 32
 LONGEST_NAME = 100  #: characters of a measure's name
+DESCRIPTION = (
+    "Count, sum, average or group rows of one table or view by columns, foreign-key paths "
+    "(describe_tables lists them) and date buckets: year quarter month week "
+    'day weekday hour. Revenue by country and month: group_by ["customer.country", '
+    '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
+    "count without a column counts rows."
+)
 
 
 class MeasureArguments(Arguments):
@@ -49,31 +56,25 @@ class AggregateArguments(Arguments):
     measures: Annotated[tuple[MeasureArguments, ...], Field(max_length=MOST_MEASURES), Array]
     where: Conditions = ()
     match: Match = Match.ALL
-    having: Conditions = Field(default=(), description="like where, on names of measures")
-    order_by: Steps = Field(default=(), description='names of groups and measures: "revenue desc"')
+    having: Conditions = Field(default=(), description="like where, with names of measures")
+    order_by: Steps = Field(default=(), description='groups and measures: "revenue desc"')
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
 
 
-class AggregateRows(GeneralTool):
+class AggregateRows(Tool):
     """`aggregate_rows` for any table."""
 
     name = "aggregate_rows"
-    title = "Aggregate rows"
-    arguments = AggregateArguments
-    output_schema = ROWS_SCHEMA
-    description = (
-        "Count, sum, average or group rows of one table or view in the database, by columns, paths "
-        "along foreign keys (describe_tables names them) and date buckets: year quarter month week "
-        'day weekday hour. Revenue by country and month: group_by ["customer.country", '
-        '"ordered_on:month"], measures [{"function": "sum", "column": "total", "name": "revenue"}]. '
-        "count without a column counts rows."
-    )
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        return self.defined(DESCRIPTION, AggregateArguments, ROWS_SCHEMA)
 
     def bind(self, arguments: Mapping[str, object]) -> "AggregateCall":
         """Return the call that computes what *arguments* ask for."""
-        limits = self.setting.limits
-        asked = read(AggregateArguments, arguments, max_rows=limits.max_rows)
-        table = self.setting.table(asked.table)
+        asked = self.setting.read(AggregateArguments, arguments)
+        table, most = self.setting.table(asked.table), self.setting.limits.max_cell
         if not table.aggregated:
             raise Denied(f"Rows of {table.name} may not be aggregated.", hint="list_rows reads them.")
         names = replace(self.setting.names(table), aggregating=True)
@@ -91,7 +92,7 @@ class AggregateRows(GeneralTool):
         shape = Select(
             table=table,
             outputs=tuple(
-                Output(term=term, cut=limits.max_cell if term.type.large else None) for term in terms.values()
+                Output(term=term, cut=most if term.type.large else None) for term in terms.values()
             ),
             conditions=conditions,
             match=asked.match,
@@ -103,7 +104,7 @@ class AggregateRows(GeneralTool):
             setting=self.setting,
             statement=Statement(shape=shape, values={**values, **bounds}, limit=asked.limit),
             columns=tuple(terms),
-            doubts=doubts(table, where, conditions, asked.match),
+            checks=value_checks(table, where, conditions, asked.match),
         )
 
 
@@ -130,7 +131,7 @@ def _measures(
         measure = find_measure(names, each.function, each.column, argument)
         name = each.name.strip() or "_".join(filter(None, [each.function, each.column.strip(" *")]))
         if name in measures or name in taken:
-            raise BadArgument(f"{argument}: {name} is there already.", hint="Give each measure its own name.")
+            raise BadArgument(f"{argument}: {name} is used already.", hint="Give each measure its own name.")
         measures[name] = measure
     return measures
 
@@ -142,22 +143,22 @@ class AggregateCall:
     setting: Setting
     statement: Statement
     columns: tuple[str, ...]
-    doubts: Doubts
+    checks: ValueChecks
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where no row was found."""
         shape = self.statement.shape
         assert isinstance(shape, Select)
-        # Without groups there is always a row, of nothing but nulls and counts of 0 where it stands for none.
-        empty = not found.rows or not (shape.groups or any(map(_tells, shape.outputs, found.rows[0])))
-        return self.doubts.statements if empty and not shape.having else ()
+        # Without groups there is always one row; over no rows its measures are null, and its counts 0.
+        empty = not found.rows or not (shape.groups or any(map(_has_value, shape.outputs, found.rows[0])))
+        return self.checks.statements if empty and not shape.having else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the groups that *found* holds, as many as fit."""
         budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, self.columns)
         counted = any(output.term == Measure(function=Function.COUNT) for output in found.outputs)
-        note = self.doubts.note(further, instead=self._note(page), proved=counted or not found.rows)
+        note = self.checks.note(further, instead=self._note(page), proved=counted or not found.rows)
         return budget.rows_answer(page, note=note)
 
     def _note(self, page: Page) -> str:
@@ -170,7 +171,7 @@ class AggregateCall:
         return "More groups: group more coarsely, or narrow where or having."
 
 
-def _tells(output: Output, cell: object) -> bool:
+def _has_value(output: Output, cell: object) -> bool:
     """Return whether *cell* is that of a measure that has met a value."""
     counts = isinstance(output.term, Measure) and not output.term.nullable
     return cell != 0 if counts else cell is not None

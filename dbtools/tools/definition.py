@@ -1,10 +1,10 @@
-"""What a tool is: its definition, what every tool of a role is made from, and the two steps of a call."""
+"""What a tool is: its definition, the setting that a role's tools share, and the steps of a call."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from enum import StrEnum
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from dbtools import errors
 from dbtools.catalog import Catalog, Column, Location, Table
@@ -15,10 +15,10 @@ from dbtools.paging import digest
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits
 from dbtools.queries import Permitted
-from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style
+from dbtools.results import Answer, Budget, Link, Reserve, ResultSet, Style, Surface
 from dbtools.statement import Output, Statement
-from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, narrowed_schema, schema_of
-from dbtools.tools.wording import table_names
+from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, ArgumentsT, read, schema_of
+from dbtools.tools.wording import LONGEST_LABEL, cleaned, table_names
 from dbtools.types import Family, quoted
 
 BYTES_PER_TOKEN = 4  #: of definitions
@@ -54,7 +54,7 @@ def tool_content(definition: ToolDefinition) -> dict[str, object]:
         "description": definition.description,
         "inputSchema": definition.input_schema,
         "outputSchema": definition.output_schema,
-        # What only reads is neither destructive nor has it to say whether it is idempotent.
+        # Tools that only read need no other hints.
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
     }
 
@@ -71,13 +71,13 @@ def tokens_in(length: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """How the tools of a role differ from before: names, in the order in which they are listed."""
+    """What changed in the tools of a role: names, in the order in which they are listed."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     resources: bool = False  #: whether the list of resources differs as well
-    updated: tuple[str, ...] = ()  #: the addresses of resources that say something else
+    updated: tuple[str, ...] = ()  #: the addresses of resources whose content changed
 
     @property
     def tools(self) -> bool:
@@ -103,7 +103,7 @@ def change_of(before: Sequence[ToolDefinition], after: Sequence[ToolDefinition])
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What every tool of one role is made from."""
+    """What the tools of one role are made from."""
 
     catalog: Catalog = field(repr=False)  #: asyncio writes the results of its tasks out
     limits: Limits = field(default_factory=Limits)
@@ -125,21 +125,19 @@ class Setting:
             hint = f"Name one of: {listing(map(catalog.label, tables))}."
         else:
             message = f"there is no table {quoted(name)}."
-            hint = self._known_tables(name)
+            many = len(self.labels) > MOST_NAMES
+            known = f"There are {len(self.labels):,} tables: list_tables finds them."
+            known = known if many else f"Tables: {listing(self.labels) or 'none'}."
+            hint = f"{nearest(name, self.labels)}{known}"
         raise errors.UnknownTable(f"{argument}: {message}", hint=hint)
 
-    def _known_tables(self, name: str) -> str:
-        """Return which tables there are, the one most like *name* first."""
-        catalog, labels = self.catalog, self.labels
-        bare = {table.name.lower() for table in catalog.tables}
-        likest = get_close_matches(name.lower(), bare, n=1, cutoff=0.8)
-        near = catalog.named(likest[0]) if likest else ()
-        if len(near) > 1:
-            return f"Did you mean one of: {listing(map(catalog.label, near))}?"
-        known = f"Tables: {listing(labels) or 'none'}."
-        if len(labels) > MOST_NAMES:
-            known = f"There are {len(labels):,} tables: list_tables finds them."
-        return f"{nearest(name, labels)}{known}"
+    def shown(self, table: Table) -> str:
+        """Return the name of *table* for a title."""
+        return cleaned(self.catalog.label(table), LONGEST_LABEL)
+
+    def read(self, model: type[ArgumentsT], arguments: Mapping[str, object]) -> ArgumentsT:
+        """Return *arguments* as *model*, with no more rows than the role may have."""
+        return read(model, arguments, max_rows=self.limits.max_rows)
 
     def link(
         self, table: Table, outputs: Sequence[Output], row: Sequence[object], column: Column
@@ -153,24 +151,23 @@ class Setting:
 
     def schema(self, model: type[Arguments]) -> Mapping[str, object]:
         """Return the JSON Schema of *model*, with `table`, `tables` and `limit` narrowed to this setting."""
-        schema, fields, most = schema_of(model), model.model_fields, self.limits.max_rows
-        if "table" in fields:
-            schema = narrowed_schema(schema, ("properties", "table"), self.table_schema)
-        if "tables" in fields:
-            schema = narrowed_schema(schema, ("properties", "tables", "items"), self.table_schema)
-        if "limit" in fields:
-            limit = {"type": "integer", "minimum": 1, "maximum": most, "default": min(DEFAULT_LIMIT, most)}
-            schema = narrowed_schema(schema, ("properties", "limit"), limit)
-        return schema
+        schema, most, table = schema_of(model), self.limits.max_rows, self._table_schema()
+        limit = {"maximum": most, "default": min(DEFAULT_LIMIT, most)}
+        narrowed = {"table": table, "tables": {"items": table}, "limit": limit}
+        properties = schema["properties"]
+        assert isinstance(properties, Mapping)
+        return {
+            **schema,
+            "properties": {name: {**each, **narrowed.get(name, {})} for name, each in properties.items()},
+        }
 
-    @property
-    def table_schema(self) -> Mapping[str, object]:
-        """The schema of a table's name: which there are, or how many and a digest of what they are."""
+    def _table_schema(self) -> Mapping[str, object]:
+        """Return the schema of a table's name: which there are, or how many and a digest of them."""
         labels = self.labels
         if len(labels) <= MOST_NAMES:
-            return {"type": "string", "enum": list(labels)} if labels else {"type": "string"}
-        told = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
-        return {"type": "string", "description": told}
+            return {"type": "string"} | ({"enum": list(labels)} if labels else {})
+        description = f"one of {len(labels):,}, see list_tables (schema {self.digest})"
+        return {"type": "string", "description": description}
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -178,9 +175,19 @@ class Setting:
         return tuple(map(self.catalog.label, self.catalog.tables))
 
     @cached_property
+    def fingerprints(self) -> Mapping[str, str]:
+        """A digest of each table's description, without its row estimate, by the table's label."""
+        catalog = self.catalog
+        referring = (catalog.references(table) for table in catalog.tables)
+        return {
+            label: digest(_described(table), [(other.location, key) for other, key in references])
+            for label, table, references in zip(self.labels, catalog.tables, referring, strict=True)
+        }
+
+    @cached_property
     def digest(self) -> str:
-        """A short name of all that is told of the tables, by which a definition changes when they do."""
-        return digest(*(_told(table) for table in self.catalog.tables))
+        """A digest of all tables, by which a definition changes when they do."""
+        return digest(*self.fingerprints.values())
 
     @cached_property
     def paths(self) -> Paths:
@@ -208,15 +215,14 @@ class Setting:
         return table_names(self.catalog)
 
 
-def _told(table: Table) -> object:
+def _described(table: Table) -> object:
     columns = [
         (each.name, each.type.name, each.nullable, each.default, each.generated, each.comment)
         for each in table.columns
     ]
     values = [(each.choices, each.type.labels, each.minimum, each.maximum) for each in table.columns]
-    # A dataclass is written with all of its fields.
     keys = (table.keys, table.foreign_keys)
-    return (table.schema, table.name, table.kind, table.comment, columns, values, *keys)
+    return (table.schema, table.name, table.kind, table.comment, columns, values, keys)
 
 
 class Call(Protocol):
@@ -227,99 +233,116 @@ class Call(Protocol):
         """What to ask the database; None where the catalog has the answer."""
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
-        """Return what else to ask, where *found* wants an explanation."""
+        """Return further statements whose results explain *found*."""
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
-        """Return the answer that the rows *found* make; *further* is what the inquiries brought."""
+        """Return the answer made of the rows *found*; *further* are the results of the inquiries."""
 
 
-class Settled(NamedTuple):
+AnswerT = TypeVar("AnswerT")
+
+
+class SingleCall(NamedTuple, Generic[AnswerT]):
     """A call that its one statement answers or, without one, the catalog."""
 
-    answer: Callable[[ResultSet], Answer]
+    answer: Callable[[ResultSet], AnswerT]
     statement: Statement | None = None
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return nothing."""
         return ()
 
-    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
+    def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> AnswerT:
         """Return the answer."""
         return self.answer(found)
 
 
-class Tool(Protocol):
-    """Something that a model can call."""
+class ToolGroup(StrEnum):
+    """Tools that are listed all together or replaced by generic ones."""
+
+    QUERIES = "queries"
+    TABLES = "tables"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tool:
+    """Something that a model can call. Each kind says how it is listed, and binds its calls."""
+
+    setting: Setting
+    table: Table | None = None  #: that it is for; None: any table, or a query
+    group: ClassVar[ToolGroup] = ToolGroup.TABLES
+
+    @property
+    def surface(self) -> Surface | None:
+        """Whether it is listed with its group's typed tools or in their place; None: always."""
+        return None
 
     @property
     def name(self) -> str:
         """The name by which it is called."""
-
-    @property
-    def table(self) -> Table | None:
-        """The table that it is for; None where it is for any."""
+        raise NotImplementedError
 
     @property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
+        raise NotImplementedError
 
     def bind(self, arguments: Mapping[str, object]) -> Call:
         """Return the call that *arguments* mean, or raise a CallError."""
+        raise NotImplementedError
+
+    def defined(
+        self,
+        description: str,
+        arguments: type[Arguments] | Mapping[str, object],
+        answers: Mapping[str, object],
+        title: str = "",
+    ) -> ToolDefinition:
+        """Return its definition; *arguments* and *answers* are schemas."""
+        return ToolDefinition(
+            name=self.name,
+            title=title or self.name.replace("_", " ").capitalize(),
+            description=description,
+            input_schema=arguments if isinstance(arguments, Mapping) else self.setting.schema(arguments),
+            output_schema=answers,
+        )
+
+    @classmethod
+    def define(cls, setting: Setting) -> Iterator["Tool"]:
+        """Yield the tools of its kind."""
+        yield cls(setting=setting)
 
 
 Toolset = Mapping[str, Tool]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GeneralTool:
-    """A tool for any table or any query. Each kind says how it is listed, and binds its calls."""
+class TableTool(Tool):
+    """A tool for one table or, with the table as an argument, for any."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    arguments: ClassVar[type[Arguments]]
-    output_schema: ClassVar[Mapping[str, object]]
-    table: ClassVar[None] = None
-    setting: Setting
+    prefix: ClassVar[str]  #: of the name of one table's tool
+    general_name: ClassVar[str]  #: of the tool for any
 
     @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        raise NotImplementedError
-
-    @cached_property
-    def definition(self) -> ToolDefinition:
-        """How the tool is listed."""
-        return ToolDefinition(
-            name=self.name,
-            title=self.title,
-            description=self.description,
-            input_schema=self.setting.schema(self.arguments),
-            output_schema=self.output_schema,
-        )
-
-    @classmethod
-    def define(cls, setting: Setting) -> Iterator[Self]:
-        """Yield the one tool of its kind."""
-        yield cls(setting=setting)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableTool:
-    """A tool for one table. Each kind says how it is listed, and binds its calls."""
-
-    prefix: ClassVar[str]
-    setting: Setting
-    names: Names
-
-    @property
-    def table(self) -> Table:
-        """The table that it is for."""
-        return self.names.table
+    def surface(self) -> Surface:
+        """Where it is listed."""
+        return Surface.GENERIC if self.table is None else Surface.TYPED
 
     @property
     def name(self) -> str:
-        """The name of the tool."""
-        return f"{self.prefix}_{self.setting.tool_names[self.table.location]}"
+        """The name by which it is called."""
+        tools = self.setting.tool_names
+        return self.general_name if self.table is None else f"{self.prefix}_{tools[self.table.location]}"
+
+    @classmethod
+    def suits(cls, table: Table) -> bool:
+        """Return whether *table* has such a tool."""
+        return True
+
+    @classmethod
+    def define(cls, setting: Setting) -> Iterator[Tool]:
+        """Yield the tool for any table, then that of each."""
+        yield cls(setting=setting)
+        yield from (cls(setting=setting, table=each) for each in setting.catalog.tables if cls.suits(each))
 
 
 def content_schema(required: Mapping[str, object], **optional: object) -> Mapping[str, object]:

@@ -1,8 +1,8 @@
 """The tool `describe_tables`: tables, columns, types, keys, relations, comments and row estimates."""
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -10,18 +10,19 @@ from pydantic import Field
 from dbtools.catalog import Column, Table
 from dbtools.cells import size
 from dbtools.paths import spelled
-from dbtools.results import Answer, Reserve
+from dbtools.results import Answer, Budget, Reserve
 from dbtools.tools.arguments import Arguments, Array, read
 from dbtools.tools.definition import (
     MOST_NAMES,
     STRING,
     TABLES,
-    GeneralTool,
     Setting,
-    Settled,
+    SingleCall,
+    Tool,
+    ToolDefinition,
     content_schema,
 )
-from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, told
+from dbtools.tools.wording import cleaned, column_parts, relation_targets, shown_default, without_empty
 
 LONGEST_COMMENT = 500
 MOST_TABLES = 200  #: that are named in one call
@@ -47,40 +48,38 @@ class DescribeArguments(Arguments):
 DESCRIPTION_SCHEMA = content_schema(TABLES, note=STRING)
 
 
-class DescribeTables(GeneralTool):
+class DescribeTables(Tool):
     """`describe_tables` for one catalog."""
 
     name = "describe_tables"
-    title = "Describe tables"
-    arguments = DescribeArguments
-    output_schema = DESCRIPTION_SCHEMA
 
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        return (
-            "Describe tables and views: columns, types, keys, comments, and relations, whose names are "
-            "the steps of paths such as customer.country. detail: names, summary, or full with "
-            f"defaults, bounds and what refers to a table. Reads no rows. (Schema {self.setting.digest}.)"
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        description = (
+            "Describe tables and views: columns, types, keys, comments, and relations, which are the "
+            "steps of paths such as customer.country. detail: names, summary, or full with defaults, "
+            f"bounds and referencing tables. Reads no rows. (Schema {self.setting.digest}.)"
         )
+        return self.defined(description, DescribeArguments, DESCRIPTION_SCHEMA)
 
-    def bind(self, arguments: Mapping[str, object]) -> Settled:
+    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that describes the tables that *arguments* name, or all."""
         asked = read(DescribeArguments, arguments)
         every = self.setting.catalog.tables
         tables = [self.setting.table(name, f"tables[{at}]") for at, name in enumerate(asked.tables)]
-        # Of very many tables names are enough, unless somebody asks for all of their columns.
+        # Of very many tables names are enough, unless the caller asks for details.
         if not tables and "detail" not in asked.model_fields_set and len(every) > MOST_NAMES:
-            return Settled(answer=lambda _: self._answer(every[:MOST_NAMES], Detail.NAMES, of=len(every)))
+            return SingleCall(answer=lambda _: self._answer(every[:MOST_NAMES], Detail.NAMES, of=len(every)))
         named = tuple(dict.fromkeys(tables)) or every
-        return Settled(answer=lambda _: self._answer(named, asked.detail, of=len(named)))
+        return SingleCall(answer=lambda _: self._answer(named, asked.detail, of=len(named)))
 
     def _answer(self, tables: Sequence[Table], detail: Detail, *, of: int) -> Answer:
         """Return the descriptions of *tables*, as many as fit; there are as many as *of*."""
         budget = self.setting.budgets[Reserve.NOTE]
         described = budget.entries(
             (_described(self.setting, table, detail) for table in tables),
-            lambda description: _shortened(description, budget.room),
+            lambda description: _shortened(description, budget),
         )
         truncated = len(described) < of
         content: dict[str, object] = {"table_count": of, "truncated": truncated, "tables": described}
@@ -90,37 +89,37 @@ class DescribeTables(GeneralTool):
         return budget.answer(content, rows=len(described), truncated=truncated, note=note)
 
 
-def _shortened(description: dict[str, object], room: int) -> dict[str, object]:
-    """Return *description* with as many of its columns as fit into *room* bytes, and how many it has."""
+def _shortened(description: dict[str, object], budget: Budget) -> dict[str, object]:
+    """Return *description* with as many of its columns as fit, and how many it has."""
     columns = description.get("columns")
     if not isinstance(columns, list):
         return description
     head: dict[str, object] = {
         name: description[name] for name in ("name", "schema", "kind") if name in description
     }
-    sizes = range(len(columns))
-    most = bisect_right(sizes, room, key=lambda count: size({**head, "columns": columns[:count]}))
-    return {**head, "columns": columns[: max(most - 1, 0)], "column_count": len(columns)}
+    head["column_count"] = len(columns)
+    most = budget.fitting((size(each) + 1 for each in columns), size(head | {"columns": []}))
+    return head | {"columns": columns[:most]}
 
 
 def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, object]:
     catalog = setting.catalog
-    head = {"name": catalog.label(table)} | told(schema=catalog.spans_schemas and table.schema)
+    head = {"name": catalog.label(table)} | without_empty(schema=catalog.spans_schemas and table.schema)
     if detail is Detail.NAMES:
         return head
-    head |= {"kind": str(table.kind)} | told(
+    head |= {"kind": str(table.kind)} | without_empty(
         comment=cleaned(table.comment, LONGEST_COMMENT), row_estimate=table.row_estimate
     )
     relations = {
         spelled(each.name): catalog.label(each.target) for each in setting.paths.relations(table).values()
     }
     if detail is Detail.SUMMARY:
-        return head | {"columns": column_parts(catalog, table)} | told(relations=relations)
+        return head | {"columns": column_parts(catalog, table)} | without_empty(relations=relations)
     references = catalog.references(table)
     return (
         head
         | {"columns": [_full(column) for column in table.columns]}
-        | told(
+        | without_empty(
             key=[name for key in table.keys[:1] if key.primary for name in key.columns],
             unique=[list(key.columns) for key in table.keys if not key.primary],
             references=relation_targets(catalog, table),
@@ -131,7 +130,7 @@ def _described(setting: Setting, table: Table, detail: Detail) -> dict[str, obje
 
 
 def _full(column: Column) -> dict[str, object]:
-    return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | told(
+    return {"name": column.name, "type": column.type.name, "nullable": column.nullable} | without_empty(
         values=list(column.choices or column.type.labels),
         minimum=column.minimum,
         maximum=column.maximum,

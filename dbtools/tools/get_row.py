@@ -1,6 +1,6 @@
 """The tools `get_T` and `get_row`: one row by its key, with whole cells, and pictures and sound as such."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated
@@ -22,17 +22,20 @@ from dbtools.tools.arguments import (
     Written,
     as_text,
     check,
-    read,
     unknown_argument,
 )
-from dbtools.tools.definition import ROW_SCHEMA, GeneralTool, Setting, Settled, TableTool, ToolDefinition
+from dbtools.tools.definition import ROW_SCHEMA, Setting, SingleCall, TableTool, ToolDefinition
 from dbtools.tools.list_rows import MOST_LINKS, find_columns
-from dbtools.tools.wording import LONGEST_LABEL, argument_names, cleaned, quotation, table_name
+from dbtools.tools.wording import argument_names, cleaned, quotation, table_name
 from dbtools.types import Family, Operator, quoted
 
 LONGEST_CHARACTER = 4  #: bytes
 MOST_NAMED = 3  #: of the columns that are cut
-PARTED = {Cut, bytes}  #: classes of cells that have an address of their own
+DESCRIPTION = (
+    "Get one row of a table by key, with all columns and long text in full; "
+    "images and audio are attached. Columns may be foreign-key paths."
+)
+PARTED = {Cut, bytes}  #: classes of cells that are also served as separate resources
 
 
 class RowArguments(Arguments):
@@ -40,48 +43,93 @@ class RowArguments(Arguments):
 
     table: str
     key: Annotated[dict[str, Written], Object] = Field(description='such as {"id": "17"}')
-    columns: Columns = Field(default=(), description="default all; also paths")
+    columns: Columns = Field(default=(), description="default all; paths allowed")
 
 
-@dataclass(frozen=True, kw_only=True)
 class GetRow(TableTool):
-    """`get_T` for one table that has a key."""
+    """`get_T` for one table that has a key, or `get_row` for any."""
 
     prefix = "get"
-    keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
-    columns: Sequence[str] = ()  #: what is shown, as it was named; nothing: all columns
+    general_name = "get_row"
+
+    @cached_property
+    def lookup(self) -> "Lookup | None":
+        """What reads the table's rows."""
+        if self.table is None:
+            return None
+        return Lookup(setting=self.setting, table=self.table, keys=key_arguments(self.table))
 
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        catalog, table = self.setting.catalog, self.table
-        label = table_name(catalog, table)
+        if self.lookup is None:
+            return self.defined(DESCRIPTION, RowArguments, ROW_SCHEMA, "Get a row")
+        keys, table = self.lookup.keys, self.lookup.table
         bytes = any(column.type.family is Family.BYTES for column in table.columns)
-        pictures = " Pictures and sound come as such." if bytes else ""
-        return ToolDefinition(
-            name=self.name,
-            title=f"Get one of {cleaned(catalog.label(table), LONGEST_LABEL)}",
-            description=f"Get one row of {label} by its key, long texts whole.{pictures}",
-            input_schema={
-                "type": "object",
-                "properties": {name: _argument(name, column) for name, column in self.keys.items()},
-                "required": list(self.keys),
-                "additionalProperties": False,
-            },
-            output_schema=ROW_SCHEMA,
-        )
+        pictures = " Images and audio are attached." if bytes else ""
+        label = table_name(self.setting.catalog, table)
+        schema = {
+            "type": "object",
+            "properties": {name: _argument(name, column) for name, column in keys.items()},
+            "required": list(keys),
+            "additionalProperties": False,
+        }
+        description = f"Get one row of {label} by key, long text in full.{pictures}"
+        return self.defined(description, schema, ROW_SCHEMA, f"Get a row of {self.setting.shown(table)}")
 
-    def bind(self, arguments: Mapping[str, object]) -> Settled:
-        """Return the call that gets the row whose key *arguments* are."""
-        check(arguments)
-        for name in arguments:
-            if name not in self.keys:
-                raise unknown_argument(name, list(self.keys))
-        return self.bind_key(_key_texts(self.keys, arguments))
+    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
+        """Return the call that gets the row whose key *arguments* are, or name."""
+        if self.lookup is not None:
+            check(arguments)
+            return self.lookup.bind(self.lookup.texts(arguments))
+        asked = self.setting.read(RowArguments, arguments)
+        table = self.setting.table(asked.table)
+        keys = {column.name: column for column in key_arguments(table).values()}
+        if not keys:
+            raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
+        found = Lookup(setting=self.setting, table=table, keys=keys, columns=asked.columns)
+        return found.bind(found.texts(asked.key, "key."))
 
-    def bind_key(self, texts: Sequence[str]) -> Settled:
+    @classmethod
+    def suits(cls, table: Table) -> bool:
+        """Return whether *table* has a key by which its rows can be named."""
+        return bool(key_arguments(table))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """What reads rows of one table by their key."""
+
+    setting: Setting
+    table: Table
+    keys: Mapping[str, Column]  #: the key's columns by the names of their arguments
+    columns: Sequence[str] = ()  #: what is shown, as it was named; nothing: all columns
+
+    def texts(self, arguments: Mapping[str, object], place: str = "") -> Sequence[str]:
+        """Return the values of the key in *arguments*, which are at *place*, or raise a CallError."""
+        known = {name: name for name in self.keys}
+        given: dict[str, object] = {}
+        for name, value in arguments.items():
+            key = folded(name, known)
+            if key is None:
+                raise unknown_argument(name, list(known), place.removesuffix("."))
+            if key in given:
+                raise errors.BadArgument(f"{place}{key} is named twice.")
+            given[key] = as_text(value)
+        texts: list[str] = []
+        for name, column in self.keys.items():
+            text = given.get(name)
+            if text is None:
+                raise errors.BadArgument(f"{place}{name} is missing.", hint=f"The key is: {listing(known)}.")
+            if not isinstance(text, str):
+                problem = f"must be {column.type.wants}, not an array or an object"
+                raise errors.BadArgument(f"{place}{name}: {problem}.")
+            texts.append(text)
+        return texts
+
+    def bind(self, texts: Sequence[str]) -> SingleCall[Answer]:
         """Return the call that gets the row whose key is written as *texts*."""
-        return Settled(statement=self.statement(texts), answer=partial(self._answer, texts))
+        return SingleCall(statement=self.statement(texts), answer=partial(self._answer, texts))
 
     def statement(self, texts: Sequence[str]) -> Statement:
         """Return what reads the row whose key is written as *texts*."""
@@ -95,7 +143,7 @@ class GetRow(TableTool):
     @cached_property
     def places(self) -> Mapping[str, Place]:
         """What is shown, by its name in the result."""
-        return find_columns(self.names, self.columns)
+        return find_columns(self.setting.names(self.table), self.columns)
 
     @cached_property
     def encoders(self) -> tuple[tuple[str, Encode], ...]:
@@ -174,64 +222,14 @@ def _argument(name: str, column: Column) -> dict[str, object]:
     return schema | ({"description": description} if description else {})
 
 
-class GetRowOfAny(GeneralTool):
-    """`get_row` for any table that has a key."""
-
-    name = "get_row"
-    title = "Get a row"
-    arguments = RowArguments
-    output_schema = ROW_SCHEMA
-    description = (
-        "Get one row of a table by its key, all columns, long texts whole; "
-        "pictures and sound come as such. Columns may be paths along foreign keys."
-    )
-
-    def bind(self, arguments: Mapping[str, object]) -> Settled:
-        """Return the call that gets the row that *arguments* name."""
-        asked = read(RowArguments, arguments)
-        table = self.setting.table(asked.table)
-        keys = key_arguments(table)
-        if not keys:
-            raise errors.BadArgument(f"{table.name} has no key.", hint="Use list_rows with where.")
-        known = {column.name: column for column in keys.values()}
-        given: dict[str, object] = {}
-        for name, value in asked.key.items():
-            column = folded(name, known)
-            if column is None:
-                raise unknown_argument(name, list(known), "key")
-            if column.name in given:
-                raise errors.BadArgument(f"key: {column.name} is named twice.")
-            given[column.name] = value
-        texts = _key_texts(known, given, "key.")
-        names = self.setting.names(table)
-        return GetRow(setting=self.setting, names=names, keys=known, columns=asked.columns).bind_key(texts)
-
-
 def key_arguments(table: Table) -> Mapping[str, Column]:
     """Return the columns that name a row of *table* by their arguments; none where no row can be named."""
     keys = argument_names(table.key_columns())
     return keys if all(Operator.EQ in column.type.operators for column in keys.values()) else {}
 
 
-def _key_texts(
-    keys: Mapping[str, Column], arguments: Mapping[str, object], prefix: str = ""
-) -> tuple[str, ...]:
-    """Return the values of *keys* in *arguments* as texts, or raise BadArgument."""
-    texts: list[str] = []
-    for name, column in keys.items():
-        text = as_text(arguments.get(name))
-        if text is None:
-            raise errors.BadArgument(f"{prefix}{name} is missing.", hint=f"The key is: {listing(keys)}.")
-        if not isinstance(text, str):
-            raise errors.BadArgument(
-                f"{prefix}{name}: must be {column.type.wants}, not an array or an object."
-            )
-        texts.append(text)
-    return tuple(texts)
-
-
 def _shown(cell: object, link: Link | None, encode: Encode) -> object:
-    """Return what stands for the bytes or the cut *cell* that is whole at *link*."""
+    """Return what is shown of *cell*, bytes or cut, which is whole at *link*."""
     if isinstance(cell, Cut):
         return shown_cut(cell) + (f" {link.uri}" if link else "")
     if isinstance(cell, bytes) and link is not None and _is_picture(cell):
@@ -243,10 +241,3 @@ def _shown(cell: object, link: Link | None, encode: Encode) -> object:
 def _is_picture(cell: object) -> bool:
     """Return whether *cell* is a picture or a sound, which clients show by itself."""
     return isinstance(cell, bytes) and is_media(media_type(cell))
-
-
-def define(setting: Setting) -> Iterator[GetRow]:
-    """Yield `get_T` for every table that has a key."""
-    for table in setting.catalog.tables:
-        if keys := key_arguments(table):
-            yield GetRow(setting=setting, names=setting.names(table), keys=keys)

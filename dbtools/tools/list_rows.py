@@ -1,6 +1,6 @@
 """The tools `list_T` and `list_rows`: rows that meet conditions, in an order, a page at a time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,87 +22,68 @@ from dbtools.paging import (
 from dbtools.paths import Names, Place
 from dbtools.results import Answer, Page, Reserve, ResultSet
 from dbtools.statement import Output, Select, Statement, bind_conditions, bind_order
-from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema, read
-from dbtools.tools.definition import ROWS_SCHEMA, GeneralTool, Setting, TableTool, ToolDefinition
-from dbtools.tools.nearest_values import Doubts, doubts
-from dbtools.tools.wording import (
-    LONGEST_LABEL,
-    LONGEST_TABLE_COMMENT,
-    cleaned,
-    columns_line,
-    quotation,
-    table_name,
-)
+from dbtools.tools.arguments import ListArguments, RowsArguments, comparisons, narrowed_schema
+from dbtools.tools.definition import ROWS_SCHEMA, Setting, TableTool, ToolDefinition
+from dbtools.tools.nearest_values import ValueChecks, value_checks
+from dbtools.tools.wording import LONGEST_TABLE_COMMENT, columns_line, quotation, table_name
 from dbtools.types import Family, Operator
 
 UNASKED_BYTES = 64  #: bytes that a blob may have to be shown in a list that did not name its column
 MOST_LINKS = 10
+DESCRIPTION = (
+    "List rows of one table or view, filtered, sorted and a page at a time. "
+    "Columns may be foreign-key paths, such as customer.country; describe_tables "
+    "lists columns and paths. For totals use aggregate_rows."
+)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ListRows(TableTool):
-    """`list_T` for one table."""
+    """`list_T` for one table, or `list_rows` for any."""
 
     prefix = "list"
+    general_name = "list_rows"
+
+    @cached_property
+    def names(self) -> Names | None:
+        """What may be named of the table."""
+        return None if self.table is None else self.setting.names(self.table)
 
     @cached_property
     def definition(self) -> ToolDefinition:
         """How the tool is listed."""
-        catalog, table = self.setting.catalog, self.table
+        if self.names is None:
+            return self.defined(DESCRIPTION, RowsArguments, ROWS_SCHEMA)
+        catalog, table = self.setting.catalog, self.names.table
         comment = quotation(table.comment, LONGEST_TABLE_COMMENT)
         listed = f"List rows of {table_name(catalog, table)}{comment and f' {comment}'}."
-        return ToolDefinition(
-            name=self.name,
-            title=f"List {cleaned(catalog.label(table), LONGEST_LABEL)}",
-            description=f"{listed} Columns: {columns_line(catalog, table)}.",
-            input_schema=input_schema(self.setting, self.names),
-            output_schema=ROWS_SCHEMA,
-        )
+        description = f"{listed} Columns: {columns_line(catalog, table)}."
+        schema = self._schema(self.names.listed)
+        return self.defined(description, schema, ROWS_SCHEMA, f"List {self.setting.shown(table)}")
+
+    def _schema(self, listed: Mapping[str, Place]) -> Mapping[str, object]:
+        """Return the schema of one table's tool, with what is *listed* and the operators that it takes."""
+        # What is masked can be shown, and nothing else.
+        plain = {name: place for name, place in listed.items() if place.type.mask is None}
+        taken = {operator for place in plain.values() for operator in place.type.operators}
+        operator = _one_of(str(each) for each in Operator if each in taken)
+        operator |= {"default": str(Operator.EQ)} if Operator.EQ in taken else {}
+        where = ("properties", "where", "items", "properties")
+        schema = self.setting.schema(ListArguments)
+        schema = narrowed_schema(schema, (*where, "column"), _one_of(plain or listed))
+        schema = narrowed_schema(schema, (*where, "op"), operator)
+        return narrowed_schema(schema, ("properties", "columns", "items"), _one_of(listed))
 
     def bind(self, arguments: Mapping[str, object]) -> "ListCall":
         """Return the call that lists the rows that *arguments* ask for."""
-        asked = read(ListArguments, arguments, max_rows=self.setting.limits.max_rows)
-        return bind_list(self.setting, self.names, asked)
+        setting = self.setting
+        if self.names is not None:
+            return bind_list(setting, self.names, setting.read(ListArguments, arguments))
+        asked = setting.read(RowsArguments, arguments)
+        return bind_list(setting, setting.names(setting.table(asked.table)), asked)
 
 
-def input_schema(setting: Setting, names: Names) -> Mapping[str, object]:
-    """Return the schema of `list_T`'s arguments: the model's, with a table's columns, paths and operators."""
-    # What is masked can be shown, and nothing else.
-    plain = {name: place for name, place in names.listed.items() if place.type.mask is None}
-    taken = {operator for place in plain.values() for operator in place.type.operators}
-    operator: dict[str, object] = {
-        "type": "string",
-        "enum": [str(each) for each in Operator if each in taken],
-    }
-    if Operator.EQ in taken:
-        operator["default"] = str(Operator.EQ)
-    schema, where = setting.schema(ListArguments), ("properties", "where", "items", "properties")
-    schema = narrowed_schema(schema, (*where, "column"), _one_of(plain or names.listed))
-    schema = narrowed_schema(schema, (*where, "op"), operator)
-    return narrowed_schema(schema, ("properties", "columns", "items"), _one_of(names.listed))
-
-
-def _one_of(places: Mapping[str, Place]) -> dict[str, object]:
-    return {"type": "string", "enum": list(places)}
-
-
-class ListRowsOfAny(GeneralTool):
-    """`list_rows` for any table."""
-
-    name = "list_rows"
-    title = "List rows"
-    arguments = RowsArguments
-    output_schema = ROWS_SCHEMA
-    description = (
-        "List rows of one table or view that meet conditions, in an order, a page at a time. "
-        "Columns may be paths along foreign keys, such as customer.country; describe_tables "
-        "names columns and paths. For totals use aggregate_rows."
-    )
-
-    def bind(self, arguments: Mapping[str, object]) -> "ListCall":
-        """Return the call that lists the rows that *arguments* ask for."""
-        asked = read(RowsArguments, arguments, max_rows=self.setting.limits.max_rows)
-        return bind_list(self.setting, self.setting.names(self.setting.table(asked.table)), asked)
+def _one_of(names: Iterable[str]) -> dict[str, object]:
+    return {"type": "string", "enum": list(names)}
 
 
 def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall":
@@ -136,7 +117,7 @@ def bind_list(setting: Setting, names: Names, asked: ListArguments) -> "ListCall
         total=total,
         position=position,
         mark=mark,
-        doubts=doubts(names.table, where, conditions, asked.match),
+        checks=value_checks(names.table, where, conditions, asked.match),
     )
 
 
@@ -181,17 +162,17 @@ class ListCall:
     total: Total
     position: Position
     mark: str
-    doubts: Doubts
+    checks: ValueChecks
 
     def inquire(self, found: ResultSet) -> Sequence[Statement]:
         """Return what reads the values that are stored, where none was found."""
-        return self.doubts.statements if self.position == Position() and not found.rows else ()
+        return self.checks.statements if self.position == Position() and not found.rows else ()
 
     def render(self, found: ResultSet, further: Sequence[ResultSet] = ()) -> Answer:
         """Return the page that *found* makes, with a cursor if there is more."""
         budget = self.setting.budgets[Reserve.ROWS]
         page = budget.page(found, tuple(self.columns), after=lambda count: size(self._cursor(found, count)))
-        # The row at the end of a path has an address that these columns may not tell.
+        # The address of a row at the end of a path is not known from these columns.
         cuts = [
             (row, place)
             for row in (page.found.rows if page.found.is_cut else ())
@@ -204,7 +185,7 @@ class ListCall:
         return budget.rows_answer(
             page,
             next_cursor=self._cursor(found, len(page.found.rows)) if page.truncated else "",
-            note=self.doubts.note(further, instead=self._note(page, cuts=bool(cuts))),
+            note=self.checks.note(further, instead=self._note(page, cuts=bool(cuts))),
             links=tuple(filter(None, links)),
         )
 
@@ -224,9 +205,3 @@ class ListCall:
         if cuts and self.table.keys:
             cut = f"Long cells are cut: get the row, or read {CELL_TEMPLATE}."
         return " ".join(filter(None, [more, cut]))
-
-
-def define(setting: Setting) -> Iterator[ListRows]:
-    """Yield `list_T` for every table."""
-    for table in setting.catalog.tables:
-        yield ListRows(setting=setting, names=setting.names(table))

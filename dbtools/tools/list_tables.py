@@ -1,113 +1,138 @@
-"""The tool `list_tables`: which tables there are, those that match a search first."""
+"""The tool `list_tables`: all tables, or those that match a search, the best first."""
 
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
-from functools import partial
-from typing import Annotated
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from operator import itemgetter
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
-from dbtools.catalog import Catalog, Table, TableKind
-from dbtools.errors import listing
+from dbtools.catalog import Table, TableKind
+from dbtools.errors import nearest
 from dbtools.paging import Position, Total, digest, read_cursor, write_cursor
-from dbtools.results import Answer, Reserve
-from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count, read
-from dbtools.tools.definition import STRING, TABLES, GeneralTool, Setting, Settled, content_schema
-from dbtools.tools.search import MOST_WORDS, fit, found_by, words_of
-from dbtools.tools.wording import cleaned, told
+from dbtools.results import Answer, Reserve, Surface
+from dbtools.tools.arguments import DEFAULT_LIMIT, Arguments, Count
+from dbtools.tools.definition import STRING, TABLES, SingleCall, Tool, ToolDefinition, content_schema
+from dbtools.tools.wording import cleaned, without_empty
 
 LONGEST_COMMENT = 120
 LONGEST_SEARCH = 200  #: characters
-MOST_NEAR = 10  #: tables that are shown where none matches
+MOST_WORDS = 10
+#: The words of a name, also of one in CamelCase.
+WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
+
+CandidateT = TypeVar("CandidateT")
 
 
 class TablesArguments(Arguments):
     """Arguments of `list_tables`."""
 
     search: Annotated[str, Field(max_length=LONGEST_SEARCH)] = Field(
-        default="", description="words of names and comments, or a pattern such as sales.*_2024"
+        default="", description="words of names and comments"
     )
     limit: Count = Field(default=DEFAULT_LIMIT, ge=1)
-    cursor: str = Field(default="", description="next_cursor of the page before")
+    cursor: str = Field(default="", description="previous page's next_cursor")
 
 
 TABLES_SCHEMA = content_schema(TABLES, next_cursor=STRING, note=STRING)
 
 
-class ListTables(GeneralTool):
+class ListTables(Tool):
     """`list_tables` for one catalog."""
 
+    surface = Surface.GENERIC
     name = "list_tables"
-    title = "List tables"
-    arguments = TablesArguments
-    output_schema = TABLES_SCHEMA
 
-    @property
-    def description(self) -> str:
-        """The description that a model reads."""
-        return (
-            f"List the {len(self.setting.labels):,} tables and views with comments and estimates of "
-            "rows, those that match search first. Then describe_tables for columns and paths."
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """How the tool is listed."""
+        description = (
+            f"List the {len(self.setting.labels):,} tables and views with comments and row estimates, or "
+            "search them, best match first. For columns and paths use describe_tables."
         )
+        return self.defined(description, TablesArguments, TABLES_SCHEMA)
 
-    def bind(self, arguments: Mapping[str, object]) -> Settled:
+    def bind(self, arguments: Mapping[str, object]) -> SingleCall[Answer]:
         """Return the call that lists the tables that *arguments* search for."""
-        asked = read(TablesArguments, arguments, max_rows=self.setting.limits.max_rows)
+        asked = self.setting.read(TablesArguments, arguments)
         search = asked.search.strip()
         mark = digest("list_tables", search, self.setting.labels)
         start = read_cursor(asked.cursor, mark, Total(order=(), keyset=False)) if asked.cursor else Position()
-        return Settled(answer=lambda _: self._answer(search, start.skip, asked.limit, mark))
+        return SingleCall(answer=lambda _: self._answer(search, start.skip, asked.limit, mark))
 
     def _answer(self, search: str, start: int, limit: int, mark: str) -> Answer:
         """Return the page of tables, as many as fit."""
-        catalog = self.setting.catalog
-        matching = found_tables(self.setting, search) if search else catalog.tables
-        budget = self.setting.budgets[Reserve.TABLES]
-        shown = budget.entries(_entry(catalog, each) for each in matching[start : start + limit])
+        tables, budget = self.setting.catalog.tables, self.setting.budgets[Reserve.TABLES]
+        matching = best_first(search, tables, self._texts) if search else tables
+        shown = budget.entries(map(self._entry, matching[start : start + limit]))
         end = start + len(shown)
         truncated = end < len(matching)
+        nothing = f"No table matches. {nearest(search, self.setting.labels)}".rstrip()
         return budget.answer(
             {"table_count": len(matching), "truncated": truncated, "tables": shown},
             rows=len(shown),
             truncated=truncated,
             next_cursor=write_cursor(Position(skip=end), mark) if truncated else "",
-            note=self._note(search, matching) if search else "",
+            note=nothing if search and not matching else "",
         )
 
-    def _note(self, search: str, matching: Sequence[Table]) -> str:
-        if matching:
-            has_all = all(_fit(self.setting.catalog, matching[0], word) for word in words_of(search))
-            return "" if has_all or set(search) & set("*?") else "No table has all of these words."
-        folded = {label.lower(): label for label in self.setting.labels}
-        near = get_close_matches(search.strip("*?").lower(), folded, n=MOST_NEAR, cutoff=0.5)
-        names = listing(folded[each] for each in near)
-        return "No table matches" + (f"; the nearest names: {names}." if near else ".")
+    def _texts(self, table: Table) -> tuple[Sequence[str], str]:
+        return (table.name, self.setting.catalog.qualified(table)), f"{table.schema} {table.comment}"
+
+    def _entry(self, table: Table) -> dict[str, object]:
+        catalog = self.setting.catalog
+        return {"name": catalog.label(table)} | without_empty(
+            schema=catalog.spans_schemas and table.schema,
+            kind="" if table.kind is TableKind.TABLE else str(table.kind),
+            comment=cleaned(table.comment, LONGEST_COMMENT),
+            row_estimate=table.row_estimate,
+        )
 
 
-def _entry(catalog: Catalog, table: Table) -> dict[str, object]:
-    return {"name": catalog.label(table)} | told(
-        schema=catalog.spans_schemas and table.schema,
-        kind="" if table.kind is TableKind.TABLE else str(table.kind),
-        comment=cleaned(table.comment, LONGEST_COMMENT),
-        row_estimate=table.row_estimate,
+def best_first(
+    search: str,
+    candidates: Iterable[CandidateT],
+    texts: Callable[[CandidateT], tuple[Sequence[str], str]],
+) -> Sequence[CandidateT]:
+    """Return the *candidates* that match any word of *search*: of most words first, then by best match.
+
+    *texts* returns the names of a candidate, the shortest first, and a comment.
+    """
+    words = [word for each in re.split(r"[^\w.]+", search.lower()) if (word := each.strip("."))][:MOST_WORDS]
+    ranked: list[tuple[tuple[int, int, int], CandidateT]] = []
+    for candidate in candidates:
+        names, comment = texts(candidate)
+        matches = [match for word in words if (match := _match(word, names, comment))]
+        if matches:
+            ranked.append(((-len(matches), -sum(matches), len(names[0])), candidate))
+    return [candidate for _, candidate in sorted(ranked, key=itemgetter(0))]
+
+
+def _match(word: str, names: Sequence[str], comment: str) -> int:
+    """Return how well *word* matches *names* and *comment*; 0 where it does not."""
+    low, stem = names[0].lower(), _stem(word)
+    matches = (
+        word in map(str.lower, names),
+        stem == _stem(low),
+        stem in _stems(names[0]),
+        low.startswith(stem),
+        stem in low,
+        stem in _stems(comment),
+        stem in comment.lower(),
     )
+    return len(matches) - matches.index(True) if True in matches else 0
 
 
-def found_tables(setting: Setting, search: str) -> tuple[Table, ...]:
-    """Return the tables that *search* finds, the best first: by all of its words before some, then by fit."""
-    catalog = setting.catalog
-    if 0 < search.count("*") + search.count("?") <= MOST_WORDS:
-        pattern = search.lower()
-        names = ((table, (table.name.lower(), catalog.qualified(table).lower())) for table in catalog.tables)
-        found = [table for table, each in names if any(fnmatchcase(name, pattern) for name in each)]
-        if found:
-            # What has the least beside the pattern matches best.
-            return tuple(sorted(found, key=lambda table: len(table.name)))
-    fits = partial(_fit, catalog)
-    return tuple(found_by(words_of(search), catalog.tables, fits, lambda table: len(table.name)))
+@lru_cache(maxsize=10_000)
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(_stem(word.lower()) for word in WORDS.findall(text))
 
 
-def _fit(catalog: Catalog, table: Table, word: str) -> int:
-    qualified = catalog.qualified(table)
-    return fit(word, table.name, table.comment, qualified=qualified, group=table.schema)
+def _stem(word: str) -> str:
+    """Return *word* without the ending of an English plural."""
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 4 and word.endswith(("sses", "xes", "ches", "shes")):
+        return word[:-2]
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word

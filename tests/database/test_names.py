@@ -70,8 +70,10 @@ def _ddl(name: str) -> str:
 def _tools(shop: Shop, name: str) -> tuple[ListRows, GetRow]:
     """Return the tools that list and get of the table *name*."""
     tools = shop.portal.call(shop.toolbox.view, ROLE).tools.values()
-    listing = [tool for tool in tools if isinstance(tool, ListRows) and tool.table.name == name]
-    getting = [tool for tool in tools if isinstance(tool, GetRow) and tool.table.name == name]
+    listing = [
+        tool for tool in tools if isinstance(tool, ListRows) and tool.table and tool.table.name == name
+    ]
+    getting = [tool for tool in tools if isinstance(tool, GetRow) and tool.table and tool.table.name == name]
     return listing[0], getting[0]
 
 
@@ -79,7 +81,8 @@ def _tools(shop: Shop, name: str) -> tuple[ListRows, GetRow]:
 def test_table_and_columns_of_any_name_answer_every_call(name: str, shop: Shop) -> None:
     other = name + "."
     listing, getting = _tools(shop, name)
-    (argument,) = getting.keys
+    assert getting.lookup is not None
+    (argument,) = getting.lookup.keys
     never = [{"column": column, "op": "ne", "value": "x"} for column in (name, other)]
     asked = {"columns": [other, name], "where": never, "match": "any", "order_by": [f"{other} desc", name]}
 

@@ -13,7 +13,7 @@ from dbtools.backends import open_backend
 from dbtools.backends.plans import Plan
 from dbtools.backends.sqlite.runner import filtering_plan, giant_plan
 from dbtools.catalog import Column, ForeignKey, RowFilter, Table
-from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, cell_uri, row_uri
+from dbtools.links import CELL_TEMPLATE, cell_uri, row_uri
 from dbtools.paths import Distant, Place, Relation
 from dbtools.settings.sections import GrantSection
 from dbtools.sql import Fragment, Parameter
@@ -252,8 +252,11 @@ def test_row_of_odd_names_is_got_in_every_way(caller: Caller, shop: Shop) -> Non
     uri = str(row_uri("%(limit)s", ["2"]))
     cell = str(cell_uri("%(limit)s", ["2"], "%(limit)s"))
     tools = caller.portal.call(caller.toolbox.view, caller.role).tools.values()
-    (getting,) = (each for each in tools if isinstance(each, GetRow) and each.table.name == "%(limit)s")
-    (argument,) = getting.keys
+    (getting,) = (
+        each for each in tools if isinstance(each, GetRow) and each.table and each.table.name == "%(limit)s"
+    )
+    assert getting.lookup is not None
+    (argument,) = getting.lookup.keys
 
     rows: list[Any] = [
         caller.call("get_row", **TABLE, key={"%(c0_0)s": "2"})["row"],
@@ -279,7 +282,6 @@ ASKED: dict[str, Ask] = {
     "hidden group": calling("aggregate_rows", **TABLE, group_by=["$2"], measures=[COUNT]),
     "hidden row": calling("get_row", **TABLE, key={"%(c0_0)s": "4"}),
     "hidden cell": reading(str(cell_uri("%(limit)s", ["1"], "$1"))),
-    "completion of a key": completing(ROW_TEMPLATE, "key", "", table="%(limit)s"),
     "completion of a column": completing(CELL_TEMPLATE, "column", "", table="%(limit)s", key="1"),
 }
 

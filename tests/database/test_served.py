@@ -120,7 +120,7 @@ async def test_style_of_tools_that_changes_is_in_force(url: str, tmp_path: Path)
 
     before, changed, after = listed
     assert before == after == ["describe_tables", "aggregate_rows", "list_thing", "get_thing"]
-    assert changed == ["list_tables", "describe_tables", "list_rows", "get_row", "aggregate_rows"]
+    assert changed == ["list_tables", "describe_tables", "aggregate_rows", "list_rows", "get_row"]
 
 
 async def test_roles_that_see_the_same_share_it(url: str, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from dbtools.policy import Limits
 from dbtools.results import Answer
 from dbtools.tools import define
 from dbtools.tools.definition import Setting, Toolset
-from dbtools.tools.list_tables import TABLES_SCHEMA, ListTables, found_tables
-from tests.unit.shop import ID, answer, setting, table
+from dbtools.tools.list_tables import TABLES_SCHEMA
+from tests.unit.shop import ID, answer, table
 
 
 def _tables(*named: str, **commented: str) -> tuple[Table, ...]:
@@ -123,10 +123,6 @@ def test_long_comment_is_cut() -> None:
         pytest.param(
             "hr sale", _tables("x.sale", "hr.sale", "hr.a"), ["hr.sale", "x.sale", "a"], id="schema and name"
         ),
-        pytest.param("a_*", _tables("a_1", "A_2", "b_1"), ["a_1", "A_2"], id="pattern"),
-        pytest.param("sale_202?", _tables("sale_2024", "sale_20245"), ["sale_2024"], id="pattern of one"),
-        pytest.param("hr.*", _tables("hr.a", "x.a", "hr.b"), ["hr.a", "b"], id="pattern with a schema"),
-        pytest.param("*.a", _tables("hr.a", "x.b"), ["a"], id="pattern of a schema"),
         pytest.param(" sale ", _tables("sale", "x"), ["sale"], id="blanks around"),
         pytest.param("  ", _tables("a", "b"), ["a", "b"], id="nothing but blanks"),
     ],
@@ -140,7 +136,6 @@ def test_search_finds_the_best_first(search: str, tables: tuple[Table, ...], fou
     [
         pytest.param("custmer", "Customer", id="name as it is written"),
         pytest.param("xordr", "x.Order", id="name with its schema"),
-        pytest.param("custmer*", "Customer", id="pattern"),
     ],
 )
 def test_nearest_names_are_told_where_nothing_is_found(search: str, says: str) -> None:
@@ -162,7 +157,7 @@ def test_names_are_those_that_mean_one_table() -> None:
     assert _found("sale", *_tables("x.sale", "y.sale", "y.sale_2")) == ["x.sale", "y.sale", "sale_2"]
 
 
-@pytest.mark.parametrize("search", ["", "table", "t*"])
+@pytest.mark.parametrize("search", ["", "table"])
 def test_pages_hold_every_table_once(search: str) -> None:
     names = [f"table_{number:03}" for number in range(45)]
     toolset = _tools(*_tables(*names))
@@ -257,12 +252,9 @@ def test_empty_database_has_no_tables() -> None:
 
 
 def test_search_is_bounded() -> None:
-    """Each word is held against each table, and each sign of a pattern may match anywhere."""
-    of = setting(*(table(ID, name="a" * 50 + str(number)) for number in range(3)))
+    toolset = _tools(*_tables("aaa", "aab"))
 
     with pytest.raises(BadArgument, match="at most 200 characters"):
-        ListTables(setting=of).bind({"search": "x" * 201})
-    assert len(found_tables(of, "a " * 9 + "nothing a0")) == 3
-    assert found_tables(of, "no " * 10 + "aaaaa") == ()
-    assert found_tables(of, "*" * 10) == tuple(of.catalog.tables)
-    assert found_tables(of, "*" * 11) == ()
+        toolset["list_tables"].bind({"search": "x" * 201})
+    assert _names(_listed(toolset, {"search": "no " * 9 + "aab"})) == ["aab"]
+    assert _names(_listed(toolset, {"search": "no " * 10 + "aab"})) == []
