@@ -1,21 +1,22 @@
-"""`dbtools tools`, `call` and `explain`: what a role has, what a call answers, and why."""
+"""`dbtools tools`, `call`, `explain` and `completion`: a role's tools, their answers, and why."""
 
+import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
-from dbtools.cli.completion import call_words
 from dbtools.cli.options import (
-    ExampleCommand,
-    arguments_of,
     caller_of,
     claim_option,
-    complaints,
+    example,
+    files,
     is_target,
     json_option,
+    pairs_of,
     role_option,
     settings_for,
     target_argument,
@@ -28,68 +29,131 @@ if TYPE_CHECKING:
     from dbtools.service.toolbox import Toolbox
     from dbtools.settings import Settings
 
-CALL = "[TARGET] TOOL [key=value… | '{json}']"
+PROGRAMS = ("dbtools", "dbtools-mcp")
+SHELLS = ("bash", "zsh", "fish")
+COMPLETION_TIMEOUT = 2.0  #: seconds
 
 
-@click.command(cls=ExampleCommand, example="dbtools tools sample.db --tokens")
+@click.command(epilog=example("dbtools tools sample.db --tokens"))
 @target_argument
 @role_option
 @claim_option
 @click.option("--tokens", is_flag=True, help="Split the tokens into description, input and output schema.")
 @json_option
-def tools(target: str | None, role: str, claim: tuple[str, ...], tokens: bool, as_json: bool) -> None:
+def tools(target: str | None, role: str, claims: Sequence[str], tokens: bool, as_json: bool) -> None:
     """Show the tools that a role sees, and what they cost in tokens.
 
     Tokens are counted as bytes / 4. Claims change which rows are seen, never which tools.
     """
-    with complaints():
-        settings = settings_for(target, role)
-        caller_of(settings, role, claim)
-        view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
-        for each in view.problems:
-            if not isinstance(each, str) and each.level == "error" and each.role == role:
-                click.echo(f"dbtools: {each}", err=True)
-        if as_json:
-            from dbtools.cli.presentation import tools_json
+    from dbtools.cli import presentation
 
-            click.echo(tools_json(view.definitions))
-        else:
-            from dbtools.cli.presentation import print_tools
-
-            print_tools(view, split=tokens, budget=settings.tools.budget)
+    settings = settings_for(target, role)
+    caller_of(settings, role, claims)
+    view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
+    for each in view.problems:
+        if not isinstance(each, str) and each.level == "error" and each.role == role:
+            click.echo(f"dbtools: {each}", err=True)
+    if as_json:
+        click.echo(presentation.tools_json(view.definitions))
+    else:
+        presentation.print_tools(view, split=tokens, budget=settings.tools.budget)
 
 
-@click.command(
-    cls=ExampleCommand, example="dbtools call sample.db list_customers limit=3 'order_by=name desc'"
+def _complete_call(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Complete [TARGET] TOOL."""
+    words: tuple[str, ...] = context.params.get("words") or ()
+    if len(words) > 1 or (words and not is_target(words[0])):
+        return []
+    names = _tool_names(words[0] if words else None, context.params.get("role") or "")
+    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return found if words else [*files(context, parameter, incomplete), *found]
+
+
+def _tool_names(target: str | None, role: str) -> Iterable[str]:
+    """Return the names of the tools of *role*, or nothing if that takes long or fails."""
+    import anyio
+
+    from dbtools.service.serving import open_toolbox
+
+    async def names() -> Iterable[str]:
+        toolbox, backend = open_toolbox(settings_for(target, role), role)
+        try:
+            with anyio.move_on_after(COMPLETION_TIMEOUT):
+                return (await toolbox.view(role)).tools
+        finally:
+            await backend.close()
+        return ()
+
+    try:
+        return anyio.run(names)
+    except Exception:
+        # A message would stand in the middle of what is being typed.
+        return ()
+
+
+words_argument = click.argument(
+    "words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']", shell_complete=_complete_call
 )
-@click.argument("words", nargs=-1, metavar=CALL, shell_complete=call_words)
+
+
+@click.command(epilog=example("dbtools call sample.db list_customers limit=3 'order_by=name desc'"))
+@words_argument
 @role_option
 @claim_option
 @json_option
-def call(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: bool) -> None:
+def call(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) -> None:
     """Call TOOL once and print its answer.
 
     A value that parses as JSON is JSON, otherwise a string.
     """
-    with complaints():
-        target, tool, arguments = _call_of(words)
-        settings = settings_for(target, role)
-        caller = caller_of(settings, role, claim)
-        answer = with_toolbox(
-            settings,
-            lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments),
-            role,
-            title=f"Calling {tool}",
-        )
-        if as_json:
-            click.echo(answer.json)
-            return
-        from dbtools.cli.presentation import print_answer
+    target, tool, arguments = _call_of(words)
+    settings = settings_for(target, role)
+    caller = caller_of(settings, role, claims)
+    answer = with_toolbox(
+        settings,
+        lambda toolbox, _: _called(settings, toolbox, caller, tool, arguments),
+        role,
+        title=f"Calling {tool}",
+    )
+    if as_json:
+        click.echo(answer.json)
+        return
+    from dbtools.cli.presentation import print_answer
 
-        print_answer(answer)
+    print_answer(answer)
 
 
-def _call_of(words: tuple[str, ...]) -> tuple[str | None, str, dict[str, object]]:
+@click.command(
+    epilog=example("dbtools explain dbtools.toml --role support --claim region=north list_customers limit=3")
+)
+@words_argument
+@role_option
+@claim_option
+@json_option
+def explain(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) -> None:
+    """Explain why a call is allowed or denied, without running it.
+
+    The answer names the rule that decides, the SQL and its parameters.
+    """
+    from dbtools.cells import json_of
+    from dbtools.cli.presentation import print_explanation
+    from dbtools.service.explanation import explain as explained
+
+    target, tool, arguments = _call_of(words)
+    settings = settings_for(target, role)
+    caller = caller_of(settings, role, claims)
+    found = with_toolbox(
+        settings, lambda toolbox, backend: explained(toolbox, backend, caller, tool, arguments), role
+    )
+    if as_json:
+        click.echo(json_of(found.content()))
+    else:
+        print_explanation(found)
+
+
+def _call_of(words: Sequence[str]) -> tuple[str | None, str, dict[str, object]]:
     """Read [TARGET] TOOL [arguments]."""
     target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
     if not words:
@@ -102,13 +166,32 @@ def _call_of(words: tuple[str, ...]) -> tuple[str | None, str, dict[str, object]
         problem = f"There is no file {words[0]!r}, and {words[1]!r} is not key=value."
         here = nearest(words[0], [path.name for path in Path().iterdir()])
         raise click.UsageError(f"{problem} {here}".rstrip())
-    return target, words[0], arguments_of(words[1:])
+    return target, words[0], _arguments_of(words[1:])
+
+
+def _arguments_of(words: Sequence[str]) -> dict[str, object]:
+    """Read `key=value` words, or one JSON object."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        value = _json_or_text(words[0])
+        if not isinstance(value, dict):
+            raise click.UsageError("The arguments are not a JSON object.")
+        return value
+    pairs = pairs_of(words, "{!r} is not key=value. All arguments at once are one JSON object.")
+    return {key: _json_or_text(text) for key, text in pairs.items()}
+
+
+def _json_or_text(text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value
 
 
 async def _called(
     settings: "Settings", toolbox: "Toolbox", caller: "Caller", tool: str, arguments: Mapping[str, object]
 ) -> "Answer":
-    """Call *tool* as the server would, and write it down where calls are kept."""
+    """Call *tool* as the server would, and log the call."""
     from dbtools.errors import UnknownTool
     from dbtools.records import CallLogs
     from dbtools.server import kept_logs
@@ -122,7 +205,7 @@ async def _called(
         request = IncomingCall(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
         return await Calls(toolbox, limiter, log).call(request)
     except UnknownTool:
-        # Whoever types this command may know what clients may not.
+        # The operator, who types this command, may know what clients may not.
         for problem in problems_of(await toolbox.view(caller.role), tool):
             click.echo(f"dbtools: {problem}", err=True)
         raise
@@ -131,30 +214,20 @@ async def _called(
         log.close()
 
 
-@click.command(
-    cls=ExampleCommand,
-    example="dbtools explain dbtools.toml --role support --claim region=north list_customers limit=3",
-)
-@click.argument("words", nargs=-1, metavar=CALL, shell_complete=call_words)
-@role_option
-@claim_option
-@json_option
-def explain(words: tuple[str, ...], role: str, claim: tuple[str, ...], as_json: bool) -> None:
-    """Explain why a call is allowed or denied, without running it.
+@click.command(epilog=example("dbtools completion bash"))
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the script that completes dbtools commands in a shell.
 
-    The answer names the rule that decides, the SQL and its parameters.
+    \b
+    Set it up once, and open a new shell:
+      bash  echo 'eval "$(dbtools completion bash)"' >> ~/.bashrc
+      zsh   echo 'eval "$(dbtools completion zsh)"' >> ~/.zshrc
+      fish  dbtools completion fish > ~/.config/fish/completions/dbtools.fish
     """
-    with complaints():
-        target, tool, arguments = _call_of(words)
-        settings = settings_for(target, role)
-        caller = caller_of(settings, role, claim)
-        from dbtools.cli.presentation import content_json, print_explanation
-        from dbtools.service.explanation import explain as explained
-
-        found = with_toolbox(
-            settings, lambda toolbox, backend: explained(toolbox, backend, caller, tool, arguments), role
-        )
-        if as_json:
-            click.echo(content_json(found.content()))
-        else:
-            print_explanation(found)
+    kind = get_completion_class(shell)
+    assert kind is not None
+    main = click.get_current_context().find_root().command
+    for program in PROGRAMS:
+        variable = f"_{program.replace('-', '_')}_COMPLETE".upper()
+        click.echo(kind(main, {}, program, variable).source())

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,15 +14,16 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from dbtools.cli.clients import CLIENTS, PLACEHOLDER, Client, Entry, Launch, claude_command, name_for
+from dbtools.cli.clients import CLIENTS, PLACEHOLDER, Client
+from dbtools.cli.documents import ClientFile, Entry, edit
 from dbtools.cli.options import (
     CLAIMS,
-    ExampleCommand,
     claim_option,
-    complaints,
+    example,
     is_target,
     json_option,
     role_option,
+    secrets_warning,
     settings_for,
     target_argument,
     wait_for,
@@ -40,25 +42,17 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environmen
 class ClientName(click.Choice[str]):
     """The name of a client. What stands in its place may be a URL with a password, and is not shown."""
 
-    def __init__(self) -> None:
-        super().__init__(list(CLIENTS))
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name, or raise UsageError."""
-        from dbtools.errors import nearest
         from dbtools.settings.files import is_login
 
-        name = str(value)
-        if name in CLIENTS:
-            return name
-        problem = f"Unknown client {name!r}. {nearest(name, CLIENTS)}Clients: {', '.join(CLIENTS)}."
-        if is_target(name) or is_login(name):
-            problem = "CLIENT comes first, and TARGET after it."
-        raise click.BadParameter(problem, ctx, param)
+        if value not in CLIENTS and (is_target(value) or is_login(value)):
+            self.fail("CLIENT comes first, and TARGET after it.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
-@click.command(cls=ExampleCommand, example="dbtools connect cursor shop.db --write")
-@click.argument("client", type=ClientName(), metavar="CLIENT")
+@click.command(epilog=example("dbtools connect cursor shop.db --write"))
+@click.argument("client", type=ClientName([*CLIENTS]), metavar="CLIENT")
 @target_argument
 @role_option
 @claim_option
@@ -76,7 +70,7 @@ def connect(
     client: str,
     target: str | None,
     role: str,
-    claim: tuple[str, ...],
+    claims: Sequence[str],
     http: str | None,
     token_env: str | None,
     name: str | None,
@@ -93,39 +87,33 @@ def connect(
     if write and remove:
         raise click.UsageError("--write and --remove exclude each other.")
     _check_options(target, http, token_env)
-    with complaints():
-        chosen = CLIENTS[client]
-        if remove:
-            known = chosen.http(*_address(http, token_env)) if http is not None else None
-            done = _removed(chosen, name or _name_of(target, http), known if name is None else None)
-            _tell(as_json, {"client": client}, done)
-            return
-        if http is not None:
-            entry = chosen.http(*_address(http, token_env))
+    chosen, known_as = CLIENTS[client], name or _name_of(target, http)
+    if remove:
+        done = _removed(chosen, known_as)
+        click.echo(json.dumps({"client": client, "done": done}, indent=2) if as_json else done)
+        return
+    url, variable = _address(http, token_env) if http is not None else ("", None)
+    kind = {"type": "stdio"} if chosen.has_type else {}
+    entry = chosen.http(url, variable) if url else {**kind, **_launch(target, role, claims)}
+    shown = {"client": client, "file": str(chosen.path()), "name": known_as, "entry": entry}
+    if not write:
+        if as_json:
+            click.echo(json.dumps(shown, indent=2))
         else:
-            entry = chosen.launched(_launch(target, role, claim))
-        shown = {"client": client, "file": str(chosen.file()), "name": name or _name_of(target, http)}
-        if write:
-            if PLACEHOLDER in json.dumps(entry):
-                raise click.UsageError(
-                    f"This client keeps the token in its file: set {token_env or TOKEN} first."
-                )
-            done = _written(chosen, str(shown["name"]), entry, is_named=name is not None)
-            _tell(as_json, {**shown, "entry": entry}, done)
-            for doubt in _doubts_of_url(http, token_env) if http else wait_for(_doubts, settings_for(target)):
-                click.echo(f"dbtools: {doubt}", err=True)
-            if http is None:
-                click.echo(f"To try it: {_trial(target)}", err=True)
-        elif as_json:
-            click.echo(json.dumps({**shown, "entry": entry}, indent=2))
-        else:
-            _print(client, str(shown["name"]), entry)
+            _print(client, known_as, entry)
+        return
+    if PLACEHOLDER in json.dumps(entry):
+        raise click.UsageError(f"This client keeps the token in its file: set {variable} first.")
+    done = _written(chosen, known_as, entry, is_named=name is not None)
+    click.echo(json.dumps({**shown, "done": done}, indent=2) if as_json else done)
+    for doubt in _doubts_of_url(url, variable) if url else wait_for(_doubts, settings_for(target)):
+        click.echo(f"dbtools: {doubt}", err=True)
 
 
 def _check_options(target: str | None, http: str | None, token: str | None) -> None:
     """Raise UsageError where options do not go together, or a token stands where its variable belongs."""
     given = click.get_current_context().get_parameter_source
-    if http is not None and ParameterSource.COMMANDLINE in (given("role"), given("claim")):
+    if http is not None and ParameterSource.COMMANDLINE in (given("role"), given("claims")):
         raise click.UsageError("--role and --claim go with a server that the client starts, not with --http.")
     if http is not None and target is not None:
         raise click.UsageError("TARGET and --http exclude each other.")
@@ -135,48 +123,20 @@ def _check_options(target: str | None, http: str | None, token: str | None) -> N
         raise click.UsageError("--token-env takes the name of an environment variable, not a token.")
 
 
-def _tell(as_json: bool, shown: dict[str, object], done: str) -> None:
-    click.echo(json.dumps({**shown, "done": done}, indent=2) if as_json else done)
+def _name_of(target: str | None, http: str | None) -> str:
+    """Return what the client calls the server: the host, or the database that *target* names."""
+    from dbtools.errors import ConfigurationError
 
-
-async def _doubts(settings: "Settings") -> list[str]:
-    """Return what the one who connects a client should know, and would not see in the client."""
-    from dbtools.backends import open_backend
-    from dbtools.errors import DatabaseUnavailable, listing
-    from dbtools.policy import secret_names
-
-    backend = open_backend(settings.database.url)
-    try:
-        catalog = await backend.introspect(settings.selection())
-    except DatabaseUnavailable as exc:
-        return [f"The database cannot be read now: {exc}"]
-    finally:
-        await backend.close()
-    shown = [] if settings.roles else secret_names(catalog)
-    doubt = f"Columns that look like secrets are shown: {listing(shown)}. `dbtools init` leaves them out."
-    return [*catalog.posture, *([doubt] if shown else [])]
-
-
-def _doubts_of_url(url: str, token: str | None) -> list[str]:
-    """Return what the one who connects a client to *url* should know."""
-    whole, variable = _address(url, token)
-    doubts = []
-    if variable is not None:
-        doubts.append(f"{variable} has to be set where the client starts: it holds the token.")
-        if whole.startswith("http://") and not _is_local(whole):
-            doubts.append("The token would travel unencrypted: put a proxy with TLS in front of the server.")
-    return doubts
-
-
-def _trial(target: str | None) -> str:
-    """Return the command that tries *target*, with variables in the place of what is secret in it."""
-    from dbtools.backends import open_backend
-
-    if target is None or "://" not in target:
-        return shlex.join([*command_of(), "check", "--connect", *([target] if target else [])])
-    url, environment = open_backend(target).shareable()
-    missing = "".join(f"{name}=… " for name in environment if name not in os.environ)
-    return f"{missing}{shlex.join([*command_of(), 'check', '--connect', url])}"
+    if http is not None:
+        name = "dbtools" if _is_local(http) else urlsplit(http).hostname or ""
+    else:
+        try:
+            place = settings_for(target).database.url
+        except ConfigurationError:
+            # An entry can be removed even if its target no longer exists.
+            place = target or ""
+        name = Path(urlsplit(place).path).stem
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:40] or "database"
 
 
 def _address(url: str, token: str | None) -> tuple[str, str | None]:
@@ -194,22 +154,8 @@ def _is_local(url: str) -> bool:
     return urlsplit(url).hostname in LOOPBACK
 
 
-def _name_of(target: str | None, http: str | None) -> str:
-    """Return what the client calls the server: the host, or the database that *target* names."""
-    from dbtools.errors import ConfigurationError
-
-    if http is not None:
-        return "dbtools" if _is_local(http) else name_for(urlsplit(http).hostname or "")
-    try:
-        place = settings_for(target).database.url
-    except ConfigurationError:
-        # An entry can be removed even if its target no longer exists.
-        place = target or ""
-    return name_for(Path(urlsplit(place).path).stem)
-
-
-def _launch(target: str | None, role: str, claims: tuple[str, ...]) -> Launch:
-    """Return how a client starts dbtools for *target*, from any folder."""
+def _launch(target: str | None, role: str, claims: Sequence[str]) -> Entry:
+    """Return the entry of a server that a client starts for *target*, from any folder."""
     from dbtools.backends import open_backend
     from dbtools.settings.files import VARIABLE
 
@@ -225,8 +171,8 @@ def _launch(target: str | None, role: str, claims: tuple[str, ...]) -> Launch:
     if os.environ.get(CLAIMS):
         environment = {**environment, CLAIMS: os.environ[CLAIMS]}
     command, *words = command_of()
-    options = words_of_caller(role, claims)
-    return Launch(command=command, args=(*words, "serve", place, *options), env=environment)
+    args = [*words, "serve", place, *words_of_caller(role, claims)]
+    return {"command": command, "args": args} | ({"env": dict(environment)} if environment else {})
 
 
 def command_of() -> list[str]:
@@ -245,11 +191,12 @@ def _print(client: str, name: str, entry: Entry) -> None:
     """Print the snippet on stdout, and on stderr what to do with it."""
     chosen = CLIENTS[client]
     if client == "claude-code":
-        click.echo(claude_command(name, entry))
+        words = ["claude", "mcp", "add-json", "--scope", "user", name, json.dumps(entry, ensure_ascii=False)]
+        click.echo(shlex.join(words))
         what = "Run this command"
     else:
-        click.echo(chosen.changed("", name, entry), nl=False)
-        what = f"Add this to {chosen.file()}"
+        click.echo(edit("", chosen.path().suffix, chosen.section, name, entry), nl=False)
+        what = f"Add this to {chosen.path()}"
     click.echo(f"\n{what}, or run `dbtools connect` again with --write: it edits the file for you.", err=True)
     if client == "claude-code" and entry.get("env"):
         click.echo("That keeps the secrets in it out of the history of your shell.", err=True)
@@ -257,43 +204,57 @@ def _print(client: str, name: str, entry: Entry) -> None:
 
 def _written(client: Client, name: str, entry: Entry, *, is_named: bool) -> str:
     """Write *entry* into the client's file, and return what was done."""
-    from dbtools.cli.client_files import ClientFile
     from dbtools.errors import ConfigurationError
 
-    file = ClientFile(client)
-    before = file.servers().get(name)
+    file = ClientFile(client.path(), client.section)
+    before = file.servers.get(name)
     if before == entry:
         return f"{name} is in {file.path} already: nothing has changed."
-    if before is not None and not is_named and not _is_same(before, entry):
+    # An entry that differs in its environment alone is one of the same server.
+    is_same = isinstance(before, dict) and {**before, "env": None} == {**entry, "env": None}
+    if before is not None and not is_named and not is_same:
         raise ConfigurationError(
             f"{file.path} has another server {name!r}.",
             hint=f"--name NAME adds this one beside it; --name {name} replaces it.",
         )
-    kept = file.write(name, entry)
     done = "was added to" if before is None else "was replaced in"
     secret = SECRET if entry.get("env") else ""
-    return f"{name} {done} {file.path}{kept}. {client.then}{secret}"
+    return f"{name} {done} {file.path}{file.write(name, entry)}. {client.then}{secret}"
 
 
-def _is_same(before: object, entry: Entry) -> bool:
-    """Return whether two entries are of one server, whatever its environment is."""
-    bare = {key: value for key, value in entry.items() if key != "env"}
-    return isinstance(before, dict) and {key: before[key] for key in before if key != "env"} == bare
-
-
-def _removed(client: Client, name: str, known: Entry | None) -> str:
-    """Remove the server *name*, which is *known* if that is given, and return what was done."""
-    from dbtools.cli.client_files import ClientFile
+def _removed(client: Client, name: str) -> str:
+    """Remove the server *name* from the client's file, and return what was done."""
     from dbtools.errors import ConfigurationError
 
-    file = ClientFile(client)
-    before = file.servers().get(name)
+    file = ClientFile(client.path(), client.section)
+    before = file.servers.get(name)
     if before is None:
         raise ConfigurationError(f"{file.path} has no server {name!r}.", hint="--name names another one.")
-    if known is not None and not _is_same(before, known):
-        raise ConfigurationError(
-            f"{file.path} has another server {name!r}.", hint=f"--name {name} removes that one."
-        )
     had_secrets = isinstance(before, dict) and before.get("env")
     copies = " Copies of the file still hold its environment." if had_secrets else ""
     return f"{name} was removed from {file.path}{file.write(name, None)}. {client.then}{copies}"
+
+
+async def _doubts(settings: "Settings") -> list[str]:
+    """Return what the one who connects a client should know, and would not see in the client."""
+    from dbtools.backends import open_backend
+    from dbtools.errors import DatabaseUnavailable
+
+    backend = open_backend(settings.database.url)
+    try:
+        catalog = await backend.introspect(settings.selection())
+    except DatabaseUnavailable as exc:
+        return [f"The database cannot be read now: {exc}"]
+    finally:
+        await backend.close()
+    return [*catalog.posture, *([] if settings.roles else secrets_warning(catalog))]
+
+
+def _doubts_of_url(url: str, variable: str | None) -> list[str]:
+    """Return what the one who connects a client to *url* should know."""
+    if variable is None:
+        return []
+    doubts = [f"{variable} has to be set where the client starts: it holds the token."]
+    if url.startswith("http://") and not _is_local(url):
+        doubts.append("The token would travel unencrypted: put a proxy with TLS in front of the server.")
+    return doubts

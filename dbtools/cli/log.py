@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dbtools.cli.options import ExampleCommand, complaints, json_option, settings_for, target_argument
-from dbtools.cli.terminal import has_colours, interruptible, waiting, width_of
+from dbtools.cli.options import (
+    example,
+    has_colours,
+    interruptible,
+    json_option,
+    settings_for,
+    target_argument,
+    waiting,
+    width_of,
+)
 
 if TYPE_CHECKING:
     from dbtools.records import FileReader, Stored
@@ -56,7 +64,7 @@ class Moment(click.ParamType[datetime]):
         return moment
 
 
-@click.command(cls=ExampleCommand, example="dbtools log dbtools.toml --since 1h --outcome denied")
+@click.command(epilog=example("dbtools log dbtools.toml --since 1h --outcome denied"))
 @target_argument
 @json_option
 @click.option("--follow", is_flag=True, help="Go on with the calls that come, until Ctrl-C.")
@@ -77,35 +85,34 @@ def log(
 
     The configuration TARGET says where the log is: in a file, or in a registry.
     """
-    with complaints():
-        from dbtools.backends.records import moment_of
+    from dbtools.backends.records import moment_of
 
-        reader = _reader(target, as_json, since)
+    reader = _reader(target, as_json, since)
 
-        def is_wanted(call: dict[str, object]) -> bool:
-            return (
-                (not tools or any(fnmatchcase(str(call.get("tool")), each) for each in tools))
-                and (not roles or call.get("role") in roles)
-                and (not outcomes or call.get("outcome") in outcomes)
-                and (since is None or ((time := moment_of(call.get("time"))) is not None and time >= since))
-            )
+    def is_wanted(call: dict[str, object]) -> bool:
+        return (
+            (not tools or any(fnmatchcase(str(call.get("tool")), each) for each in tools))
+            and (not roles or call.get("role") in roles)
+            and (not outcomes or call.get("outcome") in outcomes)
+            and (since is None or ((time := moment_of(call.get("time"))) is not None and time >= since))
+        )
 
-        lines_of = _json_lines if as_json else Columns().lines
-        try:
-            with interruptible(), closing(reader.follow()) as found:
-                entries = found if follow else iter(partial(next, found), None)
-                wanted = (each for each in entries if each is None or is_wanted(each.call))
-                groups = _together(wanted)
-                with waiting("Waiting for calls" if follow else "Reading the log"):
-                    first = list(islice(groups, 1))
-                if not first and not follow and (tools or roles or outcomes or since):
-                    click.echo("No calls match.", err=True)
-                for calls in chain(first, groups):
-                    click.echo("\n".join(lines_of(calls)))
-        finally:
-            if reader.skipped:
-                lines = "1 line that holds" if reader.skipped == 1 else f"{reader.skipped} lines that hold"
-                click.echo(f"dbtools: skipped {lines} no call.", err=True)
+    lines_of = _json_lines if as_json else Columns().lines
+    try:
+        with interruptible(), closing(reader.follow()) as found:
+            entries = found if follow else iter(partial(next, found), None)
+            wanted = (each for each in entries if each is None or is_wanted(each.call))
+            groups = _together(wanted)
+            with waiting("Waiting for calls" if follow else "Reading the log"):
+                first = list(islice(groups, 1))
+            if not first and not follow and (tools or roles or outcomes or since):
+                click.echo("No calls match.", err=True)
+            for calls in chain(first, groups):
+                click.echo("\n".join(lines_of(calls)))
+    finally:
+        if reader.skipped:
+            lines = "1 line that holds" if reader.skipped == 1 else f"{reader.skipped} lines that hold"
+            click.echo(f"dbtools: skipped {lines} no call.", err=True)
 
 
 def _reader(target: str | None, as_json: bool, since: datetime | None) -> "FileReader | RegistryReader":

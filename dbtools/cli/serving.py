@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -12,22 +13,21 @@ import click
 from click.core import ParameterSource
 
 from dbtools.cli.options import (
-    ExampleCommand,
+    CLAIMS,
     caller_of,
-    check_role,
+    check_roles,
     claim_option,
-    complaints,
+    example,
+    interruptible,
     role_option,
     run,
+    secrets_warning,
     settings_for,
     target_argument,
     words_of_caller,
 )
-from dbtools.cli.terminal import interruptible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from dbtools.catalog import Catalog
     from dbtools.policy import Finding
     from dbtools.service.snapshot import Snapshot, View
@@ -40,7 +40,7 @@ CLIENT = "claude-code"  #: for which the command is told
 FEW = 8  #: names of tools on one line
 
 
-@click.command(cls=ExampleCommand, example="dbtools serve sample.db")
+@click.command(epilog=example("dbtools serve sample.db"))
 @target_argument
 @role_option
 @claim_option
@@ -54,7 +54,7 @@ FEW = 8  #: names of tools on one line
 )
 @click.option("--stateless", is_flag=True, help="Keep no sessions of clients before 2026-07-28.")
 def serve(
-    target: str | None, role: str, claim: tuple[str, ...], http: str | None, workers: int, stateless: bool
+    target: str | None, role: str, claims: Sequence[str], http: str | None, workers: int, stateless: bool
 ) -> None:
     """Serve TARGET to MCP clients, over stdio or HTTP."""
     # From here on: the server's own handler takes over when its imports are done.
@@ -62,43 +62,40 @@ def serve(
     _open_closed_descriptors()
     if http is None and (workers > 1 or stateless):
         raise click.UsageError("--workers and --stateless go with --http.")
-    with complaints():
-        settings = settings_for(target)
-        if http is None or not settings.auth:
-            check_role(settings, role)
-        else:
-            _refuse_options_of_callers()
-        from dbtools.server.running import begin_log
+    settings = settings_for(target)
+    if http is None or not settings.auth:
+        check_roles(settings, role)
+    else:
+        _refuse_options_of_callers()
+    from dbtools.server.running import begin_log
 
-        begin_log(settings.log)
-        # Who reads JSON wants to know of changes as much as who sits at a terminal.
-        talks = sys.stderr.isatty() or settings.log.format == "json"
-        caller = caller_of(settings, role, claim)
-        operator = _Operator(target, words_of_caller(role, claim), settings, talks=talks)
-        if http is None:
-            from dbtools.server import serve_stdio
+    begin_log(settings.log)
+    caller = caller_of(settings, role, claims)
+    operator = _Operator(target, words_of_caller(role, claims), settings)
+    if http is None:
+        from dbtools.server import serve_stdio
 
-            run(serve_stdio, settings, caller, operator)
-            return
-        from dbtools.server.http import Address, Plan, listen
+        run(serve_stdio, settings, caller, operator)
+        return
+    from dbtools.server.http import Address, Plan, listen
 
-        plan = Plan(
-            settings=settings,
-            anybody=caller,
-            operator=operator,
-            address=Address.of(http),
-            stateless=stateless or workers > 1,
-            workers=workers,
-        )
-        with interruptible():
-            listen(plan)
+    plan = Plan(
+        settings=settings,
+        anybody=caller,
+        operator=operator,
+        address=Address.of(http),
+        stateless=stateless or workers > 1,
+        workers=workers,
+    )
+    with interruptible():
+        listen(plan)
 
 
 def _refuse_options_of_callers() -> None:
     """Raise UsageError where somebody says who calls, which is asked of each caller."""
     context = click.get_current_context()
-    given = [name for name in ("role", "claim") if context.get_parameter_source(name) in GIVEN]
-    if given or os.environ.get("DBTOOLS_CLAIMS"):
+    given = [name for name in ("role", "claims") if context.get_parameter_source(name) in GIVEN]
+    if given or os.environ.get(CLAIMS):
         raise click.UsageError(
             "Tokens say who calls, since there is [auth]: no --role, no --claim, "
             "and neither DBTOOLS_ROLE nor DBTOOLS_CLAIMS."
@@ -118,22 +115,18 @@ def _open_closed_descriptors() -> None:
 
 
 class _Operator:
-    """Tells whoever has started the server, by the log: who *talks* with it more than others."""
+    """Logs what the person who has started the server should know; more at a terminal, and as JSON."""
 
-    def __init__(
-        self, target: str | None, options: "Sequence[str]", settings: "Settings", *, talks: bool
-    ) -> None:
+    def __init__(self, target: str | None, options: Sequence[str], settings: "Settings") -> None:
         self._target = target
         self._options = options  #: that name the caller
         self._settings = settings
-        self._talks = talks
+        self._is_verbose = sys.stderr.isatty() or settings.log.format == "json"
 
     def announce(self, view: "View") -> None:
-        """Tell what is wrong, what is served, and how a client is connected."""
-        for problem in view.problems:
-            self.tell(problem)
-        self._tell_secrets(view.catalog)
-        if not self._talks:
+        """Log what is wrong, what is served over stdio, and how a client is connected."""
+        self._warn(view.problems, view.catalog)
+        if not self._is_verbose:
             return
         from dbtools.cli.clients import CLIENTS
 
@@ -144,30 +137,24 @@ class _Operator:
             f"Other clients are {', '.join(each for each in CLIENTS if each != CLIENT)}. Ctrl-C ends it."
         )
 
-    def _tell_secrets(self, catalog: "Catalog") -> None:
-        """Name the columns that nobody has decided to show and that look like secrets."""
-        if self._target is None or self._target.endswith(".toml"):
-            return
-        from dbtools.policy import secret_names
-
-        found = secret_names(catalog)
-        if found:
-            self.tell(
-                f"Columns that look like secrets are shown: {_few(found)}. "
-                "`dbtools init` writes a configuration without them."
-            )
-
-    def listening(self, url: str, snapshot: "Snapshot", notes: "tuple[str, ...]") -> None:
-        """Tell where it is served, and to whom."""
-        problems = dict.fromkeys(each for view in snapshot.views.values() for each in view.problems)
-        for each in (*problems, *notes):
-            self.tell(each)
-        self._tell_secrets(next(iter(snapshot.views.values())).catalog)
-        seen = {(each.schema, each.name) for view in snapshot.views.values() for each in view.catalog.tables}
-        logger.info(f"{len(seen)} tables are served at {url} to {_roles(snapshot)}.")
-        if self._talks:
+    def listening(self, url: str, snapshot: "Snapshot", notes: Sequence[str]) -> None:
+        """Log what is wrong, what is served at *url*, to which roles, and how a client is connected."""
+        views = snapshot.views.values()
+        problems = [each for view in views for each in view.problems]
+        self._warn([*problems, *notes], next(iter(views)).catalog)
+        tables = {table.location for view in views for table in view.catalog.tables}
+        roles = f"the role{'s' if len(views) > 1 else ''} {_few([*snapshot.views])}"
+        logger.info(f"{len(tables)} tables are served at {url} to {roles}.")
+        if self._is_verbose:
             token = ["--token-env", "DBTOOLS_TOKEN"] if self._settings.auth else []
             logger.info(f"To connect a client: {_connecting('--http', self._reached(url), *token)}")
+
+    def _warn(self, problems: "Iterable[str | Finding]", catalog: "Catalog") -> None:
+        """Log *problems*, and columns that look like secrets and that no configuration decides to show."""
+        is_configured = self._target is None or self._target.endswith(".toml")
+        secrets = [] if is_configured else secrets_warning(catalog)
+        for problem in dict.fromkeys([*problems, *secrets]):
+            self.tell(problem)
 
     def _reached(self, url: str) -> str:
         """Return *url* as clients reach it: by a name, where the server listens at every address."""
@@ -181,35 +168,32 @@ class _Operator:
         return parts._replace(netloc=name).geturl()
 
     def tell(self, problem: "str | Finding") -> None:
-        """Log *problem*, which an operator should mend; a finding says whether it is an error."""
-        from dbtools.cells import one_line
-
+        """Log *problem*; a finding says whether it is an error."""
         is_error = not isinstance(problem, str) and problem.level == "error"
-        logger.log(logging.ERROR if is_error else logging.WARNING, one_line(str(problem)))
+        _log(logging.ERROR if is_error else logging.WARNING, str(problem))
 
     def mended(self, message: str) -> None:
-        """Tell *message*, which is good news of what has been told before."""
-        from dbtools.cells import one_line
-
-        logger.info(one_line(message))
+        """Log *message*, which says that an earlier problem is solved."""
+        _log(logging.INFO, message)
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
-        """Tell on one line which tools are new, other ones and gone."""
+        """Log on one line per role which tools are new, changed and gone."""
         for role, change in changes.items():
-            if not (change.tools and self._talks):
+            if not (change.tools and self._is_verbose):
                 continue
-            told = (("new", change.added), ("changed", change.changed), ("gone", change.removed))
-            parts = [f"{what}: {_few(names)}" for what, names in told if names]
+            lists = {"new": change.added, "changed": change.changed, "gone": change.removed}
+            parts = [f"{what}: {_few(names)}" for what, names in lists.items() if names]
             of = f" of {role}" if len(snapshot.views) > 1 else ""
             logger.info(f"The tools{of} have changed. {'; '.join(parts).capitalize()}.")
 
 
-def _roles(snapshot: "Snapshot") -> str:
-    names = list(snapshot.views)
-    return f"the role {names[0]}" if len(names) == 1 else f"the roles {_few(names)}"
+def _log(level: int, message: str) -> None:
+    from dbtools.cells import one_line
+
+    logger.log(level, one_line(message))
 
 
-def _few(names: "Sequence[str]") -> str:
+def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
     return ", ".join(names[:FEW]) + more
 
@@ -218,8 +202,8 @@ def _connecting(*words: str) -> str:
     """Return the command that connects a client."""
     from dbtools.cli.connecting import PACKAGE, command_of
 
-    is_uvx = command_of()[-1] == PACKAGE
-    return shlex.join([*(("uvx", PACKAGE) if is_uvx else ("dbtools",)), "connect", CLIENT, *words, "--write"])
+    program = ("uvx", PACKAGE) if command_of()[-1] == PACKAGE else ("dbtools",)
+    return shlex.join([*program, "connect", CLIENT, *words, "--write"])
 
 
 def _place(target: str | None) -> str:

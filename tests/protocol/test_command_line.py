@@ -280,10 +280,10 @@ def test_describe_tables_in_full_prints_what_is_said_of_each_column(folder: Path
     assert title == "person (table, about 3 rows): Somebody."
     assert heading.split() == ["name", "type", "nullable", "comment"]
     assert [line.split(maxsplit=3) for line in columns] == [
-        ["id", "integer", "no"],
-        ["name", "text", "no", "What they are called"],
-        ["salary", "decimal(10,2)", "yes"],
-        ["notes", "text", "yes"],
+        ["id", "integer", "false"],
+        ["name", "text", "false", "What they are called"],
+        ["salary", "decimal(10,2)", "true"],
+        ["notes", "text", "true"],
     ]
     assert (key, count) == ("key: id", "1 table")
 

@@ -76,8 +76,8 @@ def test_list_shows_name_version_state_and_description(registry: str) -> None:
     *_, first, second, count = run("query", "list", registry).stdout.splitlines()
     listed = json.loads(run("query", "list", registry, "--json").stdout)
 
-    assert first.split(maxsplit=3) == ["thing_count", "1", "yes", "How many there are."]
-    assert second.split(maxsplit=3) == ["things", "1", "no", "Things by their ids."]
+    assert first.split(maxsplit=3) == ["thing_count", "1", "true", "How many there are."]
+    assert second.split(maxsplit=3) == ["things", "1", "false", "Things by their ids."]
     assert count == "2 queries"
     assert [each.pop("changed_at")[-1] for each in listed] == ["Z", "Z"]
     assert listed == [

@@ -140,7 +140,7 @@ def test_waiting_for_a_database_shows_progress_and_ends_quietly_when_interrupted
 
 
 WAITING = """
-from dbtools.cli.terminal import waiting
+from dbtools.cli.options import waiting
 with waiting("Checking") as report:
     report(7, 30, "support")
     input()
