@@ -19,7 +19,6 @@ import click
 from dbtools.cli.options import (
     example,
     has_colours,
-    interruptible,
     json_option,
     settings_for,
     target_argument,
@@ -99,7 +98,7 @@ def log(
 
     lines_of = _json_lines if as_json else Columns().lines
     try:
-        with interruptible(), closing(reader.follow()) as found:
+        with closing(reader.follow()) as found:
             entries = found if follow else iter(partial(next, found), None)
             wanted = (each for each in entries if each is None or is_wanted(each.call))
             groups = _together(wanted)

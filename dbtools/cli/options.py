@@ -1,11 +1,10 @@
-"""What commands share: options and arguments, and the terminal's colours, progress and interrupts."""
+"""What commands share: options and arguments, and the terminal's width, colours and progress."""
 
 import json
 import os
 import shutil
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
@@ -172,25 +171,7 @@ def run(function: Callable[..., Any], *arguments: Any) -> Any:
     """Run an async *function* to its end."""
     import anyio
 
-    with interruptible():
-        return anyio.run(function, *arguments)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let an interrupt raise KeyboardInterrupt meanwhile, so that what has begun is ended properly.
-
-    Otherwise the handler of `__main__` ends the process at once.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if before in (signal.default_int_handler, signal.SIG_IGN):
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return anyio.run(function, *arguments)
 
 
 def width_of(stream: TextIO) -> int:
@@ -214,38 +195,10 @@ def waiting(title: str) -> Iterator[Report]:
     if not is_capable(sys.stderr):
         yield lambda done, of, name: None
         return
-    bar = _Bar(title)
-    timer = Timer(SOON, bar.show)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield bar.report
-    finally:
-        timer.cancel()
-        timer.join()
-        bar.hide()
+    task: dict[str, Any] = {"description": title, "total": None}
+    shown: list[Progress] = []
 
-
-class _Bar:
-    """A progress bar that is not shown at first."""
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._latest: Mapping[str, Any] = {"description": title, "total": None}
-        self._progress: Progress | None = None
-
-    def report(self, done: int, of: int, name: str) -> None:
-        from dbtools.cells import visible
-
-        self._latest = {
-            "description": f"{self._title} {visible(name)}".rstrip(),
-            "total": of or None,
-            "completed": done,
-        }
-        if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], **self._latest)
-
-    def show(self) -> None:
+    def show() -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -253,10 +206,24 @@ class _Bar:
         text = TextColumn("{task.description}", markup=False)
         columns = (SpinnerColumn(), text, BarColumn(), TimeElapsedColumn())
         progress = Progress(*columns, console=console, transient=True, redirect_stdout=False)
-        progress.add_task(**self._latest)
-        self._progress = progress
+        progress.add_task(**task)
+        shown.append(progress)
         progress.start()
 
-    def hide(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+    def report(done: int, of: int, name: str) -> None:
+        from dbtools.cells import visible
+
+        task.update(description=f"{title} {visible(name)}".rstrip(), total=of or None, completed=done)
+        for progress in shown:
+            progress.update(progress.task_ids[0], **task)
+
+    timer = Timer(SOON, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield report
+    finally:
+        timer.cancel()
+        timer.join()
+        for progress in shown:
+            progress.stop()

@@ -13,7 +13,6 @@ from dbtools.cli.options import (
     echo,
     example,
     files,
-    interruptible,
     is_target,
     json_option,
     settings_for,
@@ -59,7 +58,7 @@ def upgrade(url: str, as_json: bool) -> None:
     from dbtools.records.registry import read_entries
 
     place = _place(settings_for(url))
-    with interruptible(), waiting("Upgrading the registry"):
+    with waiting("Upgrading the registry"):
         build(place)
     count = len(wait_for(read_entries, place))
     text = f"The registry is at {LATEST}, with {counted(count, 'query', 'queries')}."

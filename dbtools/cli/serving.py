@@ -18,7 +18,6 @@ from dbtools.cli.options import (
     check_roles,
     claim_option,
     example,
-    interruptible,
     role_option,
     run,
     secrets_warning,
@@ -87,8 +86,7 @@ def serve(
         stateless=stateless or workers > 1,
         workers=workers,
     )
-    with interruptible():
-        listen(plan)
+    listen(plan)
 
 
 def _refuse_options_of_callers() -> None:
