@@ -1,7 +1,6 @@
 """The command line: a group whose commands are imported when they are named, and how each ends."""
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -51,8 +50,7 @@ class Commands(click.Group):
         from dbtools.settings.files import is_login
 
         if is_target(word) or is_login(word):
-            shown = "URL" if is_login(word) else shlex.quote(word)
-            ctx.fail(f"No such command. To serve this database: dbtools serve {shown}")
+            ctx.fail("No such command. To serve a database: dbtools serve TARGET")
         raise NoSuchCommand(word, possibilities=MODULES, ctx=ctx)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -1,10 +1,8 @@
 """`dbtools tools`, `call`, `explain` and `completion`: a role's tools, their answers, and why."""
 
 import json
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -12,6 +10,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from dbtools.cli.options import (
     caller_of,
     claim_option,
+    echo,
     example,
     files,
     is_target,
@@ -45,7 +44,7 @@ def tools(target: str | None, role: str, claims: Sequence[str], tokens: bool, as
 
     Tokens are counted as bytes / 4. Claims change which rows are seen, never which tools.
     """
-    from dbtools.cli import presentation
+    from dbtools.tools.definition import tokens_of, tool_content
 
     settings = settings_for(target, role)
     caller_of(settings, role, claims)
@@ -54,9 +53,12 @@ def tools(target: str | None, role: str, claims: Sequence[str], tokens: bool, as
         if not isinstance(each, str) and each.level == "error" and each.role == role:
             click.echo(f"dbtools: {each}", err=True)
     if as_json:
-        click.echo(presentation.tools_json(view.definitions))
-    else:
-        presentation.print_tools(view, split=tokens, budget=settings.tools.budget)
+        contents = [tool_content(definition) for definition in view.definitions]
+        echo(as_json, [{**each, "tokens": tokens_of(each)} for each in contents])
+        return
+    from dbtools.cli.presentation import print_tools
+
+    print_tools(view, split=tokens, budget=settings.tools.budget)
 
 
 def _complete_call(
@@ -108,8 +110,7 @@ def call(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) 
 
     A value that parses as JSON is JSON, otherwise a string.
     """
-    target, tool, arguments = _call_of(words)
-    settings = settings_for(target, role)
+    settings, tool, arguments = _call_of(words, role)
     caller = caller_of(settings, role, claims)
     answer = with_toolbox(
         settings,
@@ -137,55 +138,47 @@ def explain(words: Sequence[str], role: str, claims: Sequence[str], as_json: boo
 
     The answer names the rule that decides, the SQL and its parameters.
     """
-    from dbtools.cells import json_of
     from dbtools.cli.presentation import print_explanation
     from dbtools.service.explanation import explain as explained
 
-    target, tool, arguments = _call_of(words)
-    settings = settings_for(target, role)
+    settings, tool, arguments = _call_of(words, role)
     caller = caller_of(settings, role, claims)
     found = with_toolbox(
         settings, lambda toolbox, backend: explained(toolbox, backend, caller, tool, arguments), role
     )
     if as_json:
-        click.echo(json_of(found.content()))
+        echo(as_json, found.content())
     else:
         print_explanation(found)
 
 
-def _call_of(words: Sequence[str]) -> tuple[str | None, str, dict[str, object]]:
+def _call_of(words: Sequence[str], role: str) -> "tuple[Settings, str, dict[str, object]]":
     """Read [TARGET] TOOL [arguments]."""
     target, words = (words[0], words[1:]) if words and is_target(words[0]) else (None, words)
     if not words:
-        named = [target] if target and "://" not in target else []
-        shown = shlex.join(["dbtools", "tools", *named])
-        raise click.UsageError(f"TOOL is missing: `{shown}` lists them.")
+        raise click.UsageError("TOOL is missing. `dbtools tools` lists the tools.")
     if target is None and len(words) > 1 and "=" not in words[1] and "{" not in words[1]:
-        from dbtools.errors import nearest
-
-        problem = f"There is no file {words[0]!r}, and {words[1]!r} is not key=value."
-        here = nearest(words[0], [path.name for path in Path().iterdir()])
-        raise click.UsageError(f"{problem} {here}".rstrip())
-    return target, words[0], _arguments_of(words[1:])
+        raise click.UsageError(f"There is no file {words[0]!r}, and {words[1]!r} is not key=value.")
+    arguments = _arguments_of(words[1:])
+    return settings_for(target, role), words[0], arguments
 
 
 def _arguments_of(words: Sequence[str]) -> dict[str, object]:
     """Read `key=value` words, or one JSON object."""
     if len(words) == 1 and words[0].lstrip().startswith("{"):
-        value = _json_or_text(words[0])
+        value = _value_of(words[0])
         if not isinstance(value, dict):
             raise click.UsageError("The arguments are not a JSON object.")
         return value
     pairs = pairs_of(words, "{!r} is not key=value. All arguments at once are one JSON object.")
-    return {key: _json_or_text(text) for key, text in pairs.items()}
+    return {key: _value_of(text) for key, text in pairs.items()}
 
 
-def _json_or_text(text: str) -> object:
+def _value_of(text: str) -> Any:
     try:
-        value: object = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return value
 
 
 async def _called(

@@ -15,46 +15,37 @@ HEADER, PLACEHOLDER = "DBTOOLS_AUTHORIZATION", "<the value of"
 class Client:
     """A client, by its file."""
 
-    path: Callable[[], Path]
-    section: str  #: the key of the file that holds the servers
-    http: Callable[[str, str | None], Entry]  #: of a URL, and of the variable that holds the token
+    file: str  #: its path; the words in braces are those of `_folders`
+    section: str = "mcpServers"  #: the key of the file that holds the servers
     has_type: bool = False  #: whether an entry names its transport
+    url: str | None = "url"  #: the key of a server's URL, unless the client starts commands only
+    #: What sends the token in the variable NAME, if the client reads variables.
+    token: Callable[[str], Entry] | None = None
     then: str  #: what makes the client read the file
 
+    def path(self) -> Path:
+        """Return the path of the file on this machine."""
+        return Path(self.file.format(**_folders())).absolute()
 
-def _config(*parts: str) -> Path:
-    """Return a path below the folder where this system's programs keep their settings."""
+    def entry(self, url: str, token: str | None) -> Entry:
+        """Return the entry of the server at *url*; *token* is the variable that holds the token."""
+        if self.url is None or (token and self.token is None):
+            return _bridged(url, token)
+        kind = {"type": "http"} if self.has_type else {}
+        return {**kind, self.url: url, **(self.token(token) if token and self.token else {})}
+
+
+def _folders() -> Mapping[str, Path]:
+    """Return the folders of this system's programs: those of a user's settings, and some clients' own."""
+    home, get = Path.home(), os.environ.get
+    dot_config = Path(get("XDG_CONFIG_HOME") or home / ".config")
+    config = dot_config
     if sys.platform == "win32":
-        folder = Path(os.environ.get("APPDATA", Path.home() / "AppData" / "Roaming"))
+        config = dot_config = Path(get("APPDATA") or home / "AppData" / "Roaming")
     elif sys.platform == "darwin":
-        folder = Path.home() / "Library" / "Application Support"
-    else:
-        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return folder.joinpath(*parts)
-
-
-def _zed() -> Path:
-    # On macOS Zed keeps to ~/.config as well.
-    is_mac = sys.platform == "darwin"
-    return Path.home() / ".config/zed/settings.json" if is_mac else _config("zed", "settings.json")
-
-
-def _home(variable: str, *default: str) -> Path:
-    """Return the folder that *variable* names, or else the *default* below the home folder."""
-    return Path(os.environ[variable]) if os.environ.get(variable) else Path.home().joinpath(*default)
-
-
-def _remote(key: str, reference: str, **fixed: str) -> Callable[[str, str | None], Entry]:
-    """Return what makes the entry of a server over HTTP, with its URL as *key*.
-
-    *reference* is how the client's file refers to the variable NAME.
-    """
-
-    def entry(url: str, token: str | None) -> Entry:
-        value = f"Bearer {reference.replace('NAME', token or '')}"
-        return {**fixed, key: url} | ({"headers": {"Authorization": value}} if token else {})
-
-    return entry
+        config, dot_config = home / "Library" / "Application Support", home / ".config"
+    claude, codex = Path(get("CLAUDE_CONFIG_DIR") or home), Path(get("CODEX_HOME") or home / ".codex")
+    return {"home": home, "config": config, "dot_config": dot_config, "claude": claude, "codex": codex}
 
 
 def _bridged(url: str, token: str | None) -> Entry:
@@ -71,12 +62,9 @@ def _bridged(url: str, token: str | None) -> Entry:
     return {**entry, "args": args, "env": {HEADER: value}}
 
 
-def _zed_http(url: str, token: str | None) -> Entry:
-    return _bridged(url, token) if token else {"url": url}
-
-
-def _codex_http(url: str, token: str | None) -> Entry:
-    return {"url": url} | ({"bearer_token_env_var": token} if token else {})
+def _header(reference: str) -> Callable[[str], Entry]:
+    """Return what makes the headers of an entry; the client's file refers to NAME by *reference*."""
+    return lambda name: {"headers": {"Authorization": f"Bearer {reference.replace('NAME', name)}"}}
 
 
 #: The formats are those of the clients' documentation: code.claude.com/docs/en/mcp, cursor.com/docs/mcp,
@@ -85,60 +73,55 @@ def _codex_http(url: str, token: str | None) -> Entry:
 #: geminicli.com/docs/tools/mcp-server, developers.openai.com/codex/mcp.
 CLIENTS: Mapping[str, Client] = {
     "claude-code": Client(
-        path=lambda: _home("CLAUDE_CONFIG_DIR") / ".claude.json",
-        section="mcpServers",
+        file="{claude}/.claude.json",
         has_type=True,
-        http=_remote("url", "${NAME}", type="http"),
+        token=_header("${NAME}"),
         then="Start a new session of Claude Code.",
     ),
     "claude-desktop": Client(
-        path=lambda: _config("Claude", "claude_desktop_config.json"),
-        section="mcpServers",
-        http=_bridged,
+        file="{config}/Claude/claude_desktop_config.json",
+        url=None,
         then="Quit Claude Desktop and start it again.",
     ),
     "cursor": Client(
-        path=lambda: Path.home() / ".cursor" / "mcp.json",
-        section="mcpServers",
-        http=_remote("url", "${env:NAME}"),
+        file="{home}/.cursor/mcp.json",
+        token=_header("${env:NAME}"),
         then="Cursor reads the file at once; switch the server on in its settings if it is off.",
     ),
     "vscode": Client(
-        path=lambda: _config("Code", "User", "mcp.json"),
+        file="{config}/Code/User/mcp.json",
         section="servers",
         has_type=True,
-        http=_remote("url", "${env:NAME}", type="http"),
+        token=_header("${env:NAME}"),
         then="Start the server with “MCP: List Servers” in VS Code.",
     ),
     "windsurf": Client(
-        path=lambda: Path.home() / ".codeium" / "windsurf" / "mcp_config.json",
-        section="mcpServers",
-        http=_remote("serverUrl", "${env:NAME}"),
+        file="{home}/.codeium/windsurf/mcp_config.json",
+        url="serverUrl",
+        token=_header("${env:NAME}"),
         then="Refresh the MCP servers in Cascade.",
     ),
     "zed": Client(
-        path=_zed,
+        file="{dot_config}/zed/settings.json",
         section="context_servers",
-        http=_zed_http,
         then="Zed reads the file at once.",
     ),
     "gemini": Client(
-        path=lambda: Path.home() / ".gemini" / "settings.json",
-        section="mcpServers",
-        http=_remote("httpUrl", "$NAME"),
+        file="{home}/.gemini/settings.json",
+        url="httpUrl",
+        token=_header("$NAME"),
         then="Start Gemini CLI again.",
     ),
     "codex": Client(
-        path=lambda: _home("CODEX_HOME", ".codex") / "config.toml",
+        file="{codex}/config.toml",
         section="mcp_servers",
-        http=_codex_http,
+        token=lambda name: {"bearer_token_env_var": name},
         then="Start Codex again.",
     ),
     "mcp.json": Client(
-        path=lambda: Path.cwd() / ".mcp.json",
-        section="mcpServers",
+        file=".mcp.json",
         has_type=True,
-        http=_remote("url", "${NAME}", type="http"),
+        token=_header("${NAME}"),
         then="Clients that are started in this folder ask whether they may use the server.",
     ),
 }

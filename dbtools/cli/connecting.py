@@ -8,19 +8,20 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from dbtools.cli.clients import CLIENTS, PLACEHOLDER, Client
 from dbtools.cli.documents import ClientFile, Entry, edit
 from dbtools.cli.options import (
     CLAIMS,
     claim_option,
+    echo,
     example,
-    is_target,
     json_option,
     role_option,
     secrets_warning,
@@ -39,20 +40,14 @@ SECRET = " It now holds values of the environment, such as a password: do not co
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environment
 
 
-class ClientName(click.Choice[str]):
-    """The name of a client. What stands in its place may be a URL with a password, and is not shown."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name, or raise UsageError."""
-        from dbtools.settings.files import is_login
-
-        if value not in CLIENTS and (is_target(value) or is_login(value)):
-            self.fail("CLIENT comes first, and TARGET after it.", param, ctx)
-        return super().convert(value, param, ctx)
+def _complete_client(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    return [CompletionItem(each) for each in CLIENTS if each.startswith(incomplete)]
 
 
 @click.command(epilog=example("dbtools connect cursor shop.db --write"))
-@click.argument("client", type=ClientName([*CLIENTS]), metavar="CLIENT")
+@click.argument("client", shell_complete=_complete_client)
 @target_argument
 @role_option
 @claim_option
@@ -84,43 +79,45 @@ def connect(
     client that reads a .mcp.json in the current folder. The entry starts this dbtools by its full path. A
     password is in the environment of the entry, not among the arguments of the server.
     """
+    _check_options(client, target, http, token_env)
     if write and remove:
         raise click.UsageError("--write and --remove exclude each other.")
-    _check_options(target, http, token_env)
     chosen, known_as = CLIENTS[client], name or _name_of(target, http)
     if remove:
         done = _removed(chosen, known_as)
-        click.echo(json.dumps({"client": client, "done": done}, indent=2) if as_json else done)
+        echo(as_json, {"client": client, "done": done}, done)
         return
-    url, variable = _address(http, token_env) if http is not None else ("", None)
-    kind = {"type": "stdio"} if chosen.has_type else {}
-    entry = chosen.http(url, variable) if url else {**kind, **_launch(target, role, claims)}
-    shown = {"client": client, "file": str(chosen.path()), "name": known_as, "entry": entry}
+    if http:
+        entry, doubts = _over_http(chosen, http, token_env)
+    else:
+        kind = {"type": "stdio"} if chosen.has_type else {}
+        entry, doubts = {**kind, **_launch(target, role, claims)}, []
+    content = {"client": client, "file": str(chosen.path()), "name": known_as, "entry": entry}
     if not write:
-        if as_json:
-            click.echo(json.dumps(shown, indent=2))
-        else:
-            _print(client, known_as, entry)
+        echo(as_json, content, "" if as_json else _snippet(client, known_as, entry))
         return
     if PLACEHOLDER in json.dumps(entry):
-        raise click.UsageError(f"This client keeps the token in its file: set {variable} first.")
+        raise click.UsageError(f"This client keeps the token in its file: set {token_env or TOKEN} first.")
     done = _written(chosen, known_as, entry, is_named=name is not None)
-    click.echo(json.dumps({**shown, "done": done}, indent=2) if as_json else done)
-    for doubt in _doubts_of_url(url, variable) if url else wait_for(_doubts, settings_for(target)):
+    echo(as_json, {**content, "done": done}, done)
+    for doubt in doubts if http else wait_for(_doubts, settings_for(target)):
         click.echo(f"dbtools: {doubt}", err=True)
 
 
-def _check_options(target: str | None, http: str | None, token: str | None) -> None:
-    """Raise UsageError where options do not go together, or a token stands where its variable belongs."""
+def _check_options(client: str, target: str | None, http: str | None, token: str | None) -> None:
+    """Raise UsageError where words do not go together, or a token stands where its variable belongs."""
     given = click.get_current_context().get_parameter_source
-    if http is not None and ParameterSource.COMMANDLINE in (given("role"), given("claims")):
-        raise click.UsageError("--role and --claim go with a server that the client starts, not with --http.")
-    if http is not None and target is not None:
-        raise click.UsageError("TARGET and --http exclude each other.")
-    if http is None and token is not None:
-        raise click.UsageError("--token-env goes with --http.")
-    if token is not None and NAME.fullmatch(token) is None:
-        raise click.UsageError("--token-env takes the name of an environment variable, not a token.")
+    names_caller = ParameterSource.COMMANDLINE in (given("role"), given("claims"))
+    for is_wrong, problem in (
+        # What stands in its place may be a URL with a password: it is not repeated.
+        (client not in CLIENTS, f"CLIENT is one of {', '.join(CLIENTS)}; TARGET comes after it."),
+        (http and target, "TARGET and --http exclude each other."),
+        (http and names_caller, "--role and --claim go with TARGET, not with --http."),
+        (token and not http, "--token-env goes with --http."),
+        (token and not NAME.fullmatch(token), "--token-env takes the name of a variable, not a token."),
+    ):
+        if is_wrong:
+            raise click.UsageError(problem)
 
 
 def _name_of(target: str | None, http: str | None) -> str:
@@ -139,13 +136,18 @@ def _name_of(target: str | None, http: str | None) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:40] or "database"
 
 
-def _address(url: str, token: str | None) -> tuple[str, str | None]:
-    """Return *url* with its path, and the variable of its token: none where the server is on this machine."""
+def _over_http(client: Client, url: str, token: str | None) -> tuple[Entry, list[str]]:
+    """Return the entry of the server at *url*, and what the one who connects a client to it should know."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise click.UsageError("--http takes the URL of a server, such as https://db.example.com/mcp.")
-    whole = url if parts.path not in ("", "/") else f"{url.rstrip('/')}/mcp"
-    return whole, token or (None if _is_local(url) else TOKEN)
+    is_local = _is_local(url)
+    variable = token or (None if is_local else TOKEN)
+    entry = client.entry(url if parts.path not in ("", "/") else f"{url.rstrip('/')}/mcp", variable)
+    doubts = [f"{variable} has to be set where the client starts: it holds the token."] if variable else []
+    if variable and parts.scheme == "http" and not is_local:
+        doubts.append("The token would travel unencrypted: put a proxy with TLS in front of the server.")
+    return entry, doubts
 
 
 def _is_local(url: str) -> bool:
@@ -160,19 +162,27 @@ def _launch(target: str | None, role: str, claims: Sequence[str]) -> Entry:
     from dbtools.settings.files import VARIABLE
 
     settings = settings_for(target, role)
-    url, environment = open_backend(settings.database.url).shareable()
+    _, environment = open_backend(settings.database.url).shareable()
     if settings.origin.path:
         # A password in the file stays there. What the file takes from the environment, the client passes on.
         names = [*environment, *VARIABLE.findall(json.dumps(settings.origin.content()))]
         environment = {each: os.environ[each] for each in names if each in os.environ}
-        place = settings.origin.path
-    else:
-        place = url if target is not None and "://" in target else os.path.abspath(target or "")
     if os.environ.get(CLAIMS):
         environment = {**environment, CLAIMS: os.environ[CLAIMS]}
     command, *words = command_of()
-    args = [*words, "serve", place, *words_of_caller(role, claims)]
+    args = [*words, "serve", place_of(target), *words_of_caller(role, claims)]
     return {"command": command, "args": args} | ({"env": dict(environment)} if environment else {})
+
+
+def place_of(target: str | None) -> str:
+    """Return *target* as it is found from any folder, without a password."""
+    from dbtools.backends import open_backend
+    from dbtools.settings.files import FILE
+
+    if target is not None and "://" in target:
+        url, _ = open_backend(target).shareable()
+        return url
+    return os.path.abspath(target or FILE)
 
 
 def command_of() -> list[str]:
@@ -187,19 +197,18 @@ def command_of() -> list[str]:
     return [sys.executable, "-m", "dbtools"]
 
 
-def _print(client: str, name: str, entry: Entry) -> None:
-    """Print the snippet on stdout, and on stderr what to do with it."""
+def _snippet(client: str, name: str, entry: Entry) -> str:
+    """Return what adds the server to *client*, and say on stderr what to do with it."""
     chosen = CLIENTS[client]
-    if client == "claude-code":
-        words = ["claude", "mcp", "add-json", "--scope", "user", name, json.dumps(entry, ensure_ascii=False)]
-        click.echo(shlex.join(words))
-        what = "Run this command"
-    else:
-        click.echo(edit("", chosen.path().suffix, chosen.section, name, entry), nl=False)
-        what = f"Add this to {chosen.path()}"
-    click.echo(f"\n{what}, or run `dbtools connect` again with --write: it edits the file for you.", err=True)
-    if client == "claude-code" and entry.get("env"):
-        click.echo("That keeps the secrets in it out of the history of your shell.", err=True)
+    is_command = client == "claude-code"
+    what = "Run this command" if is_command else f"Add this to {chosen.path()}"
+    why = " That keeps its secrets out of the history of your shell." if is_command and "env" in entry else ""
+    click.echo(f"{what}, or run `dbtools connect` again with --write to edit the file.{why}\n", err=True)
+    if is_command:
+        return shlex.join(
+            ["claude", "mcp", "add-json", "--scope", "user", name, json.dumps(entry, ensure_ascii=False)]
+        )
+    return edit("", chosen.path().suffix, chosen.section, name, entry).removesuffix("\n")
 
 
 def _written(client: Client, name: str, entry: Entry, *, is_named: bool) -> str:
@@ -248,13 +257,3 @@ async def _doubts(settings: "Settings") -> list[str]:
     finally:
         await backend.close()
     return [*catalog.posture, *([] if settings.roles else secrets_warning(catalog))]
-
-
-def _doubts_of_url(url: str, variable: str | None) -> list[str]:
-    """Return what the one who connects a client to *url* should know."""
-    if variable is None:
-        return []
-    doubts = [f"{variable} has to be set where the client starts: it holds the token."]
-    if url.startswith("http://") and not _is_local(url):
-        doubts.append("The token would travel unencrypted: put a proxy with TLS in front of the server.")
-    return doubts

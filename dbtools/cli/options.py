@@ -69,9 +69,11 @@ claim_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def echo(as_json: bool, content: object, text: str) -> None:
+def echo(as_json: bool, content: object, text: str = "") -> None:
     """Print *content* as JSON, or *text*."""
-    click.echo(json.dumps(content) if as_json else text)
+    from dbtools.cells import json_of
+
+    click.echo(json_of(content) if as_json else text)
 
 
 def pairs_of(words: Sequence[str], problem: str) -> dict[str, str]:

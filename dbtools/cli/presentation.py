@@ -18,18 +18,12 @@ from dbtools.results import Answer, Surface
 from dbtools.service.checking import Review
 from dbtools.service.explanation import Explanation
 from dbtools.service.snapshot import View
-from dbtools.tools.definition import ToolDefinition, tokens_of, tool_content
+from dbtools.tools.definition import tokens_of, tool_content
 
 UNLIMITED = 1_000_000  #: columns: more than any table has
 #: Keys of described tables that do not stand in the middle, by their place.
 PLACES = {"name": 0, "schema": 1, "kind": 2, "comment": 4}
 HEADING = ("name", "kind", "row_estimate", "comment", "columns")
-
-
-def tools_json(definitions: Sequence[ToolDefinition]) -> str:
-    """Return the array of `tools/list`, with `tokens` beside each."""
-    contents = [tool_content(definition) for definition in definitions]
-    return json.dumps([{**content, "tokens": tokens_of(content)} for content in contents], indent=2)
 
 
 def print_tools(view: View, *, split: bool, budget: int) -> None:
@@ -53,7 +47,7 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
         _print(f"The definitions of tables take {taken:,} tokens, over [tools] budget ({budget:,}).")
 
 
-def review_json(found: Review, steps: Sequence[Finding] = ()) -> str:
+def review_content(found: Review, steps: Sequence[Finding] = ()) -> Mapping[str, object]:
     """Return *found*, and what is wrong in *steps*, as `dbtools check --json` prints it."""
     findings = (*found.findings, *(each for each in steps if each.level != "ok"))
     content: dict[str, object] = {
@@ -66,12 +60,7 @@ def review_json(found: Review, steps: Sequence[Finding] = ()) -> str:
         content["queries"] = {name: {"reads": list(reads)} for name, reads in found.reads.items()}
     if found.changes is not None:
         content["changes"] = {role: asdict(change) for role, change in found.changes.items()}
-    return pretty_json(content)
-
-
-def pretty_json(content: object) -> str:
-    """Return *content* as JSON on lines of their own, which a terminal shows as they are."""
-    return visible(json.dumps(content, indent=2, ensure_ascii=False))
+    return content
 
 
 def print_review(found: Review, steps: Sequence[Finding] = ()) -> None:

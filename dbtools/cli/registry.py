@@ -132,7 +132,7 @@ def _checked(settings: "Settings", paths: Sequence[Path]) -> Mapping[str, str]:
 def list_queries(target: str | None, as_json: bool) -> None:
     """List the queries in the registry."""
     from dbtools.backends import open_backend
-    from dbtools.cli.presentation import pretty_json, print_entries
+    from dbtools.cli.presentation import print_entries
     from dbtools.records.registry import read_entries
     from dbtools.service.queries import query_of
 
@@ -151,7 +151,7 @@ def list_queries(target: str | None, as_json: bool) -> None:
             }
         )
     if as_json:
-        click.echo(pretty_json(rows))
+        echo(as_json, rows)
     else:
         print_entries(rows)
 

@@ -124,16 +124,14 @@ class _Operator:
     def announce(self, view: "View") -> None:
         """Log what is wrong, what is served over stdio, and how a client is connected."""
         self._warn(view.problems, view.catalog)
-        if not self._is_verbose:
-            return
-        from dbtools.cli.clients import CLIENTS
+        if self._is_verbose:
+            from dbtools.cli.connecting import place_of
 
-        logger.info(
-            f"{len(view.catalog.tables)} tables are served with {len(view.definitions)} tools, "
-            "to the client at stdin and stdout.\n"
-            f"To connect one: {_connecting(_place(self._target), *self._options)}\n"
-            f"Other clients are {', '.join(each for each in CLIENTS if each != CLIENT)}. Ctrl-C ends it."
-        )
+            served = f"{len(view.catalog.tables)} tables are served with {len(view.definitions)} tools"
+            command = _connecting(place_of(self._target), *self._options)
+            logger.info(
+                f"{served}, to the client at stdin and stdout.\nTo connect one: {command}\nCtrl-C ends it."
+            )
 
     def listening(self, url: str, snapshot: "Snapshot", notes: Sequence[str]) -> None:
         """Log what is wrong, what is served at *url*, to which roles, and how a client is connected."""
@@ -202,14 +200,3 @@ def _connecting(*words: str) -> str:
 
     program = ("uvx", PACKAGE) if command_of()[-1] == PACKAGE else ("dbtools",)
     return shlex.join([*program, "connect", CLIENT, *words, "--write"])
-
-
-def _place(target: str | None) -> str:
-    """Return *target* as it is found from any folder, without a password."""
-    from dbtools.backends import open_backend
-    from dbtools.settings.files import FILE
-
-    if target is not None and "://" in target:
-        url, _ = open_backend(target).shareable()
-        return url
-    return os.path.abspath(target or FILE)

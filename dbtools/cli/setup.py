@@ -38,7 +38,7 @@ def check(target: str | None, against: str | None, connect: bool, as_json: bool)
 
     The exit status is 1 if there are errors, and 2 if the configuration or the database cannot be read.
     """
-    from dbtools.cli.presentation import print_review, review_json
+    from dbtools.cli.presentation import print_review, review_content
     from dbtools.service.doctor import examine
 
     if connect and against is not None:
@@ -49,7 +49,7 @@ def check(target: str | None, against: str | None, connect: bool, as_json: bool)
         found = run(_review, settings, other, progress)
         steps = run(examine, settings) if connect else ()
     if as_json:
-        click.echo(review_json(found, steps))
+        echo(as_json, review_content(found, steps))
     else:
         print_review(found, steps)
     if any(finding.level == "error" for finding in (*found.findings, *steps)):
