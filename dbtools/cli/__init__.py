@@ -17,9 +17,8 @@ DEBUG = "DBTOOLS_DEBUG"  #: the variable that lets tracebacks through
 MODULES: Mapping[str, str] = {
     "serve": "serving",
     "connect": "connecting",
-    **dict.fromkeys(("init", "sample"), "starting"),
     **dict.fromkeys(("tools", "call", "explain", "completion"), "calling"),
-    **dict.fromkeys(("check", "schema", "grants", "watch", "token"), "setup"),
+    **dict.fromkeys(("init", "sample", "check", "schema", "grants", "watch", "token"), "setup"),
     "log": "log",
     **dict.fromkeys(("query", "registry"), "registry"),
 }

@@ -1,18 +1,18 @@
 """`dbtools tools`, `call`, `explain` and `completion`: a role's tools, their answers, and why."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import get_completion_class
 
 from dbtools.cli.options import (
+    FILES,
     caller_of,
     claim_option,
     echo,
     example,
-    files,
     is_target,
     json_option,
     pairs_of,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("dbtools", "dbtools-mcp")
 SHELLS = ("bash", "zsh", "fish")
-COMPLETION_TIMEOUT = 2.0  #: seconds
 
 
 @click.command(epilog=example("dbtools tools sample.db --tokens"))
@@ -61,42 +60,8 @@ def tools(target: str | None, role: str, claims: Sequence[str], tokens: bool, as
     print_tools(view, split=tokens, budget=settings.tools.budget)
 
 
-def _complete_call(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    """Complete [TARGET] TOOL."""
-    words: tuple[str, ...] = context.params.get("words") or ()
-    if len(words) > 1 or (words and not is_target(words[0])):
-        return []
-    names = _tool_names(words[0] if words else None, context.params.get("role") or "")
-    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-    return found if words else [*files(context, parameter, incomplete), *found]
-
-
-def _tool_names(target: str | None, role: str) -> Iterable[str]:
-    """Return the names of the tools of *role*, or nothing if that takes long or fails."""
-    import anyio
-
-    from dbtools.service.serving import open_toolbox
-
-    async def names() -> Iterable[str]:
-        toolbox, backend = open_toolbox(settings_for(target, role), role)
-        try:
-            with anyio.move_on_after(COMPLETION_TIMEOUT):
-                return (await toolbox.view(role)).tools
-        finally:
-            await backend.close()
-        return ()
-
-    try:
-        return anyio.run(names)
-    except Exception:
-        # A message would stand in the middle of what is being typed.
-        return ()
-
-
 words_argument = click.argument(
-    "words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']", shell_complete=_complete_call
+    "words", nargs=-1, metavar="[TARGET] TOOL [key=value… | '{json}']", type=FILES
 )
 
 

@@ -8,12 +8,11 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from dbtools.cli.clients import CLIENTS, PLACEHOLDER, Client
 from dbtools.cli.documents import ClientFile, Entry, edit
@@ -27,27 +26,23 @@ from dbtools.cli.options import (
     secrets_warning,
     settings_for,
     target_argument,
-    wait_for,
+    with_toolbox,
     words_of_caller,
 )
 
 if TYPE_CHECKING:
+    from dbtools.policy import Finding
     from dbtools.settings import Settings
 
 PACKAGE = "dbtools-mcp"
 TOKEN = "DBTOOLS_TOKEN"
 SECRET = " It now holds values of the environment, such as a password: do not commit it."
+COPIES = " Copies of the file still hold its environment."
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environment
 
 
-def _complete_client(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    return [CompletionItem(each) for each in CLIENTS if each.startswith(incomplete)]
-
-
 @click.command(epilog=example("dbtools connect cursor shop.db --write"))
-@click.argument("client", shell_complete=_complete_client)
+@click.argument("client", shell_complete=lambda *given: [each for each in CLIENTS if given[-1] in each])
 @target_argument
 @role_option
 @claim_option
@@ -84,7 +79,7 @@ def connect(
         raise click.UsageError("--write and --remove exclude each other.")
     chosen, known_as = CLIENTS[client], name or _name_of(target, http)
     if remove:
-        done = _removed(chosen, known_as)
+        done = _change(chosen, known_as, None, is_named=True)
         echo(as_json, {"client": client, "done": done}, done)
         return
     if http:
@@ -98,9 +93,9 @@ def connect(
         return
     if PLACEHOLDER in json.dumps(entry):
         raise click.UsageError(f"This client keeps the token in its file: set {token_env or TOKEN} first.")
-    done = _written(chosen, known_as, entry, is_named=name is not None)
+    done = _change(chosen, known_as, entry, is_named=name is not None)
     echo(as_json, {**content, "done": done}, done)
-    for doubt in doubts if http else wait_for(_doubts, settings_for(target)):
+    for doubt in doubts if http else _doubts(settings_for(target), role):
         click.echo(f"dbtools: {doubt}", err=True)
 
 
@@ -122,16 +117,12 @@ def _check_options(client: str, target: str | None, http: str | None, token: str
 
 def _name_of(target: str | None, http: str | None) -> str:
     """Return what the client calls the server: the host, or the database that *target* names."""
-    from dbtools.errors import ConfigurationError
-
     if http is not None:
         name = "dbtools" if _is_local(http) else urlsplit(http).hostname or ""
     else:
-        try:
+        place = target
+        if place is None or place.endswith(".toml"):
             place = settings_for(target).database.url
-        except ConfigurationError:
-            # An entry can be removed even if its target no longer exists.
-            place = target or ""
         name = Path(urlsplit(place).path).stem
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:40] or "database"
 
@@ -211,49 +202,33 @@ def _snippet(client: str, name: str, entry: Entry) -> str:
     return edit("", chosen.path().suffix, chosen.section, name, entry).removesuffix("\n")
 
 
-def _written(client: Client, name: str, entry: Entry, *, is_named: bool) -> str:
-    """Write *entry* into the client's file, and return what was done."""
+def _change(client: Client, name: str, entry: Entry | None, *, is_named: bool) -> str:
+    """Set or remove the server *name* in the client's file, and return what was done."""
     from dbtools.errors import ConfigurationError
 
     file = ClientFile(client.path(), client.section)
-    before = file.servers.get(name)
+    before: Any = file.servers.get(name)
+    if entry is None and before is None:
+        raise ConfigurationError(f"{file.path} has no server {name!r}.", hint="--name names another one.")
     if before == entry:
         return f"{name} is in {file.path} already: nothing has changed."
     # An entry that differs in its environment alone is one of the same server.
-    is_same = isinstance(before, dict) and {**before, "env": None} == {**entry, "env": None}
-    if before is not None and not is_named and not is_same:
-        raise ConfigurationError(
-            f"{file.path} has another server {name!r}.",
-            hint=f"--name NAME adds this one beside it; --name {name} replaces it.",
-        )
-    done = "was added to" if before is None else "was replaced in"
-    secret = SECRET if entry.get("env") else ""
-    return f"{name} {done} {file.path}{file.write(name, entry)}. {client.then}{secret}"
+    if entry is None or before is None or is_named or {**before, "env": None} == {**entry, "env": None}:
+        done = "was replaced in" if before else "was added to"
+        remark = SECRET if entry and "env" in entry else ""
+        if entry is None:
+            done, remark = "was removed from", COPIES if "env" in before else ""
+        return f"{name} {done} {file.path}{file.write(name, entry)}. {client.then}{remark}"
+    hint = f"--name NAME adds this one beside it; --name {name} replaces it."
+    raise ConfigurationError(f"{file.path} has another server {name!r}.", hint=hint)
 
 
-def _removed(client: Client, name: str) -> str:
-    """Remove the server *name* from the client's file, and return what was done."""
-    from dbtools.errors import ConfigurationError
-
-    file = ClientFile(client.path(), client.section)
-    before = file.servers.get(name)
-    if before is None:
-        raise ConfigurationError(f"{file.path} has no server {name!r}.", hint="--name names another one.")
-    had_secrets = isinstance(before, dict) and before.get("env")
-    copies = " Copies of the file still hold its environment." if had_secrets else ""
-    return f"{name} was removed from {file.path}{file.write(name, None)}. {client.then}{copies}"
-
-
-async def _doubts(settings: "Settings") -> list[str]:
+def _doubts(settings: "Settings", role: str) -> "Sequence[str | Finding]":
     """Return what the one who connects a client should know, and would not see in the client."""
-    from dbtools.backends import open_backend
     from dbtools.errors import DatabaseUnavailable
 
-    backend = open_backend(settings.database.url)
     try:
-        catalog = await backend.introspect(settings.selection())
+        view = with_toolbox(settings, lambda toolbox, _: toolbox.view(role), role)
     except DatabaseUnavailable as exc:
         return [f"The database cannot be read now: {exc}"]
-    finally:
-        await backend.close()
-    return [*catalog.posture, *([] if settings.roles else secrets_warning(catalog))]
+    return [*view.problems, *([] if settings.roles else secrets_warning(view.catalog))]

@@ -5,8 +5,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ TOKEN = re.compile(
     r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[{}\[\],:]|[^\s{}\[\],:"/]+|\S',
     re.DOTALL,
 )
-BLANKS = re.compile(r"\s*")
 COMMENTS = ("//", "/*")
+BLANKS = " \t"
 INDENT = "  "
 OWNER = 0o700  #: the rights that are left where an entry holds a secret
 
@@ -35,11 +34,11 @@ class ClientFile:
         self._suffix = path.suffix
         self._section = section
         try:
-            content = self.path.read_bytes().decode("utf-8") if self.path.exists() else ""
+            text = self.path.read_bytes().decode("utf-8") if self.path.exists() else ""
             # Ends of lines, and the mark of UTF-8 at the beginning, are put back as they were.
-            self._mark = "\ufeff" if content.startswith("\ufeff") else ""
-            self._ending = "\r\n" if "\r\n" in content else "\n"
-            self._text = content.removeprefix("\ufeff").replace("\r\n", "\n")
+            self._mark = "\ufeff" if text.startswith("\ufeff") else ""
+            self._ending = "\r\n" if "\r\n" in text else "\n"
+            self._text = text.removeprefix("\ufeff").replace("\r\n", "\n")
             self._content = read(self._text, self._suffix)
         except OSError as exc:
             raise self._fault("it cannot be read") from exc
@@ -56,16 +55,13 @@ class ClientFile:
 
     def write(self, name: str, entry: Entry | None) -> str:
         """Set the server *name* to *entry*, or remove it, and return a remark on the copy of the file."""
-        servers = {each: value for each, value in self.servers.items() if each != name}
-        expected = {**self._content, self._section: servers | ({name: entry} if entry is not None else {})}
-        text = edit(self._text, self._suffix, self._section, name, entry)
-        # tomlkit puts keys that follow a dotted key into the new table.
-        if {self._section: {}, **read(text, self._suffix)} != expected:
-            raise self._fault("it cannot be edited without changing more than the entry")
         try:
+            text = edit(self._text, self._suffix, self._section, name, entry)
             copy = self._replace(text, is_secret=bool(entry and entry.get("env")))
         except OSError as exc:
             raise self._fault("it cannot be written") from exc
+        except ValueError as exc:
+            raise self._fault(str(exc)) from exc
         return f" (a copy of it as it was: {copy.name})" if copy else ""
 
     def _replace(self, text: str, *, is_secret: bool) -> Path | None:
@@ -108,9 +104,26 @@ def read(text: str, suffix: str) -> Mapping[str, Any]:
 
 
 def edit(text: str, suffix: str, section: str, name: str, entry: Entry | None) -> str:
-    """Return *text* with *entry* as the member *name* of *section*, or without this member."""
-    if suffix != ".toml":
-        return _edit_json(text if text.strip() else "{}\n", section, name, entry)
+    """Return *text* with *entry* as the member *name* of *section*, or without this member.
+
+    Each way to edit it is tried until one changes nothing else; ValueError is raised if none does.
+    """
+    content = read(text, suffix)
+    servers = {each: value for each, value in content.get(section, {}).items() if each != name}
+    if entry is not None and suffix != ".toml" and name in content.get(section, {}):
+        text = edit(text, suffix, section, name, None)
+    expected = {**content, section: servers | ({} if entry is None else {name: entry})}
+    edits = _edits_of_toml if suffix == ".toml" else _removals if entry is None else _additions
+    for edited in edits(text, section, name, entry):
+        try:
+            if {section: {}, **read(edited, suffix)} == expected:
+                return edited
+        except ValueError:
+            continue
+    raise ValueError("it cannot be edited without changing more than the entry")
+
+
+def _edits_of_toml(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
     import tomlkit
 
     document = tomlkit.parse(text)
@@ -118,62 +131,42 @@ def edit(text: str, suffix: str, section: str, name: str, entry: Entry | None) -
         del document[section][name]
     else:
         document.setdefault(section, tomlkit.table(is_super_table=True))[name] = dict(entry)
-    return document.as_string()
+    yield document.as_string()
 
 
-def _edit_json(text: str, section: str, name: str, entry: Entry | None) -> str:
-    root = _object(text, 0)
-    if section not in root.members:
-        return _added(text, root, section, {name: entry})
-    servers = _object(text, root.members[section].value)
-    if name in servers.members:
-        text = _removed(text, servers, name)
-        return text if entry is None else _edit_json(text, section, name, entry)
-    return _added(text, servers, name, entry)
+def _additions(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
+    """Yield *text* with *entry* as the first member of what may be its *section*, or of a new one."""
+    text = text if text.strip() else "{}\n"
+    strict = _strict(text)
+    unit = re.search(r"\n([ \t]+)\S", text)
+    step = unit[1] if unit else INDENT
+    places = [(found.end(), 2, name, entry) for found in re.finditer(rf'"{section}"\s*:\s*{{', strict)]
+    for at, depth, key, value in (*places, (strict.index("{") + 1, 1, section, {name: entry})):
+        indent = f"\n{step * depth}"
+        written = json.dumps(value, indent=step, ensure_ascii=False).replace("\n", indent)
+        is_empty = strict[at:].lstrip().startswith("}")
+        behind = indent.removesuffix(step) if is_empty else "," if text[at] == "\n" else f",{indent}"
+        rest = text[at:] if "\n" in text[at:] and not is_empty else text[at:].lstrip(BLANKS)
+        yield f"{text[:at]}{indent}{json.dumps(key)}: {written}{behind}{rest}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Member:
-    """A member of an object, by offsets in the text."""
-
-    start: int
-    value: int  #: where the value begins
-    end: int  #: where it ends
-    comma: int | None  #: where the comma behind it is
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Object:
-    """An object, by offsets in the text."""
-
-    start: int  #: after the opening brace
-    end: int  #: before the closing one
-    members: Mapping[str, _Member]
-
-
-def _object(text: str, start: int) -> _Object:
-    """Return the object that begins at or after *start*, behind blanks and comments."""
-    decode = json.JSONDecoder().raw_decode
+def _removals(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
+    """Yield *text* without what may be the member *name*, its comma, and a line that is left empty."""
     bare, strict = _bare(text), _strict(text)
-    members: dict[str, _Member] = {}
-    begin = at = _after_blanks(bare, start) + 1
-    while bare[at := _after_blanks(bare, at)] != "}":
-        name, colon = decode(strict, at)
-        value = _after_blanks(bare, _after_blanks(bare, colon) + 1)
-        _, end = decode(strict, value)
-        after = _after_blanks(bare, end)
-        comma = after if bare[after] == "," else None
-        # A name that occurs twice counts where it is last, as for a parser.
-        members.pop(name, None)
-        members[name] = _Member(start=at, value=value, end=end, comma=comma)
-        at = after + (comma is not None)
-    return _Object(start=begin, end=at, members=members)
-
-
-def _after_blanks(text: str, at: int) -> int:
-    found = BLANKS.match(text, at)
-    assert found is not None
-    return found.end()
+    for found in re.finditer(rf"{re.escape(json.dumps(name))}\s*:\s*", strict):
+        try:
+            _, end = json.JSONDecoder().raw_decode(strict, found.end())
+        except ValueError:
+            continue
+        head = text[: found.start()].rstrip(BLANKS)
+        start = len(head)
+        comma = re.compile(r"\s*,").match(bare, end)
+        if comma is not None:
+            end = comma.end()
+        elif (before := len(strict[:start].rstrip())) and strict[before - 1] == ",":
+            head = text[: before - 1] + text[before:start]
+        tail = text[end:].lstrip(BLANKS)
+        yield head + (tail.removeprefix("\n") if head.endswith("\n") else text[end:])
 
 
 def _bare(text: str) -> str:
@@ -188,41 +181,3 @@ def _strict(text: str) -> str:
         if left[0] == "," and right[0] in ("}", "]"):
             bare = f"{bare[: left.start()]} {bare[left.end() :]}"
     return bare
-
-
-def _added(text: str, found: _Object, name: str, value: object) -> str:
-    """Return *text* with a last member of the object that was *found*, indented as its file is."""
-    members = [*found.members.values()]
-    unit = re.search(r"\n([ \t]+)\S", text)
-    step = unit[1] if unit else INDENT
-    outer = _indent(text, found.start)
-    has_lines = members and "\n" in text[found.start : members[0].start]
-    inner = _indent(text, members[0].start) if has_lines else outer + step
-    written = json.dumps(value, indent=step, ensure_ascii=False).replace("\n", f"\n{inner}")
-    head = text[: found.end].rstrip()
-    closing = text[len(head) : found.end]
-    if members and members[-1].comma is None:
-        last = members[-1].end
-        head = f"{head[:last]},{head[last:]}"
-    member = f"\n{inner}{json.dumps(name, ensure_ascii=False)}: {written}"
-    return head + member + (closing if "\n" in closing else f"\n{outer}") + text[found.end :]
-
-
-def _indent(text: str, at: int) -> str:
-    line = text[text.rfind("\n", 0, at) + 1 : at]
-    return line[: len(line) - len(line.lstrip())]
-
-
-def _removed(text: str, found: _Object, name: str) -> str:
-    """Return *text* without the member *name*, its comma, and lines that hold nothing else."""
-    member = found.members[name]
-    others = [each for each in found.members.values() if each is not member]
-    start, end = member.start, member.end if member.comma is None else member.comma + 1
-    first, last = text.rfind("\n", 0, start) + 1, text.find("\n", end)
-    if first > 0 and last >= 0 and not text[first:start].strip() and not text[end:last].strip():
-        start, end = first, last + 1
-    text = text[:start] + text[end:]
-    if member.comma is None and others and (comma := others[-1].comma) is not None:
-        text = text[:comma] + text[comma + 1 :]
-    inside = text[found.start :].lstrip()
-    return text[: found.start] + inside if inside.startswith("}") else text

@@ -11,7 +11,6 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -26,6 +25,7 @@ REFUSED, WRONG, INTERRUPTED = 1, 2, 130  #: exit status
 DEFAULT_ROLE = "default"
 CLAIMS = "DBTOOLS_CLAIMS"
 READING = "Reading the database"
+FILES = click.Path(readable=False)  #: a shell completes the names of files
 SOON = 1.0  #: seconds after which progress is shown
 WIDE = 1_000  #: columns of an output that is not a terminal
 
@@ -46,12 +46,7 @@ def is_target(word: str) -> bool:
     return is_file(Path(word))
 
 
-def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Complete the name of a file."""
-    return [CompletionItem(incomplete, type="file")]
-
-
-target_argument = click.argument("target", required=False, shell_complete=files)
+target_argument = click.argument("target", required=False, type=FILES)
 role_option = click.option(
     "--role",
     envvar="DBTOOLS_ROLE",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from dbtools.cli.options import (
+    FILES,
     REFUSED,
     echo,
     example,
-    files,
     is_target,
     json_option,
     settings_for,
@@ -44,7 +44,7 @@ def registry() -> None:
 
 
 @registry.command(epilog=example("dbtools registry upgrade shop.db"))
-@click.argument("url", shell_complete=files)
+@click.argument("url", type=FILES)
 @json_option
 def upgrade(url: str, as_json: bool) -> None:
     """Create the registry in the database at URL, or upgrade it.
@@ -75,7 +75,7 @@ def query() -> None:
 
 
 @query.command(epilog=example("dbtools query add sample.db top_customers.sql"))
-@click.argument("words", nargs=-1, metavar="[TARGET] FILE…", shell_complete=files)
+@click.argument("words", nargs=-1, metavar="[TARGET] FILE…", type=FILES)
 @json_option
 def add(words: Sequence[str], as_json: bool) -> None:
     """Save the queries in each FILE to the registry.
@@ -157,7 +157,7 @@ def list_queries(target: str | None, as_json: bool) -> None:
 
 
 @query.command(epilog=example("dbtools query show sample.db order_status"))
-@click.argument("words", nargs=-1, metavar=ONE, shell_complete=files)
+@click.argument("words", nargs=-1, metavar=ONE, type=FILES)
 @click.option("--previous", is_flag=True, help="Print the version before.")
 @json_option
 def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
@@ -182,7 +182,7 @@ def _add_command(verb: str, state: str, help: str) -> None:
     """Add the command that does to one query what *verb* of the registry does."""
 
     @query.command(verb, epilog=example(f"dbtools query {verb} sample.db slow_parcels"), help=help)
-    @click.argument("words", nargs=-1, metavar=ONE, shell_complete=files)
+    @click.argument("words", nargs=-1, metavar=ONE, type=FILES)
     @json_option
     def change(words: Sequence[str], as_json: bool) -> None:
         from dbtools.records import registry as records

@@ -58,7 +58,7 @@ def serve(
     """Serve TARGET to MCP clients, over stdio or HTTP."""
     # From here on: the server's own handler takes over when its imports are done.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    _open_closed_descriptors()
+    _open_closed_streams()
     if http is None and (workers > 1 or stateless):
         raise click.UsageError("--workers and --stateless go with --http.")
     settings = settings_for(target)
@@ -100,15 +100,11 @@ def _refuse_options_of_callers() -> None:
         )
 
 
-def _open_closed_descriptors() -> None:
-    """Give the null device to standard descriptors that are closed, before others get their numbers."""
+def _open_closed_streams() -> None:
+    """Give the null device to standard streams that are closed, before others get their numbers."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-        # Python has None for a stream whose descriptor was closed when it began.
         if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
 
 

@@ -3,7 +3,6 @@
 import platform
 import socket
 import time
-from collections.abc import Iterator
 
 import dbtools
 from dbtools import errors
@@ -15,7 +14,7 @@ from dbtools.service.snapshot import Snapshot, View
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings
 
-OK, WARNING = "ok", "warning"
+OK, WARNING, ERROR = "ok", "warning", "error"
 NOT_REFUSED = "A write was not refused: use a login that can only read; `dbtools grants` prints one."
 HOST, PORT = "127.0.0.1", 8000  #: where the documents serve
 MANY_TOKENS = 20_000  #: of the definitions that a model reads before it asks anything
@@ -25,17 +24,19 @@ async def examine(settings: Settings) -> tuple[Finding, ...]:
     """Return what each step finds, in their order; or raise DatabaseUnavailable where nothing answers."""
     toolbox, backend = open_toolbox(settings)
     try:
-        found = [
-            _finding(OK, "versions", f"dbtools {dbtools.__version__}, Python {platform.python_version()}.")
-        ]
-        found += await findings_of_connection(backend)
+        versions = f"dbtools {dbtools.__version__}, Python {platform.python_version()}."
+        connection = await findings_of_connection(backend)
         snapshot = await toolbox.snapshot()
-        found += _schema(snapshot)
-        for name, view in snapshot.views.items():
-            found.append(_cost(name, view))
-        found.append(_port())
-        found.append(await _call(toolbox, snapshot))
-        return tuple(found)
+        login = [] if snapshot.catalog.posture else [_finding(OK, "posture", "The login can only read.")]
+        return (
+            _finding(OK, "versions", versions),
+            *connection,
+            *login,
+            _finding(OK, "schema", f"The database has {_size(snapshot.catalog)}."),
+            *(_cost(name, view) for name, view in snapshot.views.items()),
+            _port(),
+            await _call(toolbox, snapshot),
+        )
     finally:
         await backend.close()
 
@@ -48,20 +49,15 @@ async def findings_of_connection(backend: Backend) -> list[Finding]:
     """Return where the database is, and whether it refuses to be written to."""
     began = time.monotonic()
     probe = await (await backend.runner()).probe()
-    taken = (time.monotonic() - began) * 1000
-    where = f"{probe.version} at {backend.place} answers in {taken:.0f} ms."
+    where = f"{probe.version} at {backend.place} answers in {_milliseconds_since(began)}."
     proof = _finding(OK, "read_only", "A write was refused on a connection like those of calls.")
     if not probe.refuses_writes:
-        proof = _finding("error", "not_read_only", NOT_REFUSED)
+        proof = _finding(ERROR, "not_read_only", NOT_REFUSED)
     return [_finding(OK, "connection", where), proof]
 
 
-def _schema(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield what the login may do, and how much it sees."""
-    catalog = snapshot.catalog
-    if not catalog.posture:
-        yield _finding(OK, "posture", "The login can only read.")
-    yield _finding(OK, "schema", f"The database has {_size(catalog)}.")
+def _milliseconds_since(began: float) -> str:
+    return f"{(time.monotonic() - began) * 1000:.0f} ms"
 
 
 def _size(catalog: Catalog) -> str:
@@ -101,10 +97,9 @@ async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
         await toolbox.call(Caller(role=name), "list_rows", arguments)
     except errors.Denied:
         hint = f"`dbtools call --role {name} --claim NAME=VALUE list_rows table={table.name}` tries one."
-        return _finding(
-            WARNING, "call", f"The role {name} sees rows by claims only, so no call was tried. {hint}"
-        )
+        message = f"The role {name} sees rows by claims only, so no call was tried. {hint}"
+        return _finding(WARNING, "call", message)
     except errors.CallError as exc:
-        return _finding("error", "call", f"role {name}: list_rows of {table.name} fails: {exc}")
-    taken = (time.monotonic() - began) * 1000
-    return _finding(OK, "call", f"role {name}: list_rows of {table.name} answers in {taken:.0f} ms.")
+        return _finding(ERROR, "call", f"role {name}: list_rows of {table.name} fails: {exc}")
+    took = _milliseconds_since(began)
+    return _finding(OK, "call", f"role {name}: list_rows of {table.name} answers in {took}.")

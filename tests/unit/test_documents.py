@@ -24,15 +24,15 @@ ADDED = """\
 {
     "theme": "dark", // and no other
     "servers": {
-        /* the old one */
-        "old": { "url": "http://localhost/mcp", "on": [1, 2,], },
         "shop": {
             "command": "/bin/dbtools",
             "args": [
                 "serve",
                 "shop.db"
             ]
-        }
+        },
+        /* the old one */
+        "old": { "url": "http://localhost/mcp", "on": [1, 2,], },
     },
 }
 """
@@ -96,7 +96,7 @@ def test_nothing_but_the_entry_changes(data: st.DataObject) -> None:
 
 def test_comments_stay_and_the_indent_is_that_of_the_file() -> None:
     assert edit(COMMENTED, ".json", "servers", "shop", ENTRY) == ADDED
-    assert edit(ADDED, ".json", "servers", "shop", None) == COMMENTED.replace("], },\n", "], }\n")
+    assert edit(ADDED, ".json", "servers", "shop", None) == COMMENTED
 
 
 @pytest.mark.parametrize("text", ["", "\n", "{}", "{ }\n"])
