@@ -4,8 +4,8 @@ import gc
 import sys
 
 INTERRUPTED = 130  #: exit status
-#: New objects after which cycles are looked for. By default that is done so often, mostly among what imports
-#: have made to stay, that it takes a tenth of the start.
+#: Allocations between garbage collections. The default costs a tenth of the start, mostly on the objects of
+#: imported modules, which stay.
 COLLECTED = 50_000
 
 

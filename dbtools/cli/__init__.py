@@ -12,7 +12,7 @@ from click.exceptions import Exit, NoSuchCommand
 from dbtools import __version__
 from dbtools.cli.options import INTERRUPTED, REFUSED, WRONG, example, is_target
 
-DEBUG = "DBTOOLS_DEBUG"  #: the variable that lets tracebacks through
+DEBUG = "DBTOOLS_DEBUG"  #: the variable that turns on tracebacks
 #: The module of each command.
 MODULES: Mapping[str, str] = {
     "serve": "serving",
@@ -49,7 +49,7 @@ class Commands(click.Group):
         from dbtools.settings.files import is_login
 
         if is_target(word) or is_login(word):
-            ctx.fail("No such command. To serve a database: dbtools serve TARGET")
+            ctx.fail("No such command. To serve a database, run: dbtools serve TARGET")
         raise NoSuchCommand(word, possibilities=MODULES, ctx=ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -61,7 +61,7 @@ class Commands(click.Group):
         except (KeyboardInterrupt, click.Abort):
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
-            # Whoever reads our output has seen enough.
+            # The reader of our output, such as `head`, has closed it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(0)
         except Exception as exc:
@@ -76,7 +76,7 @@ def _end(error: Exception) -> None:
     if not isinstance(error, errors.DbtoolsError):
         if os.environ.get(DEBUG):
             raise error
-        message = f"internal error: {type(error).__name__}. {DEBUG}=1 shows where."
+        message = f"internal error: {type(error).__name__}. Set {DEBUG}=1 to see the traceback."
     elif isinstance(error, errors.CallError):
         is_broken = isinstance(error, errors.DatabaseUnavailable | errors.UnknownTable)
         status = WRONG if is_broken else REFUSED
@@ -93,6 +93,6 @@ def _end(error: Exception) -> None:
 def main() -> None:
     """Give language models safe, typed, fast access to a SQL database.
 
-    TARGET is a database file, a database URL or a configuration file that ends in .toml; without one it is
+    TARGET is a database file, a database URL, or a configuration file that ends in .toml. The default is
     ./dbtools.toml.
     """

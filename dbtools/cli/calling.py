@@ -1,4 +1,4 @@
-"""`dbtools tools`, `call`, `explain` and `completion`: a role's tools, their answers, and why."""
+"""`dbtools tools`, `call` and `explain`, which show what a role may do, and `dbtools completion`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -36,12 +36,12 @@ SHELLS = ("bash", "zsh", "fish")
 @target_argument
 @role_option
 @claim_option
-@click.option("--tokens", is_flag=True, help="Split the tokens into description, input and output schema.")
+@click.option("--tokens", is_flag=True, help="Count description, input schema and output schema separately.")
 @json_option
 def tools(target: str | None, role: str, claims: Sequence[str], tokens: bool, as_json: bool) -> None:
-    """Show the tools that a role sees, and what they cost in tokens.
+    """List the tools of a role, and what they cost in tokens.
 
-    Tokens are counted as bytes / 4. Claims change which rows are seen, never which tools.
+    Four bytes count as one token. Claims change which rows a role sees, never which tools.
     """
     from dbtools.tools.definition import tokens_of, tool_content
 
@@ -71,9 +71,9 @@ words_argument = click.argument(
 @claim_option
 @json_option
 def call(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) -> None:
-    """Call TOOL once and print its answer.
+    """Call a tool and print its answer.
 
-    A value that parses as JSON is JSON, otherwise a string.
+    A value that parses as JSON is passed as JSON, any other value as a string.
     """
     settings, tool, arguments = _call_of(words, role)
     caller = caller_of(settings, role, claims)
@@ -101,7 +101,7 @@ def call(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) 
 def explain(words: Sequence[str], role: str, claims: Sequence[str], as_json: bool) -> None:
     """Explain why a call is allowed or denied, without running it.
 
-    The answer names the rule that decides, the SQL and its parameters.
+    The output names the rule that decides, and shows the SQL and its parameters.
     """
     from dbtools.cli.presentation import print_explanation
     from dbtools.service.explanation import explain as explained
@@ -123,7 +123,7 @@ def _call_of(words: Sequence[str], role: str) -> "tuple[Settings, str, dict[str,
     if not words:
         raise click.UsageError("TOOL is missing. `dbtools tools` lists the tools.")
     if target is None and len(words) > 1 and "=" not in words[1] and "{" not in words[1]:
-        raise click.UsageError(f"There is no file {words[0]!r}, and {words[1]!r} is not key=value.")
+        raise click.UsageError(f"{words[1]!r} is not key=value, and {words[0]!r} is not a file.")
     arguments = _arguments_of(words[1:])
     return settings_for(target, role), words[0], arguments
 
@@ -135,7 +135,7 @@ def _arguments_of(words: Sequence[str]) -> dict[str, object]:
         if not isinstance(value, dict):
             raise click.UsageError("The arguments are not a JSON object.")
         return value
-    pairs = pairs_of(words, "{!r} is not key=value. All arguments at once are one JSON object.")
+    pairs = pairs_of(words, "{!r} is not key=value. You can also pass all arguments as one JSON object.")
     return {key: _value_of(text) for key, text in pairs.items()}
 
 
@@ -163,7 +163,7 @@ async def _called(
         request = IncomingCall(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
         return await Calls(toolbox, limiter, log).call(request)
     except UnknownTool:
-        # The operator, who types this command, may know what clients may not.
+        # The operator, who types this command, may see what clients may not.
         for problem in problems_of(await toolbox.view(caller.role), tool):
             click.echo(f"dbtools: {problem}", err=True)
         raise
@@ -175,10 +175,10 @@ async def _called(
 @click.command(epilog=example("dbtools completion bash"))
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print the script that completes dbtools commands in a shell.
+    """Print the completion script for a shell.
 
     \b
-    Set it up once, and open a new shell:
+    Set it up once, then open a new shell:
       bash  echo 'eval "$(dbtools completion bash)"' >> ~/.bashrc
       zsh   echo 'eval "$(dbtools completion zsh)"' >> ~/.zshrc
       fish  dbtools completion fish > ~/.config/fish/completions/dbtools.fish

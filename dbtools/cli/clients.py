@@ -15,11 +15,11 @@ HEADER, PLACEHOLDER = "DBTOOLS_AUTHORIZATION", "<the value of"
 class Client:
     """A client, by its file."""
 
-    file: str  #: its path; the words in braces are those of `_folders`
+    file: str  #: its path; `_folders` has the words in braces
     section: str = "mcpServers"  #: the key of the file that holds the servers
     has_type: bool = False  #: whether an entry names its transport
     url: str | None = "url"  #: the key of a server's URL, unless the client starts commands only
-    #: What sends the token in the variable NAME, if the client reads variables.
+    #: The keys that send the token in a variable, if the client reads variables.
     token: Callable[[str], Entry] | None = None
     then: str  #: what makes the client read the file
 
@@ -36,7 +36,7 @@ class Client:
 
 
 def _folders() -> Mapping[str, Path]:
-    """Return the folders of this system's programs: those of a user's settings, and some clients' own."""
+    """Return the folders in which clients keep their settings on this system."""
     home, get = Path.home(), os.environ.get
     dot_config = Path(get("XDG_CONFIG_HOME") or home / ".config")
     config = dot_config
@@ -49,9 +49,9 @@ def _folders() -> Mapping[str, Path]:
 
 
 def _bridged(url: str, token: str | None) -> Entry:
-    """Return an entry for a client that starts commands only, or that reads no variables in headers.
+    """Return an entry that starts mcp-remote, for a client without HTTP or without variables in headers.
 
-    Such a client does not pass on its environment: the token itself is in the entry, as mcp-remote wants it.
+    Such a client does not pass on its environment, so the entry holds the token itself.
     """
     insecure = ["--allow-http"] if url.startswith("http://") else []
     entry = {"command": "npx", "args": ["-y", "mcp-remote", url, *insecure]}
@@ -63,7 +63,7 @@ def _bridged(url: str, token: str | None) -> Entry:
 
 
 def _header(reference: str) -> Callable[[str], Entry]:
-    """Return what makes the headers of an entry; the client's file refers to NAME by *reference*."""
+    """Return a function that makes the headers of an entry; *reference* is how the client writes NAME."""
     return lambda name: {"headers": {"Authorization": f"Bearer {reference.replace('NAME', name)}"}}
 
 
@@ -81,12 +81,12 @@ CLIENTS: Mapping[str, Client] = {
     "claude-desktop": Client(
         file="{config}/Claude/claude_desktop_config.json",
         url=None,
-        then="Quit Claude Desktop and start it again.",
+        then="Restart Claude Desktop.",
     ),
     "cursor": Client(
         file="{home}/.cursor/mcp.json",
         token=_header("${env:NAME}"),
-        then="Cursor reads the file at once; switch the server on in its settings if it is off.",
+        then="Cursor reloads the file. If the server is off, turn it on in the settings.",
     ),
     "vscode": Client(
         file="{config}/Code/User/mcp.json",
@@ -104,24 +104,24 @@ CLIENTS: Mapping[str, Client] = {
     "zed": Client(
         file="{dot_config}/zed/settings.json",
         section="context_servers",
-        then="Zed reads the file at once.",
+        then="Zed reloads the file.",
     ),
     "gemini": Client(
         file="{home}/.gemini/settings.json",
         url="httpUrl",
         token=_header("$NAME"),
-        then="Start Gemini CLI again.",
+        then="Restart Gemini CLI.",
     ),
     "codex": Client(
         file="{codex}/config.toml",
         section="mcp_servers",
         token=lambda name: {"bearer_token_env_var": name},
-        then="Start Codex again.",
+        then="Restart Codex.",
     ),
     "mcp.json": Client(
         file=".mcp.json",
         has_type=True,
         token=_header("${NAME}"),
-        then="Clients that are started in this folder ask whether they may use the server.",
+        then="A client that you start in this folder asks you to approve the server.",
     ),
 }

@@ -1,4 +1,4 @@
-"""`dbtools connect`: the snippet that adds this server to a client, or the edit of the client's file."""
+"""`dbtools connect`: print the entry that adds dbtools to a client, or edit the client's file."""
 
 import json
 import os
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 PACKAGE = "dbtools-mcp"
 TOKEN = "DBTOOLS_TOKEN"
-SECRET = " It now holds values of the environment, such as a password: do not commit it."
-COPIES = " Copies of the file still hold its environment."
+SECRET = " The file now holds secrets, such as a password: do not commit it."
+COPIES = " Backups of the file still hold its secrets."
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environment
 
 
@@ -46,15 +46,15 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  #: of a variable of the environmen
 @target_argument
 @role_option
 @claim_option
-@click.option("--http", metavar="URL", help="A server that runs already, by its URL.")
+@click.option("--http", metavar="URL", help="Connect to the running server at this URL.")
 @click.option(
     "--token-env",
     metavar="NAME",
-    help=f"The variable that holds the token for --http.  [default: {TOKEN}; none for a URL on this machine]",
+    help=f"The environment variable with the token for --http.  [default: {TOKEN}; none for localhost]",
 )
 @click.option("--name", help="The server's name in the client.  [default: the name of the database]")
-@click.option("--write", is_flag=True, help="Edit the client's file, and keep a copy of it beside it.")
-@click.option("--remove", is_flag=True, help="Take the server out of the client's file again.")
+@click.option("--write", is_flag=True, help="Edit the client's file, and keep a backup.")
+@click.option("--remove", is_flag=True, help="Remove the server from the client's file.")
 @json_option
 def connect(
     client: str,
@@ -68,15 +68,15 @@ def connect(
     remove: bool,
     as_json: bool,
 ) -> None:
-    """Print what adds TARGET to CLIENT, or add it with --write.
+    """Print the entry that connects CLIENT to TARGET, or add it.
 
     CLIENT is claude-code, claude-desktop, cursor, vscode, windsurf, zed, gemini, codex, or mcp.json for any
-    client that reads a .mcp.json in the current folder. The entry starts this dbtools by its full path. A
-    password is in the environment of the entry, not among the arguments of the server.
+    client that reads a .mcp.json in the current folder. The entry starts dbtools by its full path. A password
+    goes into the environment of the entry, not into the arguments of the server.
     """
     _check_options(client, target, http, token_env)
     if write and remove:
-        raise click.UsageError("--write and --remove exclude each other.")
+        raise click.UsageError("Use either --write or --remove.")
     chosen, known_as = CLIENTS[client], name or _name_of(target, http)
     if remove:
         done = _change(chosen, known_as, None, is_named=True)
@@ -92,7 +92,7 @@ def connect(
         echo(as_json, content, "" if as_json else _snippet(client, known_as, entry))
         return
     if PLACEHOLDER in json.dumps(entry):
-        raise click.UsageError(f"This client keeps the token in its file: set {token_env or TOKEN} first.")
+        raise click.UsageError(f"This client stores the token in its file: set {token_env or TOKEN} first.")
     done = _change(chosen, known_as, entry, is_named=name is not None)
     echo(as_json, {**content, "done": done}, done)
     for doubt in doubts if http else _doubts(settings_for(target), role):
@@ -100,23 +100,23 @@ def connect(
 
 
 def _check_options(client: str, target: str | None, http: str | None, token: str | None) -> None:
-    """Raise UsageError where words do not go together, or a token stands where its variable belongs."""
+    """Raise UsageError if arguments contradict each other, or a token stands in place of its variable."""
     given = click.get_current_context().get_parameter_source
     names_caller = ParameterSource.COMMANDLINE in (given("role"), given("claims"))
     for is_wrong, problem in (
-        # What stands in its place may be a URL with a password: it is not repeated.
-        (client not in CLIENTS, f"CLIENT is one of {', '.join(CLIENTS)}; TARGET comes after it."),
-        (http and target, "TARGET and --http exclude each other."),
-        (http and names_caller, "--role and --claim go with TARGET, not with --http."),
-        (token and not http, "--token-env goes with --http."),
-        (token and not NAME.fullmatch(token), "--token-env takes the name of a variable, not a token."),
+        # Do not repeat the word: it may be a URL with a password.
+        (client not in CLIENTS, f"CLIENT must be one of {', '.join(CLIENTS)}. TARGET comes after it."),
+        (http and target, "Use either TARGET or --http."),
+        (http and names_caller, "Over HTTP, the token decides role and claims: omit --role and --claim."),
+        (token and not http, "--token-env needs --http."),
+        (token and not NAME.fullmatch(token), "--token-env must be the name of a variable, not a token."),
     ):
         if is_wrong:
             raise click.UsageError(problem)
 
 
 def _name_of(target: str | None, http: str | None) -> str:
-    """Return what the client calls the server: the host, or the database that *target* names."""
+    """Return the name of the server in the client: its host, or the database that *target* names."""
     if http is not None:
         name = "dbtools" if _is_local(http) else urlsplit(http).hostname or ""
     else:
@@ -128,16 +128,16 @@ def _name_of(target: str | None, http: str | None) -> str:
 
 
 def _over_http(client: Client, url: str, token: str | None) -> tuple[Entry, list[str]]:
-    """Return the entry of the server at *url*, and what the one who connects a client to it should know."""
+    """Return the entry of the server at *url*, and warnings."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise click.UsageError("--http takes the URL of a server, such as https://db.example.com/mcp.")
+        raise click.UsageError("--http must be the URL of a server, such as https://db.example.com/mcp.")
     is_local = _is_local(url)
     variable = token or (None if is_local else TOKEN)
     entry = client.entry(url if parts.path not in ("", "/") else f"{url.rstrip('/')}/mcp", variable)
-    doubts = [f"{variable} has to be set where the client starts: it holds the token."] if variable else []
+    doubts = [f"Set {variable} to the token in the environment of the client."] if variable else []
     if variable and parts.scheme == "http" and not is_local:
-        doubts.append("The token would travel unencrypted: put a proxy with TLS in front of the server.")
+        doubts.append("The token would be sent unencrypted. Put a proxy with TLS in front of the server.")
     return entry, doubts
 
 
@@ -148,7 +148,7 @@ def _is_local(url: str) -> bool:
 
 
 def _launch(target: str | None, role: str, claims: Sequence[str]) -> Entry:
-    """Return the entry of a server that a client starts for *target*, from any folder."""
+    """Return the entry with which a client starts dbtools for *target*, from any folder."""
     from dbtools.backends import open_backend
     from dbtools.settings.files import VARIABLE
 
@@ -189,12 +189,12 @@ def command_of() -> list[str]:
 
 
 def _snippet(client: str, name: str, entry: Entry) -> str:
-    """Return what adds the server to *client*, and say on stderr what to do with it."""
+    """Return what adds the server to *client*, and print on stderr what to do with it."""
     chosen = CLIENTS[client]
     is_command = client == "claude-code"
     what = "Run this command" if is_command else f"Add this to {chosen.path()}"
-    why = " That keeps its secrets out of the history of your shell." if is_command and "env" in entry else ""
-    click.echo(f"{what}, or run `dbtools connect` again with --write to edit the file.{why}\n", err=True)
+    why = " That keeps secrets out of your shell's history." if is_command and "env" in entry else ""
+    click.echo(f"{what}, or run `dbtools connect` with --write, which edits the file.{why}\n", err=True)
     if is_command:
         return shlex.join(
             ["claude", "mcp", "add-json", "--scope", "user", name, json.dumps(entry, ensure_ascii=False)]
@@ -209,22 +209,22 @@ def _change(client: Client, name: str, entry: Entry | None, *, is_named: bool) -
     file = ClientFile(client.path(), client.section)
     before: Any = file.servers.get(name)
     if entry is None and before is None:
-        raise ConfigurationError(f"{file.path} has no server {name!r}.", hint="--name names another one.")
+        raise ConfigurationError(f"{file.path} has no server {name!r}.", hint="Name another one with --name.")
     if before == entry:
-        return f"{name} is in {file.path} already: nothing has changed."
+        return f"{file.path} already has this entry for {name}."
     # An entry that differs in its environment alone is one of the same server.
     if entry is None or before is None or is_named or {**before, "env": None} == {**entry, "env": None}:
-        done = "was replaced in" if before else "was added to"
+        done = f"Replaced {name} in" if before else f"Added {name} to"
         remark = SECRET if entry and "env" in entry else ""
         if entry is None:
-            done, remark = "was removed from", COPIES if "env" in before else ""
-        return f"{name} {done} {file.path}{file.write(name, entry)}. {client.then}{remark}"
-    hint = f"--name NAME adds this one beside it; --name {name} replaces it."
-    raise ConfigurationError(f"{file.path} has another server {name!r}.", hint=hint)
+            done, remark = f"Removed {name} from", COPIES if "env" in before else ""
+        return f"{done} {file.path}{file.write(name, entry)}. {client.then}{remark}"
+    hint = f"Add this one with --name NAME, or replace the other with --name {name}."
+    raise ConfigurationError(f"{file.path} already has another server {name!r}.", hint=hint)
 
 
 def _doubts(settings: "Settings", role: str) -> "Sequence[str | Finding]":
-    """Return what the one who connects a client should know, and would not see in the client."""
+    """Return warnings that the client would not show."""
     from dbtools.errors import DatabaseUnavailable
 
     try:

@@ -1,4 +1,4 @@
-"""What commands share: options and arguments, and the terminal's width, colours and progress."""
+"""What commands share: options and arguments, opening a database, and the terminal."""
 
 import json
 import os
@@ -29,16 +29,18 @@ FILES = click.Path(readable=False)  #: a shell completes the names of files
 SOON = 1.0  #: seconds after which progress is shown
 WIDE = 1_000  #: columns of an output that is not a terminal
 
-Report = Callable[[int, int, str], None]  #: how many of how many are done, and the name of the next
+Report = Callable[
+    [int, int, str], None
+]  #: how many are done, how many there are, and the name of the next one
 
 
 def example(command: str) -> str:
-    """Return the end of a help text, which shows *command* as an example."""
+    """Return *command* as the example at the end of a help text."""
     return f"\b\nExample:\n  {command}"
 
 
 def is_target(word: str) -> bool:
-    """Return whether *word* names what is served: an existing file, a URL, or a `.toml` file."""
+    """Return whether *word* is a TARGET: an existing file, a URL, or a `.toml` file."""
     if "://" in word or word.endswith(".toml"):
         return True
     from dbtools.settings import is_file
@@ -52,14 +54,14 @@ role_option = click.option(
     envvar="DBTOOLS_ROLE",
     default=DEFAULT_ROLE,
     show_default=True,
-    help="Whose view of the database.",
+    help="The role of the caller.",
 )
 claim_option = click.option(
     "--claim",
     "claims",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What is known of the caller, for row filters; DBTOOLS_CLAIMS is a JSON object of them.",
+    help="A fact about the caller, for row filters. DBTOOLS_CLAIMS holds a JSON object of claims.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -69,6 +71,11 @@ def echo(as_json: bool, content: object, text: str = "") -> None:
     from dbtools.cells import json_of
 
     click.echo(json_of(content) if as_json else text)
+
+
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """Return *count* with its *noun*, whose plural is *nouns* if it is irregular."""
+    return f"1 {noun}" if count == 1 else f"{count:,} {nouns or noun + 's'}"
 
 
 def pairs_of(words: Sequence[str], problem: str) -> dict[str, str]:
@@ -90,7 +97,7 @@ def caller_of(settings: "Settings", role: str, claims: Sequence[str]) -> "Caller
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or any(isinstance(each, dict | list) for each in found.values()):
-        raise click.UsageError(f"{CLAIMS} is not a JSON object of texts, numbers and booleans.")
+        raise click.UsageError(f"{CLAIMS} must be a JSON object of strings, numbers and booleans.")
     found |= pairs_of(claims, "--claim: {!r} is not NAME=VALUE.")
     return Caller(role=role, claims=typed_claims(settings, found))
 
@@ -102,7 +109,7 @@ def words_of_caller(role: str, claims: Sequence[str]) -> list[str]:
 
 
 def settings_for(target: str | None, *roles: str) -> "Settings":
-    """Return the settings that *target* names, which must have *roles*."""
+    """Load the settings of *target*, which must have *roles*."""
     from dbtools.settings import settings_of
 
     settings = settings_of(target, Path.cwd())
@@ -111,25 +118,25 @@ def settings_for(target: str | None, *roles: str) -> "Settings":
 
 
 def check_roles(settings: "Settings", *roles: str) -> None:
-    """Raise ConfigurationError where *settings* lack one of *roles*."""
+    """Raise ConfigurationError if *settings* lack one of *roles*."""
     from dbtools.errors import ConfigurationError, listing
     from dbtools.settings.roles import role_names
 
     names = role_names(settings)
     for role in roles:
         if role not in names:
-            hint = f"--role names one of: {listing(names)}."
+            hint = f"Roles: {listing(names)}."
             raise ConfigurationError(f"There is no role {role!r}.", hint=hint)
 
 
 def secrets_warning(catalog: "Catalog") -> list[str]:
-    """Return a warning of the columns of *catalog* that look like secrets, if there are any."""
+    """Return a warning about the columns of *catalog* that look like secrets, if any."""
     from dbtools.errors import listing
     from dbtools.policy import secret_names
 
     found = secret_names(catalog)
-    shown = f"Columns that look like secrets are shown: {listing(found)}."
-    return [f"{shown} `dbtools init` writes a configuration without them."] if found else []
+    shown = f"The tools show columns that look like secrets: {listing(found)}."
+    return [f"{shown} `dbtools init` writes a configuration that hides them."] if found else []
 
 
 def with_toolbox(
@@ -139,9 +146,9 @@ def with_toolbox(
     *,
     title: str = READING,
 ) -> Any:
-    """Return what *use* makes of the toolbox of *settings*, for *role* or for all, and of its backend.
+    """Open the toolbox of *settings*, for *role* or for all roles, and return the result of *use*.
 
-    Progress has the *title*.
+    *title* is shown as the progress.
     """
     from dbtools.service.serving import open_toolbox
 
@@ -151,7 +158,7 @@ def with_toolbox(
             return await use(toolbox, backend)
         finally:
             await backend.close()
-            # An operator who misses a tool should learn why.
+            # If a tool is missing, this says why.
             for each in toolbox.current.missing if toolbox.current else ():
                 click.echo(f"dbtools: {each}", err=True)
 
@@ -159,7 +166,7 @@ def with_toolbox(
 
 
 def wait_for(function: Callable[..., Any], *arguments: Any, title: str = READING) -> Any:
-    """Run an async *function* to its end, and show progress with the *title* if it takes long."""
+    """Run an async *function* to its end; show *title* as the progress if it takes long."""
     with waiting(title):
         return run(function, *arguments)
 
@@ -172,7 +179,7 @@ def run(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def width_of(stream: TextIO) -> int:
-    """Return how many columns fit on a line of *stream*: programs, too, read lines that are not broken."""
+    """Return the width of *stream* in columns; output that is not a terminal has no line breaks."""
     return shutil.get_terminal_size().columns if stream.isatty() else WIDE
 
 
@@ -188,7 +195,7 @@ def has_colours(stream: TextIO) -> bool:
 
 @contextmanager
 def waiting(title: str) -> Iterator[Report]:
-    """Show a progress bar on stderr once something has taken a second, if stderr is a terminal."""
+    """Show a progress bar on stderr after a second, if stderr is a terminal."""
     if not is_capable(sys.stderr):
         yield lambda done, of, name: None
         return

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dbtools.cells import json_of, visible
-from dbtools.cli.options import has_colours, width_of
+from dbtools.cli.options import counted, has_colours, width_of
 from dbtools.policy import Finding
 from dbtools.results import Answer, Surface
 from dbtools.service.checking import Review
@@ -42,13 +42,13 @@ def print_tools(view: View, *, split: bool, budget: int) -> None:
     table.add_row(*map(_text, [counted(len(rows), "tool"), "", *totals]))
     _print(table)
     if view.surface is Surface.GENERIC and view.catalog.tables:
-        _print("list_T and get_T of each table can be called too; [tools] style, budget and pin list them.")
+        _print("list_T and get_T of each table can also be called. [tools] style, budget or pin list them.")
     elif (taken := view.cost_of_tables) > budget:
-        _print(f"The definitions of tables take {taken:,} tokens, over [tools] budget ({budget:,}).")
+        _print(f"The tools of tables cost {taken:,} tokens, more than [tools] budget ({budget:,}).")
 
 
 def review_content(found: Review, steps: Sequence[Finding] = ()) -> Mapping[str, object]:
-    """Return *found*, and what is wrong in *steps*, as `dbtools check --json` prints it."""
+    """Return *found*, and the problems among *steps*, as `dbtools check --json` prints them."""
     findings = (*found.findings, *(each for each in steps if each.level != "ok"))
     content: dict[str, object] = {
         "findings": [
@@ -65,7 +65,7 @@ def review_content(found: Review, steps: Sequence[Finding] = ()) -> Mapping[str,
 
 def print_review(found: Review, steps: Sequence[Finding] = ()) -> None:
     """Print each finding and each of *steps* on a line, what queries read, and a migration's changes."""
-    lines = [str(finding) for finding in (*steps, *found.findings)] or ["All is well."]
+    lines = [str(finding) for finding in (*steps, *found.findings)] or ["No problems found."]
     for name, reads in found.reads.items():
         lines.append(f"The query {name} reads {visible(', '.join(reads)) or 'no table'}.")
     if found.changes is not None:
@@ -96,7 +96,7 @@ def print_entries(rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def print_answer(answer: Answer) -> None:
-    """Print *answer* as a table, and below it what is to be known of it."""
+    """Print *answer* as a table, with its notes below."""
     structured = answer.structured
     match structured:
         case {"columns": list(columns), "rows": list(rows)}:
@@ -164,11 +164,6 @@ def _listed(value: object) -> object:
             return value
 
 
-def counted(count: int, noun: str, nouns: str = "") -> str:
-    """Return *count* with its *noun*, whose plural is *nouns*, or as most are."""
-    return f"1 {noun}" if count == 1 else f"{count:,} {nouns or noun + 's'}"
-
-
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in columns:
@@ -191,7 +186,7 @@ def _text(cell: object) -> Text:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """Return *text* without what a terminal would obey."""
+    """Return *text* without escape sequences."""
     return Text(visible(text).replace("\r", "\\r"), style=style)
 
 
@@ -206,7 +201,7 @@ def _console() -> Console:
 
 def _print(content: Table | str, style: str = "") -> None:
     console = _console()
-    # The terminal breaks lines of text itself: copied, they are whole.
+    # The terminal wraps lines of text itself, so that they can be copied whole.
     with console.capture() as captured:
         console.print(
             _plain(content, style) if isinstance(content, str) else content,

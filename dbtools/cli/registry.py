@@ -11,6 +11,7 @@ import click
 from dbtools.cli.options import (
     FILES,
     REFUSED,
+    counted,
     echo,
     example,
     is_target,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from dbtools.backends.port import Backend
     from dbtools.settings import Settings
 
-QUERY = ".sql"  #: how a file of queries ends, and no TARGET
+QUERY = ".sql"  #: the suffix of a query file, which is never a TARGET
 ONE = "[TARGET] NAME"
 STATES: Mapping[str, tuple[str, str]] = {
     "remove": ("removed", "Remove the query NAME and its previous version."),
@@ -37,9 +38,9 @@ STATES: Mapping[str, tuple[str, str]] = {
 
 @click.group(epilog=example("dbtools registry upgrade shop.db"))
 def registry() -> None:
-    """Create the registry in a database, or upgrade it.
+    """Create or upgrade the registry in a database.
 
-    It keeps permitted queries for every server on the database, and audit logs.
+    The registry keeps permitted queries and the audit log for all servers of the database.
     """
 
 
@@ -47,21 +48,20 @@ def registry() -> None:
 @click.argument("url", type=FILES)
 @json_option
 def upgrade(url: str, as_json: bool) -> None:
-    """Create the registry in the database at URL, or upgrade it.
+    """Create or upgrade the registry in the database at URL.
 
-    Its tables are dbtools_query and dbtools_call, in a schema named dbtools if the database has schemas. Your
-    own tables, and your own migration history, stay as they are.
+    Its tables are dbtools_query and dbtools_call, in the schema dbtools if the database has schemas. Your
+    own tables and your migration history do not change.
     """
     from dbtools.alembic import upgrade as build
     from dbtools.backends.records import LATEST
-    from dbtools.cli.presentation import counted
     from dbtools.records.registry import read_entries
 
     place = _place(settings_for(url))
     with waiting("Upgrading the registry"):
         build(place)
     count = len(wait_for(read_entries, place))
-    text = f"The registry is at {LATEST}, with {counted(count, 'query', 'queries')}."
+    text = f"The registry has version {LATEST} and {counted(count, 'query', 'queries')}."
     echo(as_json, {"version": LATEST, "query_count": count}, text)
 
 
@@ -69,8 +69,8 @@ def upgrade(url: str, as_json: bool) -> None:
 def query() -> None:
     """Manage the permitted queries in the registry.
 
-    The registry is the one that [registry] url of the configuration names, otherwise that of the database
-    itself. `dbtools registry upgrade` creates it.
+    [registry] url in the configuration names the registry; by default it is in the database itself.
+    `dbtools registry upgrade` creates it.
     """
 
 
@@ -80,8 +80,8 @@ def query() -> None:
 def add(words: Sequence[str], as_json: bool) -> None:
     """Save the queries in each FILE to the registry.
 
-    All are checked against the database first; if one is wrong, none is saved. The text that a query had
-    before is kept as its previous version.
+    dbtools checks all of them against the database first, and saves none if one is wrong. It keeps the
+    previous version of each query.
     """
     from dbtools.records.registry import add as save, read_entries
 
@@ -99,7 +99,7 @@ def add(words: Sequence[str], as_json: bool) -> None:
 
 def _check_files(paths: Sequence[str]) -> None:
     if not paths:
-        raise click.UsageError("No FILE is given. FILE is a file of queries that ends in .sql.")
+        raise click.UsageError("FILE is missing. Name a file of queries that ends in .sql.")
     from dbtools.errors import ConfigurationError
     from dbtools.settings import is_file
 
@@ -109,7 +109,7 @@ def _check_files(paths: Sequence[str]) -> None:
 
 
 def _checked(settings: "Settings", paths: Sequence[Path]) -> Mapping[str, str]:
-    """Return the texts of the queries in *paths* by name, or end with what is wrong with them."""
+    """Return the texts of the queries in *paths* by name, or print their problems and exit."""
     from dbtools.service.permitted import candidates
     from dbtools.service.resolve import read_catalog
 
@@ -121,7 +121,7 @@ def _checked(settings: "Settings", paths: Sequence[Path]) -> Mapping[str, str]:
     for finding in findings:
         click.echo(str(finding), err=True)
     if findings or not texts:
-        click.echo("dbtools: Nothing is saved.", err=True)
+        click.echo("dbtools: No query was saved.", err=True)
         sys.exit(REFUSED)
     return texts
 
@@ -158,10 +158,10 @@ def list_queries(target: str | None, as_json: bool) -> None:
 
 @query.command(epilog=example("dbtools query show sample.db order_status"))
 @click.argument("words", nargs=-1, metavar=ONE, type=FILES)
-@click.option("--previous", is_flag=True, help="Print the version before.")
+@click.option("--previous", is_flag=True, help="Print the previous version.")
 @json_option
 def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
-    """Print the query NAME as it would stand in a file."""
+    """Print the query NAME in the form of a query file."""
     from dbtools.cells import visible
     from dbtools.errors import ConfigurationError
     from dbtools.records.registry import entry_of
@@ -171,7 +171,7 @@ def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
     shown = entry.previous if previous else entry.current
     if shown is None:
         raise ConfigurationError(f"{name} has no version before {entry.current.version}.")
-    # A terminal would obey what somebody else wrote; a file wants it as it is.
+    # Escape sequences in the text must not reach a terminal; a file gets the text unchanged.
     text = shown.text
     if sys.stdout.isatty():
         text = "\n".join(visible(line) for line in text.splitlines())
@@ -179,7 +179,7 @@ def show(words: Sequence[str], previous: bool, as_json: bool) -> None:
 
 
 def _add_command(verb: str, state: str, help: str) -> None:
-    """Add the command that does to one query what *verb* of the registry does."""
+    """Add the command *verb*, which calls the function of this name for one query."""
 
     @query.command(verb, epilog=example(f"dbtools query {verb} sample.db slow_parcels"), help=help)
     @click.argument("words", nargs=-1, metavar=ONE, type=FILES)
@@ -198,10 +198,10 @@ for verb, (state, help) in STATES.items():
 
 def _one(words: Sequence[str]) -> tuple[str | None, str]:
     if not 1 <= len(words) <= 2:
-        raise click.UsageError(f"The arguments are {ONE}.")
+        raise click.UsageError(f"Expected {ONE}.")
     return (words[0] if len(words) == 2 else None), words[-1]
 
 
 def _place(settings: "Settings") -> str:
-    """Return where the registry is that the commands read and write."""
+    """Return the URL of the registry."""
     return settings.registry.url or settings.database.url

@@ -1,4 +1,4 @@
-"""`dbtools serve`: the server, and what a person at a terminal is told of it."""
+"""`dbtools serve`: start the server, and log what its operator should know."""
 
 import logging
 import os
@@ -17,6 +17,7 @@ from dbtools.cli.options import (
     caller_of,
     check_roles,
     claim_option,
+    counted,
     example,
     role_option,
     run,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dbtools")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-CLIENT = "claude-code"  #: for which the command is told
+CLIENT = "claude-code"  #: the client of the command that is shown
 FEW = 8  #: names of tools on one line
 
 
@@ -43,15 +44,15 @@ FEW = 8  #: names of tools on one line
 @target_argument
 @role_option
 @claim_option
-@click.option("--http", metavar="HOST:PORT", help="Serve any number of clients over HTTP.")
+@click.option("--http", metavar="HOST:PORT", help="Serve over HTTP at this address, instead of over stdio.")
 @click.option(
     "--workers",
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Processes that share the port of --http.",
+    help="Number of processes that share the port of --http.",
 )
-@click.option("--stateless", is_flag=True, help="Keep no sessions of clients before 2026-07-28.")
+@click.option("--stateless", is_flag=True, help="Keep no sessions for protocol versions before 2026-07-28.")
 def serve(
     target: str | None, role: str, claims: Sequence[str], http: str | None, workers: int, stateless: bool
 ) -> None:
@@ -60,7 +61,7 @@ def serve(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _open_closed_streams()
     if http is None and (workers > 1 or stateless):
-        raise click.UsageError("--workers and --stateless go with --http.")
+        raise click.UsageError("--workers and --stateless need --http.")
     settings = settings_for(target)
     if http is None or not settings.auth:
         check_roles(settings, role)
@@ -90,13 +91,13 @@ def serve(
 
 
 def _refuse_options_of_callers() -> None:
-    """Raise UsageError where somebody says who calls, which is asked of each caller."""
+    """Raise UsageError if an option names the caller, which each token does."""
     context = click.get_current_context()
     given = [name for name in ("role", "claims") if context.get_parameter_source(name) in GIVEN]
     if given or os.environ.get(CLAIMS):
         raise click.UsageError(
-            "Tokens say who calls, since there is [auth]: no --role, no --claim, "
-            "and neither DBTOOLS_ROLE nor DBTOOLS_CLAIMS."
+            "With [auth], each token decides role and claims: do not set --role, --claim, DBTOOLS_ROLE or "
+            "DBTOOLS_CLAIMS."
         )
 
 
@@ -109,7 +110,7 @@ def _open_closed_streams() -> None:
 
 
 class _Operator:
-    """Logs what the person who has started the server should know; more at a terminal, and as JSON."""
+    """Logs what the operator should know: problems always, more on a terminal and as JSON."""
 
     def __init__(self, target: str | None, options: Sequence[str], settings: "Settings") -> None:
         self._target = target
@@ -118,38 +119,40 @@ class _Operator:
         self._is_verbose = sys.stderr.isatty() or settings.log.format == "json"
 
     def announce(self, view: "View") -> None:
-        """Log what is wrong, what is served over stdio, and how a client is connected."""
+        """Log problems, what is served over stdio, and the command that connects a client."""
         self._warn(view.problems, view.catalog)
         if self._is_verbose:
             from dbtools.cli.connecting import place_of
 
-            served = f"{len(view.catalog.tables)} tables are served with {len(view.definitions)} tools"
+            served = (
+                f"{counted(len(view.catalog.tables), 'table')} as {counted(len(view.definitions), 'tool')}"
+            )
             command = _connecting(place_of(self._target), *self._options)
             logger.info(
-                f"{served}, to the client at stdin and stdout.\nTo connect one: {command}\nCtrl-C ends it."
+                f"Serving {served} over stdio.\nTo connect a client: {command}\nPress Ctrl-C to stop."
             )
 
     def listening(self, url: str, snapshot: "Snapshot", notes: Sequence[str]) -> None:
-        """Log what is wrong, what is served at *url*, to which roles, and how a client is connected."""
+        """Log problems, what is served at *url* to which roles, and the command that connects a client."""
         views = snapshot.views.values()
         problems = [each for view in views for each in view.problems]
         self._warn([*problems, *notes], next(iter(views)).catalog)
         tables = {table.location for view in views for table in view.catalog.tables}
         roles = f"the role{'s' if len(views) > 1 else ''} {_few([*snapshot.views])}"
-        logger.info(f"{len(tables)} tables are served at {url} to {roles}.")
+        logger.info(f"Serving {counted(len(tables), 'table')} at {url} to {roles}.")
         if self._is_verbose:
             token = ["--token-env", "DBTOOLS_TOKEN"] if self._settings.auth else []
             logger.info(f"To connect a client: {_connecting('--http', self._reached(url), *token)}")
 
     def _warn(self, problems: "Iterable[str | Finding]", catalog: "Catalog") -> None:
-        """Log *problems*, and columns that look like secrets and that no configuration decides to show."""
+        """Log *problems* and, without a configuration, columns that look like secrets."""
         is_configured = self._target is None or self._target.endswith(".toml")
         secrets = [] if is_configured else secrets_warning(catalog)
         for problem in dict.fromkeys([*problems, *secrets]):
             self.tell(problem)
 
     def _reached(self, url: str) -> str:
-        """Return *url* as clients reach it: by a name, where the server listens at every address."""
+        """Return *url* for clients: with a host name if the server listens on all addresses."""
         if self._settings.auth.jwt:
             return str(self._settings.auth.jwt.resource)
         names = self._settings.server.allowed_hosts
@@ -165,15 +168,15 @@ class _Operator:
         _log(logging.ERROR if is_error else logging.WARNING, str(problem))
 
     def mended(self, message: str) -> None:
-        """Log *message*, which says that an earlier problem is solved."""
+        """Log *message*: an earlier problem is resolved."""
         _log(logging.INFO, message)
 
     def changed(self, snapshot: "Snapshot", changes: "Mapping[str, Change]") -> None:
-        """Log on one line per role which tools are new, changed and gone."""
+        """Log one line for each role whose tools have changed."""
         for role, change in changes.items():
             if not (change.tools and self._is_verbose):
                 continue
-            lists = {"new": change.added, "changed": change.changed, "gone": change.removed}
+            lists = {"added": change.added, "changed": change.changed, "removed": change.removed}
             parts = [f"{what}: {_few(names)}" for what, names in lists.items() if names]
             of = f" of {role}" if len(snapshot.views) > 1 else ""
             logger.info(f"The tools{of} have changed. {'; '.join(parts).capitalize()}.")

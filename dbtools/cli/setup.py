@@ -1,4 +1,4 @@
-"""What an operator does before a server starts: a configuration, checks, grants, notifications, tokens."""
+"""What an operator does before a server starts: write a configuration, check it, create logins and tokens."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from dbtools.cli.options import (
     DEFAULT_ROLE,
     FILES,
     REFUSED,
+    counted,
     echo,
     example,
     json_option,
@@ -39,37 +40,37 @@ SAMPLE = "sample.db"
 DATABASES = "*.db"
 
 FILE = """\
-# What dbtools serves, and to whom. `dbtools check` validates this file, and `dbtools schema` prints a
-# JSON Schema of it for your editor.
+# `dbtools check` validates this file against the database. `dbtools schema` prints its JSON Schema for
+# your editor.
 
 [database]
 url = {url}
-{login}{description}# exclude = ["audit_*"]       # tables that nobody sees
+{login}{description}# exclude = ["audit_*"]       # tables that no role sees
 
 [queries]
-directory = "queries"         # each .sql file in it becomes a tool
+directory = "queries"         # each query in its .sql files becomes a tool
 
-# A role says what its callers see; without any role everybody sees everything. `default` is the role of a
-# caller who names no other. The queries of a registry count only where [registry] url names it.
+# A role sees the tables and calls the queries that it is granted. Callers that name no role get `default`.
+# To serve queries from a registry too, set [registry] url.
 [roles.default]
-queries = ["*"]               # names or patterns of the queries that it may call
-tables."*" = true             # names or patterns of tables: true, false, or what the role sees of it:
+queries = ["*"]               # names or patterns
+tables."*" = true             # names or patterns; a more exact rule wins, such as one of these:
 # tables.{table} = false
 # tables.{table} = {{ exclude = [{column}] }}
-# and, with columns of yours: {{ where = "status <> 'draft'", mask = {{ email = "partial" }} }}
+# Rules may also filter rows and mask columns: {{ where = "status = 'paid'", mask = {{ email = "partial" }} }}
 {hidden}
 # [limits]
-# max_rows = 200              # rows of one answer
-# timeout = "10s"             # of one call
+# max_rows = 200              # per answer
+# timeout = "10s"             # per call
 """
 HIDDEN = """
-# These columns look like secrets. To show one, take it out of its list.
+# These columns look like secrets. To show one, remove it from its list.
 """
-LOGIN = "# The password is not written here: it comes from the environment variable {}.\n"
+LOGIN = "# The password is in the environment variable {}.\n"
 FIND = """\
 -- name: find_{tool}
--- description: Rows of {title} whose {label} is like a pattern; upper and lower case are the same.
--- param pattern: text  Of the {label}: % stands for any text, _ for one character.
+-- description: Find rows of {title} by {label}, ignoring case.
+-- param pattern: text  A pattern for {label}: % matches any text, _ one character.
 select {columns}
 from {table}
 where lower({column}) like lower(:pattern)
@@ -77,7 +78,7 @@ order by {order}
 """
 NOTHING = """\
 -- name: one
--- description: The number one: replace this with a question of yours.
+-- description: The number one. Replace this with your own query.
 -- returns: one
 select 1 as one
 """
@@ -91,15 +92,15 @@ def sample(path: Path, as_json: bool) -> None:
     from dbtools.errors import ConfigurationError
 
     if path.exists():
-        raise ConfigurationError(f"{path} exists already.", hint="Name a new file.")
-    # It is in the package where that is installed, else beside it.
+        raise ConfigurationError(f"{path} already exists.", hint="Choose another path.")
+    # An installed package contains it; in the repository it is beside the package.
     package = Path(__file__).parents[1]
     source = next(each for each in (package / SAMPLE, package.parent / SAMPLE) if each.exists())
     try:
         shutil.copyfile(source, path)
     except OSError as exc:
-        raise ConfigurationError(f"{path} cannot be written: {exc.strerror}.") from exc
-    text = f"{path} is a database with 15 tables. Try `dbtools tools {path}`."
+        raise ConfigurationError(f"Cannot write {path}: {exc.strerror}.") from exc
+    text = f"Wrote {path}, a database with 15 tables. Next: `dbtools tools {path}`."
     echo(as_json, {"path": str(path)}, text)
 
 
@@ -109,25 +110,25 @@ def sample(path: Path, as_json: bool) -> None:
 def init(target: str | None, as_json: bool) -> None:
     """Write a commented dbtools.toml and an example query.
 
-    They are for the database at URL, which may be a file. On a terminal you are asked for what is missing.
+    URL names the database, and may be a file. On a terminal, dbtools asks for what is missing.
     """
     from dbtools.cells import visible
     from dbtools.errors import ConfigurationError
 
     for path in (CONFIGURATION, EXAMPLE):
         if path.exists():
-            raise ConfigurationError(f"{path} exists already.", hint="Remove it, or use another folder.")
+            raise ConfigurationError(f"{path} already exists.", hint="Remove it, or use another folder.")
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     place = target or _only_database(asks)
     if place.endswith(".toml"):
-        raise click.UsageError("URL names a database, not a configuration.")
+        raise click.UsageError("URL must name a database, not a configuration.")
     url, environment, catalog, hidden = wait_for(_read, place)
     left_out = [visible(", ".join(f"{table}.{name}" for name in names)) for table, names in hidden.items()]
-    question = f"These columns look like secrets: {'; '.join(left_out)}. Leave them out?"
+    question = f"These columns look like secrets: {'; '.join(left_out)}. Hide them?"
     if asks and hidden and not click.confirm(question, default=True, err=True):
         hidden, left_out = {}, []
-    description = _ask("What is the database about, in one sentence? (may be empty)", "") if asks else ""
-    # What the URL holds and this file does not: its password.
+    description = _ask("Describe the database in one sentence (optional)", "") if asks else ""
+    # The URL may hold a password, which the file must not.
     password = next((each for each in environment if each not in os.environ), "")
     text = configuration(catalog, url, hidden, description, password)
     try:
@@ -135,12 +136,12 @@ def init(target: str | None, as_json: bool) -> None:
         EXAMPLE.write_text(example_query(catalog, hidden), encoding="utf-8")
         CONFIGURATION.write_text(text, encoding="utf-8")
     except OSError as exc:
-        raise ConfigurationError(f"{exc.filename} cannot be written: {exc.strerror}.") from exc
+        raise ConfigurationError(f"Cannot write {exc.filename}: {exc.strerror}.") from exc
     count = len(catalog.tables)
     lines = [
-        f"{CONFIGURATION} and {EXAMPLE} are written for {count} tables.",
-        f"Left out, since they look like secrets: {'; '.join(left_out)}." if left_out else "",
-        f"The password is not in the file. Before the next steps: export {password}=…" if password else "",
+        f"Wrote {CONFIGURATION} and {EXAMPLE} for {counted(count, 'table')}.",
+        f"Hidden, because they look like secrets: {'; '.join(left_out)}." if left_out else "",
+        f"The password is not in the file. Set it first: export {password}=…" if password else "",
         "Next: `dbtools check --connect`, then `dbtools connect claude-code --write`.",
     ]
     content = {"written": [str(CONFIGURATION), str(EXAMPLE)], "tables": count, "left_out": left_out}
@@ -148,7 +149,7 @@ def init(target: str | None, as_json: bool) -> None:
 
 
 def _only_database(asks: bool) -> str:
-    """Return the database that somebody names, or the only one in this folder."""
+    """Return the database that the user names, or the only one in this folder."""
     here = sorted(str(path) for path in Path().glob(DATABASES))
     if asks:
         return _ask("Which database? (a file or a URL)", here[0] if here else "")
@@ -163,7 +164,7 @@ def _ask(question: str, default: str) -> str:
 
 
 async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
-    """Return the URL of the database at *place*, what its environment holds, its catalog and its secrets."""
+    """Return the URL of the database, the variables it needs, its catalog, and columns to hide."""
     from dbtools.backends import open_backend
     from dbtools.policy import secret_columns
 
@@ -181,17 +182,17 @@ async def _read(place: str) -> "tuple[str, Mapping[str, str], Catalog, Hidden]":
 
 
 def configuration(catalog: "Catalog", url: str, hidden: Hidden, description: str, password: str) -> str:
-    """Return the text of dbtools.toml for the database at *url*, in which columns are *hidden*.
+    """Return the text of dbtools.toml for the database at *url*, with columns *hidden*.
 
-    *password* is the variable that holds the password, if there is one.
+    *password* is the variable that holds the password, or empty.
     """
     rules = "".join(
-        f"tables.{_toml(table)} = {{ exclude = [{', '.join(map(_toml, names))}] }}\n"
+        f"tables.{_key(table)} = {{ exclude = [{', '.join(map(_toml, names))}] }}\n"
         for table, names in hidden.items()
     )
     first = catalog.tables[0] if catalog.tables else None
     return FILE.format(
-        table=_toml(catalog.unique_name(first)) if first else "orders",
+        table=_key(catalog.unique_name(first)) if first else "orders",
         column=_toml(first.columns[-1].name) if first else '"note"',
         url=_toml(url),
         login=LOGIN.format(password) if password else "",
@@ -200,13 +201,17 @@ def configuration(catalog: "Catalog", url: str, hidden: Hidden, description: str
     )
 
 
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+
+
 def _toml(text: str) -> str:
-    """Return *text* as a string of TOML, whose escapes are those of JSON and DEL."""
+    """Return *text* as a TOML string, which has the escapes of JSON and one for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def example_query(catalog: "Catalog", hidden: Hidden) -> str:
-    """Return the text of a query that searches the largest table with names or titles, or with any text."""
+    """Return a query that searches the largest table with names or titles, or with any text."""
     from dbtools.backends.plans import identifier
     from dbtools.cells import one_line
     from dbtools.types import Family
@@ -236,8 +241,10 @@ def example_query(catalog: "Catalog", hidden: Hidden) -> str:
 
 @click.command(epilog=example("dbtools check dbtools.toml"))
 @target_argument
-@click.option("--against", metavar="URL", help="A migrated database: show how the tools change there.")
-@click.option("--connect", is_flag=True, help="Try everything, from the login to a call, and show each step.")
+@click.option(
+    "--against", metavar="URL", help="Compare with a migrated database, and list the tools that change."
+)
+@click.option("--connect", is_flag=True, help="Also try each step, from the login to a call.")
 @json_option
 def check(target: str | None, against: str | None, connect: bool, as_json: bool) -> None:
     """Validate the configuration against the live database.
@@ -248,7 +255,7 @@ def check(target: str | None, against: str | None, connect: bool, as_json: bool)
     from dbtools.service.doctor import examine
 
     if connect and against is not None:
-        raise click.UsageError("--connect and --against exclude each other.")
+        raise click.UsageError("Use either --connect or --against.")
     other = settings_for(against).database.url if against is not None else None
     with waiting("Checking") as progress:
         settings = settings_for(target)
@@ -273,7 +280,7 @@ async def _review(settings: "Settings", against: str | None, progress: "Progress
 
 
 @click.command(epilog=example("dbtools schema > dbtools.schema.json"))
-@click.option("--json", is_flag=True, expose_value=False, help="Print JSON, as without it.")
+@click.option("--json", is_flag=True, expose_value=False, help="Print JSON; this is the default.")
 def schema() -> None:
     """Print the JSON Schema of dbtools.toml, for editors."""
     from dbtools.settings import Settings
@@ -288,18 +295,18 @@ def schema() -> None:
     "roles",
     metavar="ROLE",
     multiple=True,
-    help="Whose view of the database; again for each role that the login serves.  [default: default]",
+    help="A role that the login serves; may be repeated.  [default: default]",
 )
 @click.option("--login", metavar="NAME", help="The name of the login.  [default: dbtools_ROLE]")
-@click.option("--url", help="The database by a login that sees all of it, where that of TARGET does not.")
+@click.option("--url", help="The database with a login that sees all of it, if TARGET's does not.")
 @json_option
 def grants(
     target: str | None, roles: Sequence[str], login: str | None, url: str | None, as_json: bool
 ) -> None:
     """Print the SQL for a login that can read what roles read.
 
-    The login can read nothing else of TARGET. Nothing is changed: run the script yourself, as somebody who
-    may create logins.
+    The login can read nothing else. dbtools does not run the SQL: run it yourself, with a login that may
+    create others.
     """
     from dbtools.service.checking import grants_of
 
@@ -318,18 +325,18 @@ def grants(
 def watch() -> None:
     """Let a database notify dbtools of schema changes.
 
-    Without it, dbtools polls.
+    Otherwise, dbtools polls.
     """
 
 
 @watch.command(epilog=example("dbtools watch install postgres://admin@db/shop --apply"))
 @click.argument("url")
-@click.option("--apply", "applied", is_flag=True, help="Run the script, instead of printing it.")
+@click.option("--apply", "applied", is_flag=True, help="Run the SQL instead of printing it.")
 @json_option
 def install(url: str, applied: bool, as_json: bool) -> None:
     """Print the SQL that lets the database at URL notify dbtools.
 
-    It is told of each change of the schema at once.
+    The database then reports each change of its schema immediately.
     """
     from dbtools.backends import open_backend
     from dbtools.errors import ConfigurationError
@@ -338,18 +345,18 @@ def install(url: str, applied: bool, as_json: bool) -> None:
     script = backend.facts.watch_script
     if script is None:
         raise ConfigurationError(
-            "This database has nothing to install: it cannot tell anybody.",
-            hint="dbtools looks at it each second, and before each call.",
+            "This database cannot send notifications, so there is nothing to install.",
+            hint="dbtools checks its schema every second, and before each call.",
         )
     if applied:
         wait_for(backend.install_watch)
-    text = "The database tells of changes from now on." if applied else script.removesuffix("\n")
+    text = "The database now notifies dbtools of schema changes." if applied else script.removesuffix("\n")
     echo(as_json, {"applied": applied, "sql": script}, text)
 
 
 @click.group(epilog=example("dbtools token new"))
 def token() -> None:
-    """Make tokens for callers over HTTP."""
+    """Create tokens for callers over HTTP."""
 
 
 @token.command(epilog=example("dbtools token new --json"))
@@ -357,7 +364,7 @@ def token() -> None:
 def new(as_json: bool) -> None:
     """Print a new token, and its hash for the configuration.
 
-    The token cannot be printed again: the configuration holds only its hash.
+    Save the token: the configuration holds only its hash.
     """
     from dbtools.server.identity import hash_of, new_token
 
@@ -365,7 +372,7 @@ def new(as_json: bool) -> None:
     hashed = hash_of(made)
     text = (
         f"token:  {made}\nsha256: {hashed}\n\n"
-        "Give the token to the caller, who sends it as Authorization: Bearer TOKEN, and the hash to "
-        f'dbtools.toml:\n\n[auth]\ntokens = [{{ sha256 = "{hashed}", role = "default" }}]'
+        "Give the token to the caller, who sends it in the header Authorization: Bearer TOKEN.\n"
+        f'Add its hash to dbtools.toml:\n\n[auth]\ntokens = [{{ sha256 = "{hashed}", role = "default" }}]'
     )
     echo(as_json, {"token": made, "sha256": hashed}, text)

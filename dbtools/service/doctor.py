@@ -1,4 +1,4 @@
-"""What `dbtools check --connect` finds, from the login to an answered call. Settings in, findings out."""
+"""`dbtools check --connect`: try each step from the login to a call. Settings in, findings out."""
 
 import platform
 import socket
@@ -15,13 +15,15 @@ from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings
 
 OK, WARNING, ERROR = "ok", "warning", "error"
-NOT_REFUSED = "A write was not refused: use a login that can only read; `dbtools grants` prints one."
-HOST, PORT = "127.0.0.1", 8000  #: where the documents serve
-MANY_TOKENS = 20_000  #: of the definitions that a model reads before it asks anything
+NOT_REFUSED = (
+    "The database accepted a write. Use a login that can only read: `dbtools grants` prints its SQL."
+)
+HOST, PORT = "127.0.0.1", 8000  #: the address in the documentation
+MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything
 
 
 async def examine(settings: Settings) -> tuple[Finding, ...]:
-    """Return what each step finds, in their order; or raise DatabaseUnavailable where nothing answers."""
+    """Return the finding of each step, or raise DatabaseUnavailable."""
     toolbox, backend = open_toolbox(settings)
     try:
         versions = f"dbtools {dbtools.__version__}, Python {platform.python_version()}."
@@ -46,11 +48,11 @@ def _finding(level: str, code: str, message: str) -> Finding:
 
 
 async def findings_of_connection(backend: Backend) -> list[Finding]:
-    """Return where the database is, and whether it refuses to be written to."""
+    """Return where the database is, and whether it refuses writes."""
     began = time.monotonic()
     probe = await (await backend.runner()).probe()
     where = f"{probe.version} at {backend.place} answers in {_milliseconds_since(began)}."
-    proof = _finding(OK, "read_only", "A write was refused on a connection like those of calls.")
+    proof = _finding(OK, "read_only", "The database refused a test write.")
     if not probe.refuses_writes:
         proof = _finding(ERROR, "not_read_only", NOT_REFUSED)
     return [_finding(OK, "connection", where), proof]
@@ -67,8 +69,9 @@ def _size(catalog: Catalog) -> str:
 
 def _cost(name: str, view: View) -> Finding:
     tokens = sum(view.costs)
-    listed = f"{len(view.definitions)} tools are listed, which cost {tokens:,} tokens."
-    message = f"role {name}: it sees {_size(view.catalog)}; {listed}"
+    message = (
+        f"role {name}: sees {_size(view.catalog)}; its {len(view.definitions)} tools cost {tokens:,} tokens."
+    )
     if tokens <= MANY_TOKENS:
         return _finding(OK, "cost", message)
     return _finding(WARNING, "cost", f"{message} `dbtools tools --role {name} --tokens` shows which.")
@@ -80,13 +83,13 @@ def _port() -> Finding:
         try:
             tried.bind((HOST, PORT))
         except OSError:
-            message = f"Port {PORT} is taken: `dbtools serve --http {HOST}:{PORT + 1}` takes another one."
+            message = f"Port {PORT} is in use. Take another one: `dbtools serve --http {HOST}:{PORT + 1}`."
             return _finding(WARNING, "port", message)
     return _finding(OK, "port", f"Port {PORT} is free for `dbtools serve --http {HOST}:{PORT}`.")
 
 
 async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
-    """Return what one call finds: of a table that no claim filters, if there is one."""
+    """Call list_rows once, on a table without a row filter if possible."""
     seen = [(name, view, table) for name, view in snapshot.views.items() for table in view.catalog.tables]
     if not seen:
         return _finding(WARNING, "call", "No role sees a table, so no call was tried.")
@@ -96,10 +99,10 @@ async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:
         arguments = {"table": view.catalog.unique_name(table), "limit": 1}
         await toolbox.call(Caller(role=name), "list_rows", arguments)
     except errors.Denied:
-        hint = f"`dbtools call --role {name} --claim NAME=VALUE list_rows table={table.name}` tries one."
-        message = f"The role {name} sees rows by claims only, so no call was tried. {hint}"
+        command = f"dbtools call --role {name} --claim NAME=VALUE list_rows table={table.name}"
+        message = f"role {name}: its row filters need claims, so no call was tried. Try one: `{command}`."
         return _finding(WARNING, "call", message)
     except errors.CallError as exc:
-        return _finding(ERROR, "call", f"role {name}: list_rows of {table.name} fails: {exc}")
+        return _finding(ERROR, "call", f"role {name}: list_rows on {table.name} fails: {exc}")
     took = _milliseconds_since(began)
-    return _finding(OK, "call", f"role {name}: list_rows of {table.name} answers in {took}.")
+    return _finding(OK, "call", f"role {name}: list_rows on {table.name} answers in {took}.")

@@ -270,9 +270,9 @@ def test_another_server_of_the_same_name_is_not_replaced_unasked(home: Home) -> 
     refused = home.run("cursor", "other/shop.db", "--write", status=2)
     replaced = home.run("cursor", "other/shop.db", "--write", "--name", "shop")
 
-    assert "nothing has changed" in again.stdout
+    assert "already has this entry" in again.stdout
     assert "--name NAME" in refused.stderr
-    assert "was replaced in" in replaced.stdout
+    assert "Replaced shop in" in replaced.stdout
     assert _content(home.file("cursor"))["mcpServers"]["shop"]["args"][-1].endswith("other/shop.db")
 
 
@@ -295,7 +295,7 @@ def test_ends_of_lines_and_the_mark_of_utf_8_stay(home: Home) -> None:
     home.run("cursor", "shop.db", "--write")
 
     written = file.read_bytes()
-    assert written.startswith(b'\xef\xbb\xbf{\r\n')
+    assert written.startswith(b"\xef\xbb\xbf{\r\n")
     assert written.count(b"\n") == written.count(b"\r\n")
 
 
@@ -342,7 +342,7 @@ def test_what_a_client_would_not_show_is_told_at_once(home: Home) -> None:
     assert "users.password_hash" in secrets.stderr
     assert "The database cannot be read now" in unreached.stderr
     assert "p@ss" not in unreached.stderr
-    assert "DBTOOLS_TOKEN has to be set where the client starts" in remote.stderr
+    assert "Set DBTOOLS_TOKEN to the token" in remote.stderr
     assert "unencrypted" in remote.stderr
 
 

@@ -46,7 +46,7 @@ def test_upgrade_says_what_there_is(url: str) -> None:
     result = run("registry", "upgrade", url)
 
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "The registry is at registry_0001, with 0 queries.\n"
+    assert result.stdout == "The registry has version registry_0001 and 0 queries.\n"
 
 
 def test_queries_of_a_file_are_saved_one_by_one_and_served_at_once(registry: str) -> None:
@@ -134,7 +134,7 @@ def test_file_with_a_mistake_is_refused_whole(registry: str, text: str, said: st
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert said in result.stderr
-    assert result.stderr.endswith("dbtools: Nothing is saved.\n")
+    assert result.stderr.endswith("dbtools: No query was saved.\n")
 
 
 def test_file_that_is_no_text_is_refused_whole(registry: str) -> None:
@@ -144,7 +144,7 @@ def test_file_that_is_no_text_is_refused_whole(registry: str) -> None:
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "latin.sql:1: error: the file cannot be read as text in UTF-8.\ndbtools: Nothing is saved.\n"
+        "latin.sql:1: error: the file cannot be read as text in UTF-8.\ndbtools: No query was saved.\n"
     )
     assert json.loads(run("query", "list", registry, "--json").stdout) == []
 

@@ -186,7 +186,7 @@ def test_pipe_gets_no_progress(folder: Path) -> None:
 )
 def test_interrupt_ends_a_server_quietly(folder: Path, options: tuple[str, ...]) -> None:
     with on_terminal("serve", "shop.db", *options, folder=folder) as screen:
-        screen.wait_for("tables are served")
+        screen.wait_for("Serving 5 tables")
         told = screen.shown
         screen.interrupt()
         status, printed = screen.end()
