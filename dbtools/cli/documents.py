@@ -1,4 +1,4 @@
-"""The files in which clients keep their servers, as JSON or TOML: one entry changes, and the rest stays."""
+"""Edit the JSON and TOML files of clients: one entry changes, and the rest stays."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 from dbtools.errors import ConfigurationError
 
 Entry = Mapping[str, object]  #: of one server
-#: Strings, comments, punctuation, and whatever else stands between blanks.
+#: Strings, comments, punctuation, and anything else between blanks.
 TOKEN = re.compile(
     r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[{}\[\],:]|[^\s{}\[\],:"/]+|\S',
     re.DOTALL,
@@ -21,7 +21,7 @@ TOKEN = re.compile(
 COMMENTS = ("//", "/*")
 BLANKS = " \t"
 INDENT = "  "
-OWNER = 0o700  #: the rights that are left where an entry holds a secret
+OWNER = 0o700  #: the permissions of a file whose entry holds a secret
 
 
 class ClientFile:
@@ -29,13 +29,13 @@ class ClientFile:
 
     def __init__(self, path: Path, section: str) -> None:
         """Read the file, or raise ConfigurationError."""
-        # Some people keep such files elsewhere and have a link here.
+        # The file may be a link to one elsewhere.
         self.path = path.resolve()
         self._suffix = path.suffix
         self._section = section
         try:
             text = self.path.read_bytes().decode("utf-8") if self.path.exists() else ""
-            # Ends of lines, and the mark of UTF-8 at the beginning, are put back as they were.
+            # Line endings and a byte order mark are put back when the file is written.
             self._mark = "\ufeff" if text.startswith("\ufeff") else ""
             self._ending = "\r\n" if "\r\n" in text else "\n"
             self._text = text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -54,7 +54,7 @@ class ClientFile:
         return servers
 
     def write(self, name: str, entry: Entry | None) -> str:
-        """Set the server *name* to *entry*, or remove it, and return a remark on the copy of the file."""
+        """Set the server *name* to *entry*, or remove it, and return a note about the backup."""
         try:
             text = edit(self._text, self._suffix, self._section, name, entry)
             copy = self._replace(text, is_secret=bool(entry and entry.get("env")))
@@ -62,10 +62,10 @@ class ClientFile:
             raise self._fault("it cannot be written") from exc
         except ValueError as exc:
             raise self._fault(str(exc)) from exc
-        return f" (a copy of it as it was: {copy.name})" if copy else ""
+        return f" (backup: {copy.name})" if copy else ""
 
     def _replace(self, text: str, *, is_secret: bool) -> Path | None:
-        """Replace the file in one step, and return its copy."""
+        """Replace the file atomically, and return its backup."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         copy, mode = None, 0o600  # a new file is for its owner alone: it may hold a password
         if self.path.exists():
@@ -80,7 +80,7 @@ class ClientFile:
         return copy
 
     def _fault(self, problem: str) -> ConfigurationError:
-        hint = "Fix the file, or add by hand what `dbtools connect` prints without --write."
+        hint = "Fix the file, or add the entry yourself: `dbtools connect` prints it without --write."
         return ConfigurationError(f"{self.path}: {problem}.", hint=hint)
 
 
@@ -120,7 +120,7 @@ def edit(text: str, suffix: str, section: str, name: str, entry: Entry | None) -
                 return edited
         except ValueError:
             continue
-    raise ValueError("it cannot be edited without changing more than the entry")
+    raise ValueError("editing it would change more than the entry")
 
 
 def _edits_of_toml(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
@@ -135,12 +135,15 @@ def _edits_of_toml(text: str, section: str, name: str, entry: Entry | None) -> I
 
 
 def _additions(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
-    """Yield *text* with *entry* as the first member of what may be its *section*, or of a new one."""
+    """Yield *text* with *entry* first in each object that may be its *section*, or in a new one."""
     text = text if text.strip() else "{}\n"
     strict = _strict(text)
     unit = re.search(r"\n([ \t]+)\S", text)
     step = unit[1] if unit else INDENT
-    places = [(found.end(), 2, name, entry) for found in re.finditer(rf'"{section}"\s*:\s*{{', strict)]
+    found = re.finditer(rf'"{section}"\s*:\s*{{', strict)
+    # Files have such objects of projects too: the one with the least indent is likely the right one.
+    ends = sorted((each.end() for each in found), key=lambda end: end - text.rfind("\n", 0, end))
+    places = [(end, 2, name, entry) for end in ends]
     for at, depth, key, value in (*places, (strict.index("{") + 1, 1, section, {name: entry})):
         indent = f"\n{step * depth}"
         written = json.dumps(value, indent=step, ensure_ascii=False).replace("\n", indent)
@@ -151,7 +154,7 @@ def _additions(text: str, section: str, name: str, entry: Entry | None) -> Itera
 
 
 def _removals(text: str, section: str, name: str, entry: Entry | None) -> Iterator[str]:
-    """Yield *text* without what may be the member *name*, its comma, and a line that is left empty."""
+    """Yield *text* without each member that may be *name*, its comma, and a line that is left empty."""
     bare, strict = _bare(text), _strict(text)
     for found in re.finditer(rf"{re.escape(json.dumps(name))}\s*:\s*", strict):
         try:
@@ -171,12 +174,19 @@ def _removals(text: str, section: str, name: str, entry: Entry | None) -> Iterat
 
 def _bare(text: str) -> str:
     """Return *text* with blanks in place of comments."""
+    if not any(each in text for each in COMMENTS):
+        return text
     return TOKEN.sub(lambda found: " " * len(found[0]) if found[0].startswith(COMMENTS) else found[0], text)
 
 
 def _strict(text: str) -> str:
     """Return *text* with blanks in place of comments and of commas behind last members."""
-    bare = _bare(text)
+    try:
+        json.loads(text)
+    except ValueError:
+        bare = _bare(text)
+    else:
+        return text
     for left, right in pairwise(TOKEN.finditer(bare)):
         if left[0] == "," and right[0] in ("}", "]"):
             bare = f"{bare[: left.start()]} {bare[left.end() :]}"

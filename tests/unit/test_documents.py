@@ -141,3 +141,11 @@ def test_toml_gets_the_section() -> None:
 def test_what_is_no_toml_is_refused_with_its_line() -> None:
     with pytest.raises(ValueError, match="line 2"):
         read("a = 1\nb =\n", ".toml")
+
+
+def test_object_of_the_same_name_elsewhere_stays() -> None:
+    content = {"projects": {"a": {"servers": {"shop": {}}}}, "x": '"servers": {', "servers": {"old": {}}}
+    added = edit(json.dumps(content, indent=2), ".json", "servers", "shop", ENTRY)
+
+    assert read(added, ".json") == content | {"servers": {"shop": ENTRY, "old": {}}}
+    assert read(edit(added, ".json", "servers", "shop", None), ".json") == content
