@@ -73,7 +73,9 @@ def _end(error: Exception) -> None:
     from dbtools.cells import one_line
 
     status, message = WRONG, one_line(str(error))
-    if not isinstance(error, errors.DbtoolsError):
+    if isinstance(error, OSError) and error.filename:
+        message = one_line(f"{error.filename}: {error.strerror}.")
+    elif not isinstance(error, errors.DbtoolsError):
         if os.environ.get(DEBUG):
             raise error
         message = f"internal error: {type(error).__name__}. Set {DEBUG}=1 to see the traceback."

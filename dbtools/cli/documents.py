@@ -40,8 +40,6 @@ class ClientFile:
             self._ending = "\r\n" if "\r\n" in text else "\n"
             self._text = text.removeprefix("\ufeff").replace("\r\n", "\n")
             self._content = read(self._text, self._suffix)
-        except OSError as exc:
-            raise self._fault("it cannot be read") from exc
         except ValueError as exc:
             raise self._fault(str(exc)) from exc
         if not isinstance(self._content.get(section, {}), dict):
@@ -57,11 +55,9 @@ class ClientFile:
         """Set the server *name* to *entry*, or remove it, and return a note about the backup."""
         try:
             text = edit(self._text, self._suffix, self._section, name, entry)
-            copy = self._replace(text, is_secret=bool(entry and entry.get("env")))
-        except OSError as exc:
-            raise self._fault("it cannot be written") from exc
         except ValueError as exc:
             raise self._fault(str(exc)) from exc
+        copy = self._replace(text, is_secret=bool(entry and entry.get("env")))
         return f" (backup: {copy.name})" if copy else ""
 
     def _replace(self, text: str, *, is_secret: bool) -> Path | None:

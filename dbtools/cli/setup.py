@@ -96,10 +96,7 @@ def sample(path: Path, as_json: bool) -> None:
     # An installed package contains it; in the repository it is beside the package.
     package = Path(__file__).parents[1]
     source = next(each for each in (package / SAMPLE, package.parent / SAMPLE) if each.exists())
-    try:
-        shutil.copyfile(source, path)
-    except OSError as exc:
-        raise ConfigurationError(f"Cannot write {path}: {exc.strerror}.") from exc
+    shutil.copyfile(source, path)
     text = f"Wrote {path}, a database with 15 tables. Next: `dbtools tools {path}`."
     echo(as_json, {"path": str(path)}, text)
 
@@ -131,12 +128,9 @@ def init(target: str | None, as_json: bool) -> None:
     # The URL may hold a password, which the file must not.
     password = next((each for each in environment if each not in os.environ), "")
     text = configuration(catalog, url, hidden, description, password)
-    try:
-        EXAMPLE.parent.mkdir(exist_ok=True)
-        EXAMPLE.write_text(example_query(catalog, hidden), encoding="utf-8")
-        CONFIGURATION.write_text(text, encoding="utf-8")
-    except OSError as exc:
-        raise ConfigurationError(f"Cannot write {exc.filename}: {exc.strerror}.") from exc
+    EXAMPLE.parent.mkdir(exist_ok=True)
+    EXAMPLE.write_text(example_query(catalog, hidden), encoding="utf-8")
+    CONFIGURATION.write_text(text, encoding="utf-8")
     count = len(catalog.tables)
     lines = [
         f"Wrote {CONFIGURATION} and {EXAMPLE} for {counted(count, 'table')}.",

@@ -140,7 +140,7 @@ def test_sample_is_the_shop_of_the_repository(tmp_path: Path) -> None:
 
     assert (tmp_path / "new.db").read_bytes() == (ROOT / "sample.db").read_bytes()
     assert "already exists" in _run(tmp_path, "sample", "new.db", status=2)
-    assert "Cannot write" in _run(tmp_path, "sample", "none/new.db", status=2)
+    assert "none/new.db: No such file" in _run(tmp_path, "sample", "none/new.db", status=2)
 
 
 def test_sample_is_in_the_package(tmp_path: Path) -> None:
