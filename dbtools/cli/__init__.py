@@ -1,6 +1,7 @@
 """The command line: a group whose commands are imported when they are named, and how each ends."""
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -49,7 +50,8 @@ class Commands(click.Group):
         from dbtools.settings.files import is_login
 
         if is_target(word) or is_login(word):
-            ctx.fail("No such command. To serve a database, run: dbtools serve TARGET")
+            shown = "URL" if is_login(word) else shlex.quote(word)
+            ctx.fail(f"No such command. To serve this database, run: dbtools serve {shown}")
         raise NoSuchCommand(word, possibilities=MODULES, ctx=ctx)
 
     def invoke(self, ctx: click.Context) -> Any:

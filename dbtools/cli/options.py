@@ -29,9 +29,7 @@ FILES = click.Path(readable=False)  #: a shell completes the names of files
 SOON = 1.0  #: seconds after which progress is shown
 WIDE = 1_000  #: columns of an output that is not a terminal
 
-Report = Callable[
-    [int, int, str], None
-]  #: how many are done, how many there are, and the name of the next one
+Report = Callable[[int, int, str], None]  #: steps done, steps in total, and the name of the next
 
 
 def example(command: str) -> str:
@@ -125,7 +123,7 @@ def check_roles(settings: "Settings", *roles: str) -> None:
     names = role_names(settings)
     for role in roles:
         if role not in names:
-            hint = f"Roles: {listing(names)}."
+            hint = f"Choose one with --role: {listing(names)}."
             raise ConfigurationError(f"There is no role {role!r}.", hint=hint)
 
 

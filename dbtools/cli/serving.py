@@ -124,12 +124,11 @@ class _Operator:
         if self._is_verbose:
             from dbtools.cli.connecting import place_of
 
-            served = (
-                f"{counted(len(view.catalog.tables), 'table')} as {counted(len(view.definitions), 'tool')}"
-            )
-            command = _connecting(place_of(self._target), *self._options)
+            tables, tools = len(view.catalog.tables), len(view.definitions)
             logger.info(
-                f"Serving {served} over stdio.\nTo connect a client: {command}\nPress Ctrl-C to stop."
+                f"Serving {counted(tables, 'table')} with {counted(tools, 'tool')} over stdio.\n"
+                f"To connect a client: {_connecting(place_of(self._target), *self._options)}\n"
+                "Press Ctrl-C to stop."
             )
 
     def listening(self, url: str, snapshot: "Snapshot", notes: Sequence[str]) -> None:
@@ -177,9 +176,9 @@ class _Operator:
             if not (change.tools and self._is_verbose):
                 continue
             lists = {"added": change.added, "changed": change.changed, "removed": change.removed}
-            parts = [f"{what}: {_few(names)}" for what, names in lists.items() if names]
+            parts = [f"{what} {_few(names)}" for what, names in lists.items() if names]
             of = f" of {role}" if len(snapshot.views) > 1 else ""
-            logger.info(f"The tools{of} have changed. {'; '.join(parts).capitalize()}.")
+            logger.info(f"The tools{of} have changed: {'; '.join(parts)}.")
 
 
 def _log(level: int, message: str) -> None:

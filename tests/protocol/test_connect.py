@@ -365,7 +365,7 @@ def test_client_that_keeps_the_token_needs_it(home: Home) -> None:
     ("words", "said"),
     [
         pytest.param((URL, "cursor"), "TARGET comes after it", id="the wrong way round"),
-        pytest.param(("cursr", "shop.db"), "CLIENT is one of", id="misspelt client"),
+        pytest.param(("cursr", "shop.db"), "CLIENT must be one of", id="misspelt client"),
         pytest.param(("cursor", "host=db user=ann password=p@ss"), "looks like a login", id="words of libpq"),
         pytest.param(("cursor", "ann:p@ss@db/shop"), "looks like a login", id="no scheme"),
     ],
