@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -207,17 +207,18 @@ def _change(client: Client, name: str, entry: Entry | None, *, is_named: bool) -
     from dbtools.errors import ConfigurationError
 
     file = ClientFile(client.path(), client.section)
-    before: Any = file.servers.get(name)
+    before = file.servers.get(name)
     if entry is None and before is None:
         raise ConfigurationError(f"{file.path} has no server {name!r}.", hint="Name another one with --name.")
     if before == entry:
         return f"{file.path} already has this entry for {name}."
+    old = before if isinstance(before, dict) else {}
     # An entry that differs in its environment alone is one of the same server.
-    if entry is None or before is None or is_named or {**before, "env": None} == {**entry, "env": None}:
+    if entry is None or before is None or is_named or {**old, "env": None} == {**entry, "env": None}:
         done = f"Replaced {name} in" if before else f"Added {name} to"
         remark = SECRET if entry and "env" in entry else ""
         if entry is None:
-            done, remark = f"Removed {name} from", COPIES if "env" in before else ""
+            done, remark = f"Removed {name} from", COPIES if "env" in old else ""
         return f"{done} {file.path}{file.write(name, entry)}. {client.then}{remark}"
     hint = f"Add this one with --name NAME, or replace the other with --name {name}."
     raise ConfigurationError(f"{file.path} already has another server {name!r}.", hint=hint)
