@@ -114,6 +114,8 @@ class Table:
     aggregated: bool = True  #: whether rows may be counted and summed up
     reads: Reads | None = field(default=None, compare=False)  #: None: nothing but itself
     computed: bool = field(default=False, compare=False)  #: whether reading a cell may raise an error
+    #: whether reading it may run functions that did not come with the database system
+    runs_functions: bool = field(default=False, compare=False)
     #: what tells this state of its name and columns from others; nothing where that is not told of one table
     version: str = field(default="", compare=False)
 

@@ -11,7 +11,7 @@ import click
 
 from dbtools import errors
 from dbtools.aggregates import Bucket, Function
-from dbtools.backends.postgresql.parameters import PARAMETERS, By
+from dbtools.backends.postgresql.urls import PARAMETERS
 from dbtools.cli import main
 from dbtools.records.entries import AuditEntry, Outcome
 from dbtools.service.serving import snapshot_of
@@ -272,7 +272,5 @@ def parameters_table() -> str:
 def _parameters() -> Iterator[Sequence[str]]:
     for name, each in PARAMETERS.items():
         values = ", ".join(f"`{value}`" for value in each.values) or ("none" if each.why else "any")
-        effect = "accepted, no effect" if each.by is By.NOBODY and each.values else f"used by {each.by}"
-        refusal = f"others are refused: {each.why}" if each.values else f"refused: {each.why}"
-        told = [*([effect] if effect != f"used by {By.NOBODY}" else []), *([refusal] if each.why else [])]
-        yield f"`{name}`", f"`{each.variable}`" if each.variable else "", values, "; ".join(told)
+        effect = f"{'no effect' if each.values else 'refused'}: {each.why}" if each.why else ""
+        yield f"`{name}`", f"`{each.variable}`" if each.variable else "", values, effect

@@ -1,4 +1,4 @@
-"""The databases that dbtools speaks: one folder each, and BACKENDS."""
+"""The supported databases: one folder each, and BACKENDS."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-#: The packages of databases by the scheme of their URLs, up to a plus sign; each has a class Backend.
+#: The package of each database by URL scheme (up to a plus sign). Each package has a class Backend.
 BACKENDS: Mapping[str, str] = {
     "sqlite": "dbtools.backends.sqlite",
     "postgresql": "dbtools.backends.postgresql",
@@ -29,13 +29,13 @@ BACKENDS: Mapping[str, str] = {
 
 
 def open_backend(url: str) -> Backend:
-    """Return the database at *url*, to which nothing is opened yet; or raise ConfigurationError."""
+    """Return the database at *url* without opening a connection, or raise ConfigurationError."""
     backend: Backend = _package(url).Backend(url)
     return backend
 
 
 async def read_registry(url: str) -> Registry | None:
-    """Return what the registry in the database at *url* holds, None where there is none."""
+    """Return the content of the registry in the database at *url*, None if it has none."""
     backend = open_backend(url)
     try:
         return await backend.registry()
@@ -44,21 +44,21 @@ async def read_registry(url: str) -> Registry | None:
 
 
 def url_of_file(path: Path) -> str:
-    """Return the URL of the database that the file at *path* is, relative where *path* is."""
+    """Return the URL of the database file at *path*, relative if *path* is."""
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return f"sqlite:///{name}"
 
 
 def resolved_url(url: str, folder: Path) -> str:
-    """Return *url* with the relative paths of files in it made absolute below *folder*."""
+    """Return *url* with its relative paths resolved against *folder*."""
     if _scheme(url) not in BACKENDS:
-        return url  # it is refused where it is opened
+        return url  # opening it will fail
     resolved: str = _package(url).Backend.resolved(url, folder)
     return resolved
 
 
 def announcement_of(name: str) -> str | None:
-    """Return the statement with which a migration of a *name* database announces itself, if there is one."""
+    """Return the statement by which a migration of a *name* database announces itself, if any."""
     if name not in BACKENDS:
         return None
     backend: type[Backend] = _package(f"{name}:").Backend
@@ -66,17 +66,13 @@ def announcement_of(name: str) -> str | None:
 
 
 def _package(url: str) -> Any:
-    return import_module(_module(url))
-
-
-def _module(url: str) -> str:
     scheme = _scheme(url)
     if scheme not in BACKENDS:
         raise errors.ConfigurationError(
             f"Databases with URLs that begin with {scheme!r} are not supported.",
             hint=f"{nearest(scheme, BACKENDS)}A URL begins with one of: {listing(BACKENDS)}.",
         )
-    return BACKENDS[scheme]
+    return import_module(BACKENDS[scheme])
 
 
 def _scheme(url: str) -> str:

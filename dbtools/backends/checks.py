@@ -1,10 +1,10 @@
-"""Read CHECK constraints of well-known shapes. SQL text in, the values that it allows a column out.
+"""Read CHECK constraints of well-known shapes. SQL text in, the values that a column may have out.
 
-Total and cautious: what is not wholly understood is not reported, so that nothing false is.
+A condition that is not fully understood is ignored, so that nothing false is reported.
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -15,7 +15,7 @@ from dbtools.sql import Group, Kind, Lexis, Part, SqlError, Token, code_of, grou
 LONGEST = 20_000  #: characters of a constraint that is read
 DEEPEST = 30  #: nested brackets
 
-#: Words that stand for a value or begin an expression, and so name no column.
+#: Words that are values or begin an expression, so they are not columns.
 NO_COLUMNS = words(
     "any array between case cast check current_date current_time current_timestamp current_user else end "
     "exists false in is localtime localtimestamp not null or and raise row select session_user then true "
@@ -24,20 +24,25 @@ NO_COLUMNS = words(
 FLIPPED = {"=": "=", "==": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 COMPARING = frozenset({*FLIPPED, "in", "between"})
 TEXTS = frozenset({"text", "character varying", "varchar"})
-INTEGERS = frozenset({"smallint", "integer", "bigint"})
-NUMBERS = frozenset({"numeric", "real", "double precision"})
-TIMES = ("with time zone", "without time zone")
-TEMPORAL = frozenset({"date", *(f"{name} {each}" for name in ("time", "timestamp") for each in TIMES)})
-PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?![A-Za-z0-9_.$])")
 INTEGER = re.compile(r"-?\d+", re.ASCII)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
-#: A choice is shown as the database writes the value: 1.50 and 1e2 may be written otherwise.
+ZONES = ("with time zone", "without time zone")
+#: By type, the numbers that a cast to it does not change; None: it takes texts, not numbers.
+CASTS: Mapping[str, re.Pattern[str] | None] = {
+    **dict.fromkeys(("smallint", "integer", "bigint"), INTEGER),
+    **dict.fromkeys(("numeric", "real", "double precision"), NUMBER),
+    **dict.fromkeys(
+        (*TEXTS, "date", *(f"{name} {zone}" for name in ("time", "timestamp") for zone in ZONES))
+    ),
+}
+PLAIN_NUMBER = re.compile(r"(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?![A-Za-z0-9_.$])")
+#: A choice must be written as the database shows it, which may differ for 1.50 and 1e2.
 CHOSEN_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0|-?(?:0|[1-9]\d{0,9})\.\d{0,3}[1-9]", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What a constraint allows one column to hold, beside null."""
+    """The values that a constraint allows one column, besides null."""
 
     column: str
     choices: tuple[str, ...] = ()
@@ -51,17 +56,13 @@ class _Literal(NamedTuple):
     text: str
     is_number: bool
 
-    @property
-    def is_choice(self) -> bool:
-        return not self.is_number or CHOSEN_NUMBER.fullmatch(self.text) is not None
-
 
 _Parts = Sequence[Part]
 
 
 @lru_cache(maxsize=1024)  # many tables have the same
 def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
-    """Return what the constraint *expression*, with or without the word CHECK, says of columns."""
+    """Return the checks in the constraint *expression*, with or without the word CHECK."""
     if len(expression) > LONGEST:
         return ()
     try:
@@ -72,13 +73,13 @@ def read_checks(expression: str, lexis: Lexis) -> tuple[Check, ...]:
     if _is_odd(tokens, expression):
         return ()
     if parts and parts[0].word == "check":
-        # What follows the parentheses, such as NOT VALID, says that some rows need not comply.
+        # After the parentheses, NOT VALID and the like mean that some rows may not comply.
         parts = _inside(parts[1:]) or []
     return _conditions(parts)
 
 
 def _is_odd(tokens: Sequence[Token], expression: str) -> bool:
-    """Return whether *tokens* are nested too deeply, or have a number or a name of an unusual form."""
+    """Return whether *tokens* are nested too deeply, or contain an unusual number or name."""
     depths = accumulate((each.kind is Kind.OPENING) - (each.kind is Kind.CLOSING) for each in tokens)
     numbers = (token.offset for token in tokens if token.kind is Kind.NUMBER)
     return (
@@ -89,7 +90,7 @@ def _is_odd(tokens: Sequence[Token], expression: str) -> bool:
 
 
 def _inside(parts: _Parts) -> _Parts | None:
-    """Return what one pair of parentheses holds, None where *parts* are anything else."""
+    """Return the content of a pair of parentheses, None if *parts* are anything else."""
     group = parts[0] if len(parts) == 1 else None
     return group.parts if isinstance(group, Group) and group.word == "(" else None
 
@@ -104,7 +105,7 @@ def _conditions(parts: _Parts) -> tuple[Check, ...]:
     parts = _bare(parts)
     alternatives = split(parts, "or")
     if len(alternatives) > 1:
-        return _alternatives(alternatives)
+        return _unless_null(alternatives)
     conditions = _conjuncts(parts)
     if len(conditions) > 1:
         return tuple(check for each in conditions for check in _conditions(each))
@@ -113,7 +114,7 @@ def _conditions(parts: _Parts) -> tuple[Check, ...]:
 
 
 def _conjuncts(parts: _Parts) -> list[list[Part]]:
-    """Return the conditions that AND joins; the AND of a BETWEEN joins none."""
+    """Return the conditions that are joined by AND, but not by that of a BETWEEN."""
     conditions: list[list[Part]] = [[]]
     ranges = 0
     for part in parts:
@@ -125,24 +126,12 @@ def _conjuncts(parts: _Parts) -> list[list[Part]]:
     return conditions
 
 
-def _alternatives(alternatives: Iterable[_Parts]) -> tuple[Check, ...]:
-    """Read `x is null or …` and `x = 'a' or x = 'b'`."""
-    named = [(_null_column(_bare(each)), each) for each in alternatives]
-    nullable = {name for name, _ in named if name is not None}
-    found = [_conditions(each) for name, each in named if name is None]
-    if len(nullable) > 1 or not found:
-        return ()
-    checks = found[0] if len(found) == 1 else _union(found)
-    return tuple(check for check in checks if not nullable or check.column in nullable)
-
-
-def _union(found: Sequence[tuple[Check, ...]]) -> tuple[Check, ...]:
-    """Return the one check of the choices of all that was *found*, if each is of choices of one column."""
-    columns = {check.column for checks in found for check in checks}
-    if len(columns) != 1 or not all(len(checks) == 1 and checks[0].choices for checks in found):
-        return ()
-    choices = dict.fromkeys(choice for (check,) in found for choice in check.choices)
-    return (Check(column=columns.pop(), choices=tuple(choices)),)
+def _unless_null(alternatives: Sequence[_Parts]) -> tuple[Check, ...]:
+    """Read `x is null or …`."""
+    for nulls, others in (alternatives, reversed(alternatives)) if len(alternatives) == 2 else ():
+        if (column := _null_column(_bare(nulls))) is not None:
+            return tuple(check for check in _conditions(others) if check.column == column)
+    return ()
 
 
 def _null_column(parts: _Parts) -> str | None:
@@ -166,9 +155,11 @@ def _condition(parts: _Parts) -> Check | None:
 
 
 def _chosen(left: _Parts, values: Iterable[_Parts]) -> Check | None:
-    # Where texts are equal, a cast to text changes nothing.
+    # For equality, a cast to text changes nothing.
     column, literals = _column(left, TEXTS), [_literal(each) for each in values]
-    known = [each.text for each in literals if each is not None and each.is_choice]
+    known = [
+        each.text for each in literals if each and (not each.is_number or CHOSEN_NUMBER.fullmatch(each.text))
+    ]
     if column is None or not known or len(known) < len(literals):
         return None
     return Check(column=column, choices=tuple(dict.fromkeys(known)))
@@ -190,7 +181,7 @@ def _bounded(left: _Parts, operator: str, values: Sequence[_Parts]) -> Check | N
 
 
 def _column(parts: _Parts, casts: Collection[str] = ()) -> str | None:
-    """Return the column that *parts* name, be it cast to one of *casts*."""
+    """Return the column that *parts* name, possibly cast to one of *casts*."""
     plain, cast = _uncast(_bare(parts))
     match _bare(plain):
         case [Token(Kind.WORD | Kind.NAME) as token] if token.word not in NO_COLUMNS:
@@ -200,9 +191,9 @@ def _column(parts: _Parts, casts: Collection[str] = ()) -> str | None:
 
 
 def _uncast(parts: _Parts) -> tuple[_Parts, str | None]:
-    """Return what stands before an outer `::`, and the name of the type after it."""
+    """Return the operand before an outer `::`, and the type after it."""
     plain, *casts = split(parts, "::")
-    # Two casts, or one with a length: an unknown type.
+    # Two casts, or a length, make an unknown type.
     names = [_type_word(part) for cast in casts for part in cast]
     return plain, " ".join(names).replace(" []", "[]") if casts else None
 
@@ -228,17 +219,17 @@ def _literal(parts: _Parts) -> _Literal | None:
 
 
 def _as_type(literal: _Literal, cast: str) -> _Literal | None:
-    """Return *literal* as the type *cast*, if it is certain to be the same value."""
-    if cast in TEXTS or cast in TEMPORAL:
-        return None if literal.is_number else literal
-    pattern = INTEGER if cast in INTEGERS else NUMBER if cast in NUMBERS else None
-    if pattern is None or not pattern.fullmatch(literal.text):
+    """Return *literal* cast to the type *cast*, None if that might change it."""
+    if cast not in CASTS:
         return None
-    return _Literal(literal.text, True)
+    pattern = CASTS[cast]
+    if pattern is None:
+        return None if literal.is_number else literal
+    return _Literal(literal.text, True) if pattern.fullmatch(literal.text) else None
 
 
 def _array(parts: _Parts) -> list[list[Part]]:
-    """Return the items of `any (array[…])`, the array cast to texts or not."""
+    """Return the items of `any (array[…])`, with or without a cast to text."""
     array, cast = _uncast(_bare(_inside(parts[1:]) or ()))
     match _bare(array):
         case [Token(Kind.WORD) as word, Group(word="[") as items] if word.word == "array":

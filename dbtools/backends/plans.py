@@ -1,7 +1,7 @@
-"""A compiled statement: its SQL, how the values of one call go in, and how names and patterns are written.
+"""A compiled statement: its SQL, and how the values of a call are bound to it.
 
 A list is one parameter: an operator writes `in (:ids)`, `not in (:ids)`, `= any(:ids)` or `<> all(:ids)` on
-any database. No value is one of an empty list: the first and the third are never true, the others always.
+any database. For an empty list, the first and the third are false, and the others true.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ CELLS_HELD = 32 * 2**20  #: characters and bytes of one result
 
 Piece = str | Parameter
 
-#: What is written before the parenthesis, and whether the value may not be in the list.
+#: The words before the parenthesis, and whether they negate.
 OPENINGS = (
     (("not", "in"), True),
     (("in",), False),
@@ -31,7 +31,7 @@ OPENINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ListForms:
-    """How a database writes that a value is, or is not, one of a list that is one parameter."""
+    """How a database writes that a value is, or is not, in a list that is one parameter."""
 
     among: str
     not_among: str
@@ -40,37 +40,40 @@ class ListForms:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A compiled shape: SQL, and how its values go in."""
+    """A compiled shape: SQL, and how to bind its values."""
 
     shape: Shape
     sql: str
-    parameters: tuple[str, ...]  #: names in the order of their places
-    types: Mapping[str, ColumnType]  #: of the parameters that are values of a column
+    parameters: tuple[str, ...]  #: names in the order of their placeholders
+    types: Mapping[str, ColumnType]  #: of the parameters that are compared with columns
     lists: frozenset[str]  #: the parameters that are lists
-    constants: Mapping[str, object]  #: the values that are the same in every call
+    constants: Mapping[str, object]  #: values that are the same in every call
     claims: Mapping[str, str]  #: the parameters that are claims of the caller
-    #: What writes one value of a type, and what writes a list of them, as the driver takes them.
+    #: Convert a value, and a list of values, to what the driver takes.
     one: Callable[[object, ColumnType], object] = field(repr=False)
     many: Callable[[Sequence[object], ColumnType], object] = field(repr=False)
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """What is read."""
+        """The columns of the result."""
         return self.shape.outputs
 
     @cached_property
     def runs_functions(self) -> bool:
-        """Whether the statement may run functions of the database's users: that of a query, or of a view."""
-        return isinstance(self.shape, QueryShape) or any(each.computed for each in self.shape.tables)
+        """Whether the statement may run functions that did not come with the database system."""
+        return isinstance(self.shape, QueryShape) or any(
+            each.runs_functions or (each.filter is not None and not each.filter.total)
+            for each in self.shape.tables
+        )
 
     @cached_property
     def shortest(self) -> int:
-        """The characters or bytes up to which no cell is cut."""
+        """The length up to which no cell is cut, in characters or bytes."""
         return min((each.longest for each in self.outputs if each.longest is not None), default=0)
 
     @cached_property
     def cuts(self) -> Mapping[int, int]:
-        """How much is read at the most of the outputs that may be cut, by their places."""
+        """The longest cell of each output that may be cut, by its index."""
         return {
             at: each.longest
             for at, each in enumerate(self.outputs)
@@ -79,7 +82,7 @@ class Plan:
 
     @cached_property
     def most_bytes(self) -> int:
-        """How many bytes one row may take, where each cell that cannot be cut is a small one."""
+        """The most bytes of one row, if each cell that is not cut is small."""
         wide = sum(
             longest * (1 if self.outputs[at].term.type.family is Family.BYTES else 4)
             for at, longest in self.cuts.items()
@@ -88,12 +91,12 @@ class Plan:
 
     @cached_property
     def is_bounded(self) -> bool:
-        """Whether no row takes more than `most_bytes`: whatever may be long is cut."""
+        """Whether no row exceeds `most_bytes`, because every long cell is cut."""
         return all(each.longest is not None or not each.term.type.large for each in self.outputs)
 
     @cached_property
     def sums(self) -> Collection[int]:
-        """The places of the sums of integers."""
+        """The indexes of the sums of integers."""
         terms = [each.term for each in self.outputs]
         integers = Family.INTEGER
         return [
@@ -102,17 +105,17 @@ class Plan:
 
     @cached_property
     def is_lookup(self) -> bool:
-        """Whether it reads one row of a table by its key."""
+        """Whether the statement reads one row by its key."""
         return isinstance(self.shape, Select) and self.shape.is_lookup
 
     @cached_property
     def is_masked(self) -> bool:
-        """Whether cells of it are to be masked."""
+        """Whether cells must be masked."""
         return any(each.term.type.mask is not None for each in self.outputs)
 
     @cached_property
     def _patterns(self) -> Mapping[str, Operator]:
-        """The parameters that are patterns, with their operators."""
+        """The operators of the parameters that are patterns."""
         return {
             each.parameters[0]: each.operator
             for each in self.shape.comparisons
@@ -122,7 +125,7 @@ class Plan:
     def bound(self, values: Mapping[str, object], limit: int) -> tuple[object, ...]:
         """Return *values* in the order of the parameters, as the driver takes them.
 
-        One row more than *limit* is asked for, so that whether there are more is a fact.
+        The statement asks for one row more than *limit*, to find out whether there are more.
         """
         bound = {"limit": limit + 1, **self.constants, **values}
         bound |= {sought(name): bound[name] for name in self._patterns}
@@ -137,17 +140,17 @@ class Plan:
 
 
 def identifier(name: str) -> str:
-    """Return *name* in double quotes, as the standard has it (ISO 9075-2, delimited identifiers)."""
+    """Return *name* as a quoted identifier of standard SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def sought(name: str) -> str:
-    """Return the parameter that is the text itself of which the parameter *name* is the pattern."""
+    """Return the parameter for the text whose LIKE pattern is the parameter *name*."""
     return f"{name}_text"
 
 
 def pattern(operator: Operator, text: str) -> str:
-    """Return the LIKE pattern that finds *text* itself, whatever characters it has."""
+    """Return the LIKE pattern that matches *text* literally."""
     escaped = text.replace(ESCAPE, ESCAPE * 2).replace("%", ESCAPE + "%").replace("_", ESCAPE + "_")
     before = "" if operator is Operator.STARTS_WITH else "%"
     after = "" if operator is Operator.ENDS_WITH else "%"
@@ -157,7 +160,7 @@ def pattern(operator: Operator, text: str) -> str:
 def with_lists(
     pieces: Sequence[Piece], is_list: Callable[[str], bool], lexis: Lexis, forms: ListForms
 ) -> tuple[Piece, ...]:
-    """Return *pieces* with the list parameters among them as *forms* has them; elsewhere they stay."""
+    """Return *pieces* with the list parameters in the syntax of *forms*."""
     written = list(pieces)
     for at in range(1, len(pieces) - 1):
         piece = pieces[at]
@@ -175,7 +178,7 @@ def with_lists(
 
 
 def _opened(text: str, lexis: Lexis, forms: ListForms) -> str | None:
-    """Return *text* with the words and the parenthesis at its end in another form, None if there are none."""
+    """Return *text* with its last words and parenthesis in the syntax of *forms*, None if it has none."""
     code = code_of(text, lexis)
     if not code or code[-1].text != "(":
         return None

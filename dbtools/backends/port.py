@@ -1,7 +1,7 @@
-"""The port between dbtools and a database: what a Backend is asked for, and the values that cross it.
+"""The port between dbtools and a database: the interface of a Backend, and the values that cross it.
 
-A backend has two halves. The light one reads catalogs and is there at once. The other one, its Runner, runs
-statements; it is loaded at the first call, since its imports take long.
+A backend has two halves. The light one reads catalogs and loads at once. The other one, its Runner, runs
+statements. It is imported at the first call, because that takes long.
 """
 
 from abc import ABC, abstractmethod
@@ -30,59 +30,55 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 NO_SESSION: Mapping[str, str] = {}
-PATIENCE = 5.0  #: seconds in which a database says whether its schema is the same
-NOT_READING = "This is not one statement that only reads: a query is a SELECT, with or without a WITH."
+STAMP_TIMEOUT = 5.0  #: seconds
+NOT_READING = "This is not a single read-only statement: a query is a SELECT, with or without a WITH."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is true of every database of one kind.
-
-    Integers that are bound have at most 64 bits, signed: the type of a column states its own limits.
-    """
+    """What holds for every database of one kind."""
 
     lexis: Lexis  #: how operators' SQL is written
-    interval: float  #: seconds between two looks whether something has changed
-    #: The SQL types that a claim is cast to, by the type that the configuration declares. None: the database
-    #: itself gives each parameter a type.
+    interval: float  #: seconds between two polls for changes
+    #: The SQL type to cast a claim to, by its declared type. None: the database infers types of parameters.
     claim_casts: Mapping[str, str] | None
-    #: Families of which the database casts values to another one of these by itself, which may be too small.
+    #: The families that the database may implicitly cast each family to, at the risk of an overflow.
     implicit_casts: Mapping[Family, frozenset[Family]]
-    names_connections: bool  #: whether connections have names, by which others see what they do
-    announcement: str | None  #: the statement with which a migration announces itself
+    names_connections: bool  #: whether a connection has an application name
+    announcement: str | None  #: the statement by which a migration announces itself
     watch_script: str | None  #: makes the database announce changes
 
 
 class Label(NamedTuple):
-    """How the database is told which request a statement belongs to."""
+    """How a statement carries the ID of its request."""
 
     comment: str = ""  #: SQL in front of it
-    application: str = ""  #: the name of the connection while it runs: letters, digits and `-_.:`
+    application: str = ""  #: the application name while it runs: letters, digits and `-_.:`
 
 
 class Run(NamedTuple):
-    """A statement that is about to run."""
+    """A statement to run."""
 
     plan: Plan
-    values: Mapping[str, object]  #: the claims of filters among them
+    values: Mapping[str, object]  #: including the claims that row filters use
     limit: int  #: rows
-    timeout: float  #: seconds after which the database stops it
+    timeout: float  #: seconds, enforced in the database
     session: Mapping[str, str] = NO_SESSION  #: settings of the database for this statement alone
-    stamp: str = ""  #: of the schema that it was made for, if that is known
-    versions: Sequence[str] = ()  #: of the tables and queries that it reads, as of that schema
+    stamp: str = ""  #: of the schema that the statement was made for, if known
+    versions: Sequence[str] = ()  #: of the tables and queries that it reads, in that schema
     label: Label = Label()
 
     @property
     def parameters(self) -> tuple[object, ...]:
-        """The values in the order of their places, as the driver takes them."""
+        """The values in the order of their placeholders, as the driver takes them."""
         return self.plan.bound(self.values, self.limit)
 
 
 class Probe(NamedTuple):
-    """What a database says of itself when a connection is tried."""
+    """The result of trying a connection."""
 
-    version: str  #: with the name of its kind
-    refuses_writes: bool  #: to whatever a call runs
+    version: str  #: such as "PostgreSQL 16.2"
+    refuses_writes: bool
 
 
 class Runner(Protocol):
@@ -94,24 +90,23 @@ class Runner(Protocol):
     async def run(self, run: Run) -> ResultSet:
         """Return the rows of *run*, or raise a CallError.
 
-        Raise SchemaChanged where what is read is not what the statement was made for: the schema is not as of
-        the stamp, or the tables not as of their versions; either will do. A statement that a lost connection
-        or a deadlock has ended is run again. When the task is cancelled the statement is stopped in the
-        database before this returns.
+        Raise SchemaChanged if the stamp, or the version of a table, differs from that of the run. Repeat a
+        statement that a lost connection or a deadlock has ended. When the task is cancelled, stop the
+        statement in the database before returning.
         """
 
     async def stamp(self) -> str:
-        """Return what `Catalog.stamp` of the schema is now, or raise a CallError."""
+        """Return the current `Catalog.stamp`, or raise a CallError."""
 
     async def ready(self) -> None:
-        """Raise a CallError where no connection can be had."""
+        """Raise a CallError if no connection is available."""
 
     async def probe(self) -> Probe:
-        """Try to write as a call runs, which has to be refused; or raise a CallError."""
+        """Try to write on a connection that serves calls, or raise a CallError."""
 
     @property
     def confirms(self) -> bool:
-        """Whether each run compares the stamp, since that costs next to nothing."""
+        """Whether each run compares the stamp, because that is cheap."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -120,81 +115,78 @@ class Runner(Protocol):
 class Read(NamedTuple):
     """A column that a query reads."""
 
-    schema: str  #: none where the database has no schemas
-    table: str  #: or the view that the query names: what that reads itself is not told
-    column: str  #: none where rows are read and no column of the table's own
+    schema: str  #: empty if the database has no schemas
+    table: str  #: or view: the one that the query names, not those below it
+    column: str  #: empty if only rows are read
 
 
-Reads = Collection[tuple[str, str, str]]  #: such places
+Reads = Collection[tuple[str, str, str]]  #: schema, table and column
 
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """What the file of a query declares of a parameter."""
+    """A parameter as the file of a query declares it."""
 
     type: str  #: integer number decimal text boolean date time timestamp uuid json
     array: bool
 
     def __str__(self) -> str:
-        """Return the type as it is written."""
+        """Return the type as written in the file."""
         return f"{self.type}[]" if self.array else self.type
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspected:
-    """What a database says of one query."""
+    """One query as the database understands it."""
 
-    columns: tuple[Column, ...]  #: with name, type and nullable, and nothing else
-    parameters: Mapping[str, ColumnType]  #: that the database takes them for; of lists, their arrays
-    casts: Mapping[str, str]  #: the SQL names of these types, where the database wants them
-    reads: frozenset[Read] | None  #: at least what is read; None where the database does not tell
-    functions: tuple[str, ...]  #: not the system's, where reads are told: what they read is not among that
-    versions: tuple[str, ...] = ()  #: of the tables that are read, where each has one
+    columns: tuple[Column, ...]  #: with name, type and nullable only
+    parameters: Mapping[str, ColumnType]  #: an array for a list
+    casts: Mapping[str, str]  #: the SQL names of these types, if the database needs casts
+    reads: frozenset[Read] | None  #: all that is read, or more; None if unknown
+    functions: tuple[str, ...]  #: user functions, whose reads are unknown
+    versions: tuple[str, ...] = ()  #: of the tables that are read, if they have versions
 
 
 class Describe(Protocol):
-    """Asks a database what operators' SQL means to it.
+    """Asks a database what operators' SQL means.
 
-    Each verb raises Refused, with the database's own words for operators, if the database does not understand
-    the SQL or the session may not read what the SQL names.
+    Each verb raises Refused, with the database's message for the operator, if the SQL is invalid or the
+    session lacks a privilege.
     """
 
     async def query(self, pieces: Sequence[str | Parameter], declared: Mapping[str, Declared]) -> Inspected:
-        """Return what the query in *pieces* is, whose parameters are *declared*.
+        """Return the query in *pieces*, whose parameters are *declared*, as the database understands it.
 
-        A claim is not declared: it is what the database takes it for, else a text. Refused has the `offset`
-        in the query; it is raised as well where the query does not only read.
+        A claim is not declared: it has the type that the database infers, or is text. Refused has the
+        `offset` in the query. It is also raised if the query does more than read.
         """
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
-        """Return the types of the parameters of *condition* on the rows of *table*, in their order.
-
-        None where the database gives them no types.
-        """
+        """Return the types that the database infers for the parameters of *condition* on *table*."""
 
 
 class Subject(Enum):
-    """What of a database may change while it is served."""
+    """A part of a database that may change while it is served."""
 
     SCHEMA = auto()
     REGISTRY = auto()
 
 
-#: Looks once: returns what differs when something has changed, or raises DatabaseUnavailable.
+#: Polls once: returns a value that differs after each change, or raises DatabaseUnavailable.
 Look = Callable[[], Awaitable[Hashable]]
 Heard = Callable[[], None]  #: called when the database announces a change
 
 
 class Backend(ABC):
-    """One database by its URL; nothing is opened before it is needed.
+    """One database by its URL. Connections open when they are needed.
 
-    Every verb raises DatabaseUnavailable where the database cannot be reached or read.
+    Every verb raises DatabaseUnavailable if the database cannot be reached or read.
     """
 
     facts: Facts
 
     def __init__(self, url: str) -> None:
-        """Raise ConfigurationError where *url* names no database of this kind."""
+        """Raise ConfigurationError if *url* is invalid."""
         self.url = url
         self._runner: Runner | None = None
         self._loading = anyio.Lock()
@@ -202,19 +194,19 @@ class Backend(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where the database is and who reads it, for people: never a password."""
+        """The location of the database and the login, for messages: never a password."""
 
     @staticmethod
     def resolved(url: str, folder: Path) -> str:
-        """Return *url* with the relative paths of files in it made absolute below *folder*."""
+        """Return *url* with its relative paths resolved against *folder*."""
         return url
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
-        """Return the URL without its password, and the variables of the environment that opening it takes."""
+        """Return the URL without its password, and the environment variables that it then needs."""
         return self.url, {}
 
     async def runner(self) -> Runner:
-        """Return what runs statements, imported on a thread at the first call since that takes long."""
+        """Return the Runner, which is imported on a thread at the first call."""
         if self._runner is None:
             async with self._loading:
                 if self._runner is None:
@@ -223,45 +215,48 @@ class Backend(ABC):
 
     @abstractmethod
     def load_runner(self) -> Runner:
-        """Import what runs statements, and return it; no connection is opened yet."""
+        """Import and return the Runner, without opening a connection."""
 
     @abstractmethod
     def open_engine(self) -> "Engine | AsyncEngine":
-        """Return an engine that may change the database: only migrations take one."""
+        """Return an engine that can change the database, for migrations only."""
 
     @abstractmethod
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
-        """Return what the database holds now, as it is seen with the settings *session*; or raise Refused."""
+        """Return the current catalog as seen with the settings *session*, or raise Refused."""
 
     @abstractmethod
     def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
-        """Lend what asks the database of operators' SQL, with the settings *session*; or raise Refused."""
+        """Open a Describe with the settings *session*, or raise Refused."""
 
     @abstractmethod
     def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Lend what tells the state of *subject*, again and again: of the schema, the stamp."""
+        """Open what polls the state of *subject*; for the schema, that is the stamp."""
 
     @abstractmethod
     async def registry(self) -> Registry | None:
-        """Return what the registry in the database holds now, None where there is none."""
+        """Return the current content of the registry, None if there is no registry."""
 
     @abstractmethod
     def open_records(self, patience: float | None) -> RecordStore:
-        """Return the tables that dbtools keeps in the database; nothing is opened yet.
+        """Return the store of dbtools' own tables, without opening a connection.
 
         *patience*: seconds that a write may wait; None leaves it to the database.
         """
 
     async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
-        """Return an SQL script for a *login* that reads what *roles* and their queries read of *catalog*.
+        """Return an SQL script for a *login* that can read what *roles* and their queries read.
 
-        Raise ConfigurationError if the database has no logins or does not say what is read.
+        Raise ConfigurationError if the database has no logins or cannot say what is read.
         """
-        raise ConfigurationError("This database has no logins.")
+        raise ConfigurationError(
+            "This database has no logins: anyone who can read its file can read all of it.",
+            hint="dbtools opens it read-only, and roles limit what callers see.",
+        )
 
     async def install_watch(self) -> None:
         """Run the watch script in the database."""
-        raise ConfigurationError("This database tells nobody of changes.")
+        raise ConfigurationError("This database does not announce changes.")
 
     async def close(self) -> None:
         """Close every connection."""
@@ -270,28 +265,28 @@ class Backend(ABC):
 
 
 async def is_current(runner: Runner, stamp: str) -> bool:
-    """Return whether the schema is still as of *stamp*; also where nobody can tell."""
-    with anyio.move_on_after(PATIENCE), suppress(CallError):
+    """Return whether the schema still has *stamp*, True if that cannot be found out."""
+    with anyio.move_on_after(STAMP_TIMEOUT), suppress(CallError):
         return await runner.stamp() == stamp
     return True
 
 
 def refusal(message: str, *, hint: str = "", offset: int | None = None) -> Refused:
-    """Return the error of a query that does not work, with where in its text that shows."""
+    """Return the error of an invalid query, with the offset of the mistake."""
     refused = Refused(message, hint=hint)
     refused.offset = offset
     return refused
 
 
 def passing_refusal(message: str) -> Refused:
-    """Return the error of a query that cannot be looked at now, since the database is busy."""
-    refused = Refused(message, hint="It is looked at again in a moment.")
+    """Return the error of a query that cannot be checked now, because the database is busy."""
+    refused = Refused(message, hint="It will be checked again in a moment.")
     refused.passes = True
     return refused
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise Refused if there are no columns, or if two share a name: an answer could not tell them apart."""
+    """Raise Refused if there are no columns, or if two have the same name."""
     number = Counter(names)
     if not number:
         raise refusal("The query has no columns.")

@@ -1,4 +1,4 @@
-"""What dbtools keeps in a database: rows of a registry in, values out; and the store of its tables."""
+"""The tables that dbtools keeps in a database. Rows of a registry in, values out; and the RecordStore."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 from dbtools import errors
 from dbtools.types import quoted
 
-LATEST = "registry_0001"  #: the revision of the tables that this release knows, as `migrations` name it
+LATEST = "registry_0001"  #: the revision of the tables that this release supports, as named in `migrations`
 KNOWN = frozenset({LATEST})
 NO_REGISTRY = "The database has no registry."
-#: SQL that every database here understands, since a server reads the registry before it imports SQLAlchemy.
-#: A text is cut, so that none fills the memory.
+#: SQL for every database, because a server reads the registry before it imports SQLAlchemy. Texts are cut to
+#: bound memory.
 REVISIONS = "select cast(version_num as text) from {}"
 QUERIES = """
 select
@@ -30,7 +30,7 @@ from {}
 
 @dataclass(frozen=True, kw_only=True)
 class QueryVersion:
-    """One version of a permitted query that a registry keeps."""
+    """One version of a permitted query in a registry."""
 
     name: str
     version: int
@@ -44,18 +44,18 @@ class RegistryEntry:
     """One query of a registry."""
 
     current: QueryVersion
-    previous: QueryVersion | None  #: what it was before the last change, None where it is new
+    previous: QueryVersion | None  #: the version before, None for a new query
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registry:
-    """What the tables of a registry hold, as of one moment."""
+    """The content of a registry at one moment."""
 
-    revisions: tuple[str, ...]  #: of its tables; none where the database does not tell
-    queries: tuple[QueryVersion, ...]  #: by name, the highest version of each first
+    revisions: tuple[str, ...]  #: of its tables; empty if unknown
+    queries: tuple[QueryVersion, ...]  #: by name, the latest version first
 
     def entries(self) -> Mapping[str, RegistryEntry]:
-        """Return the queries by name, or raise ConfigurationError where a later release made the registry."""
+        """Return the queries by name, or raise ConfigurationError if a later release made the registry."""
         unknown = sorted({*self.revisions} - KNOWN)
         if unknown:
             raise errors.ConfigurationError(
@@ -70,7 +70,7 @@ class Registry:
 
 
 def registry_from(revisions: Iterable[Sequence[Any]], queries: Iterable[Sequence[Any]]) -> Registry:
-    """Return the registry of which REVISIONS and QUERIES find these rows."""
+    """Return the registry from the rows of REVISIONS and QUERIES."""
     versions = [_version(*row) for row in queries]
     return Registry(
         revisions=tuple(sorted(each for (each,) in revisions if str(each).startswith("registry_"))),
@@ -90,7 +90,7 @@ def rfc3339(moment: datetime, timespec: str = "milliseconds") -> str:
 
 
 def moment_of(written: object) -> datetime | None:
-    """Return the time that a database has *written*, UTC where it does not say; None if it is no time."""
+    """Return the time that a database has *written*, in UTC by default; None if it is not a time."""
     try:
         moment = datetime.fromisoformat(str(written))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
@@ -99,28 +99,28 @@ def moment_of(written: object) -> datetime | None:
 
 
 class Purpose(Enum):
-    """What a transaction of a store is for."""
+    """The purpose of a transaction of a store."""
 
     READ_CALLS = auto()
     APPEND_CALLS = auto()
-    CHANGE_QUERIES = auto()  #: one at a time; servers hear of it
+    CHANGE_QUERIES = auto()  #: one at a time; servers are notified
 
 
 class RecordStore(Protocol):
     """The tables that dbtools keeps in a database, for one thread at a time.
 
-    It opens a connection when it needs one, and another after an error. Errors are OSError, with the
-    database's own words, and DatabaseUnavailable where there is nothing to read or to write.
+    It opens a connection when needed, and another one after an error. It raises OSError with the database's
+    message, and DatabaseUnavailable if the tables or the database are not there.
     """
 
     DIALECT: str  #: SQLAlchemy's name of the SQL
-    SCHEMA: str  #: where the tables are
+    SCHEMA: str  #: of the tables
 
     def moment(self, text: str) -> object:
         """Return the time *text* (RFC 3339, UTC) as the driver takes it."""
 
     def begin(self, purpose: Purpose) -> AbstractContextManager[object]:
-        """Begin a transaction; what is read must be there, and nobody's who is not trusted."""
+        """Begin a transaction, after checking that the tables exist and have a trusted owner."""
 
     def fetch(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
         """Run *sql* in the transaction, and return its rows."""

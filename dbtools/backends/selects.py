@@ -1,20 +1,20 @@
-"""Shapes into SQLAlchemy Core, for every dialect; what the dialects say differently is their Grammar.
+"""Compile shapes with SQLAlchemy Core, for every database; its Grammar says what it writes differently.
 
-Identifiers come from the catalog and are always quoted; values are always bound. A permitted query is read
-as a table: what its operator wrote, of which cells and rows are cut.
+Identifiers come from the catalog and are always quoted; values are always bound. A permitted query is a
+derived table, so that its rows and cells can be cut.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any, Protocol
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from dbtools.aggregates import Bucket, Bucketed, Function, Measure
+from dbtools.aggregates import Bucketed, Function, Measure
 from dbtools.backends.plans import ListForms, Piece, Plan, with_lists
-from dbtools.backends.sources import Element, Filtering, column_of, compile_pieces, seen_in, source, unveiled
+from dbtools.backends.sources import SEEN, Element, Grammar, Truth, column_of, compile_pieces, source
 from dbtools.catalog import Column, Table
 from dbtools.errors import BadArgument
 from dbtools.paths import Distant, Relation
@@ -25,7 +25,6 @@ from dbtools.statement import (
     Direction,
     Match,
     Order,
-    Output,
     QueryShape,
     Select,
     Shape,
@@ -34,70 +33,12 @@ from dbtools.statement import (
 )
 from dbtools.types import ORDER, TEXTUAL, ColumnType, Family, Operator
 
-Truth = sa.ColumnElement[bool]
-
-MOST_JOINS = 30  #: more take a planner too long, and one database takes no more than 64
+MOST_JOINS = 30  #: more take a planner too long, and one database allows at most 64
 CLAIM = ColumnType(family=Family.OTHER, name="claim")
-LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
-
-
-class Grammar(Filtering, Protocol):
-    """What the databases say differently: a database inherits what most of them say."""
-
-    @property
-    def dialect(self) -> sa.Dialect:
-        """What SQLAlchemy compiles for."""
-
-    def bound(self, value: object, type: ColumnType) -> object:
-        """Return *value* of *type* as the driver takes it."""
-
-    def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
-        """Return *values* of *type*, which are one parameter, as the driver takes them."""
-
-    def value(self, name: str, type: ColumnType) -> Element:
-        """Return the parameter *name*, a value of *type*."""
-
-    def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
-        """Return whether *column* is (not) one of the list that the parameter *name* holds."""
-
-    def like(self, column: Element, name: str, operator: Operator) -> Truth:
-        """Return whether the text of *column* is like the pattern that the parameter *name* holds.
-
-        Where *operator* may meet it anywhere, long texts are searched in linear time, for the parameter
-        `sought(name)`.
-        """
-
-    def comparable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* in the form in which decoded values of *type* are written: as it is."""
-        return column
-
-    def is_text(self, column: Element) -> Truth:
-        """Return whether the cell of *column*, which declares no type, holds a text: all declare one."""
-        raise AssertionError(column)
-
-    def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
-        """Return whether the array *column* has the value of the parameter *name* among its items."""
-
-    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
-        """Return what is read for *output*: its value, and its full length where it may be cut."""
-
-    def sortable(self, column: Element, type: ColumnType) -> Element:
-        """Return *column* in a form that has an order: as it is."""
-        return column
-
-    def nulls_last(self, ordered: sa.UnaryExpression[Any]) -> Element:
-        """Return the step *ordered* of an order with nulls at its end, in both directions."""
-        return ordered.nulls_last()
-
-    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
-        """Return the text that *bucket* makes of the dates of *column*, null for what is none."""
-
-    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
-        """Return *function*, any but a count, over the values of *column*."""
 
 
 class Terms:
-    """The terms of one shape as SQL, and the tables that they are read from."""
+    """The terms of one shape as SQL, and the FROM clause that they need."""
 
     def __init__(self, table: Table, grammar: Grammar) -> None:
         self._grammar = grammar
@@ -105,10 +46,10 @@ class Terms:
         self._own = table
         self._table = source(table, "t", grammar, self.claims)
         self._joined: dict[tuple[Relation, ...], sa.FromClause] = {}
-        self.clause: sa.FromClause = self._table  #: once every term has been asked for
+        self.clause: sa.FromClause = self._table  #: complete once every term has been compiled
 
     def __getitem__(self, term: Term) -> Element:
-        """Return the expression of *term*; a path joins what it leads through."""
+        """Return the expression of *term*, and join the tables of its path."""
         match term:
             case Column():
                 return column_of(self._table, term.name)
@@ -120,15 +61,15 @@ class Terms:
                 return self._measure(term)
 
     def asked(self, conditions: Sequence[Truth], match: Match) -> Truth:
-        """Return whether all or any of *conditions* hold, which hidden rows are not asked at a barrier."""
+        """Return whether all or any of *conditions* hold; with a barrier, hidden rows are not evaluated."""
         if self._own.filter is None or not self._grammar.barrier:
             return sa.and_(*conditions) if match is Match.ALL else sa.or_(*conditions)
-        # One after the other: as a value, "and" and "or" are computed with both their sides.
+        # AND and OR would evaluate both sides.
         *others, lazy = conditions
         for each in reversed(others):
             lazy = sa.case((each, lazy)) if match is Match.ALL else sa.case((each, sa.true()), else_=lazy)
-        # Of a table at the end of a path only the rows that its filter shows are joined at all.
-        return sa.case((column_of(self._table, seen_in(self._own)), lazy))
+        # Tables at the end of a path join only the rows that their filters show.
+        return sa.case((column_of(self._table, SEEN), lazy))
 
     def _measure(self, measure: Measure) -> Element:
         if measure.place is None:
@@ -143,7 +84,7 @@ class Terms:
                 return self._grammar.measure(function, column, measure.place.type)
 
     def _along(self, path: tuple[Relation, ...]) -> sa.FromClause:
-        """Return the table that *path* leads to, joined where no other term has joined it."""
+        """Return the table at the end of *path*, joining it once."""
         if not path:
             return self._table
         if path not in self._joined:
@@ -156,7 +97,7 @@ class Terms:
             target = source(path[-1].target, alias, self._grammar, self.claims)
             key = path[-1].foreign_key
             pairs = zip(key.target_columns, key.columns, strict=True)
-            # The target stands first: its collation tells its rows apart.
+            # The target comes first, because its collation must apply.
             same = [column_of(target, there) == column_of(before, here) for there, here in pairs]
             self.clause = self.clause.outerjoin(target, sa.and_(*same))
             self._joined[path] = target
@@ -175,7 +116,7 @@ def compile_select(shape: Select, grammar: Grammar) -> Plan:
     select = select.group_by(*(terms[group] for group in shape.groups))
     if shape.having:
         select = select.having(*(_condition(each, terms[each.term], grammar) for each in shape.having))
-    # What is computed and read whole has a name in the answer, which an order may use.
+    # ORDER BY may use the label of a computed output that is read whole.
     named = {output.term: f"c{at}" for at, output in enumerate(shape.outputs) if output.cut is None}
     for step in shape.order:
         select = select.order_by(_ordered(step, terms, grammar, named))
@@ -201,11 +142,8 @@ SIGNS: Mapping[Operator, Callable[..., Truth]] = {
 
 
 def _cells(read: Sequence[tuple[Element, ...]]) -> Iterator[Element]:
-    """Yield what is *read* for each output: first the values, so that a row is a slice of what is read.
-
-    What is told of the values comes behind them.
-    """
-    ordered = [value for value, *_ in read] + [told for _, *rest in read for told in rest]
+    """Yield the expressions *read* for each output: all values first, so that a row is a slice."""
+    ordered = [value for value, *_ in read] + [other for _, *rest in read for other in rest]
     return (cell.label(f"c{at}") for at, cell in enumerate(ordered))
 
 
@@ -220,12 +158,12 @@ def _plan(
     """Return *select*, the SQL of *shape*, compiled; its parameters have *types*, and some are *lists*."""
     select = select.limit(sa.bindparam("limit", type_=sa.BigInteger))
     compiled = select.compile(dialect=grammar.dialect)
-    # What SQLAlchemy itself binds, such as the OFFSET 0 that one database wants behind a LIMIT.
+    # Values that SQLAlchemy binds, such as the OFFSET 0 that one database needs after LIMIT.
     constants = {name: value for name, value in compiled.params.items() if value is not None}
     return Plan(
         shape=shape,
-        sql=unveiled(str(compiled)),
-        parameters=tuple(compiled.positiontup or ()),
+        sql=str(compiled),
+        parameters=tuple(compiled.places),
         types={**types, **dict.fromkeys(claims, CLAIM)},
         lists=lists,
         constants=constants,
@@ -267,10 +205,10 @@ def _ordered(step: Order, terms: Terms, grammar: Grammar, named: Mapping[Term, s
 
 
 def _after(steps: tuple[After, ...], terms: Terms, grammar: Grammar) -> Truth:
-    """Return the condition that a row comes after the one whose values *steps* hold.
+    """Return the condition that a row comes after the one with the values of *steps*.
 
-    A row comparison where it means the same, since one index serves it whole; else one alternative a step,
-    with a bound on the first column in front that an index can use.
+    Use a row comparison if possible, because an index can serve it whole. Otherwise use one alternative for
+    each step, and bound the first column so that an index can be used.
     """
     columns = [terms[step.order.term] for step in steps]
     values = [grammar.value(str(step.parameter), step.order.term.type) for step in steps]
@@ -298,7 +236,7 @@ def _beyond(step: After, column: Element, value: Element) -> Truth:
 
 
 class Rows(FunctionElement[Any]):
-    """A query as an operator wrote it, in parentheses, with parameters between its pieces."""
+    """An operator's query, in parentheses, as a derived table."""
 
     inherit_cache = False
 
@@ -311,14 +249,14 @@ compiles(Rows)(compile_pieces)
 
 
 def compile_query(shape: QueryShape, grammar: Grammar, lexis: Lexis, forms: ListForms) -> Plan:
-    """Return the SQL of *shape* in *grammar*, lists in the *forms* of the database."""
+    """Return the SQL of *shape* in *grammar*, with lists in the syntax of *forms*."""
     arrays = {name for name, type in shape.types.items() if type.family is Family.ARRAY}
     listed = with_lists(shape.pieces, arrays.__contains__, lexis, forms)
     pieces = [grammar.written(each) if isinstance(each, str) else each for each in listed]
     claims = {claim: f"claim{at}" for at, claim in enumerate(dict.fromkeys(shape.claims))}
     rows = Rows([part for each in pieces for part in _query_pieces(each, shape, grammar, claims)]).alias("q")
     read = _cells([grammar.cell(column_of(rows, each.term.name), each) for each in shape.outputs])
-    # A column without an alias is called by its text, which may be another here than in its output.
+    # A column without an alias is named after its text, which may differ from the operator's.
     shown = read if tuple(pieces) == listed else [sa.literal_column("*")]
     types = {
         argument(name): type.element or type if name in arrays else type for name, type in shape.types.items()
@@ -336,5 +274,5 @@ def _query_pieces(
     name = argument(piece.name) if piece.claim is None else claims[piece.claim]
     is_list = piece.claim is None and shape.types[piece.name].family is Family.ARRAY
     value = (grammar.array if is_list else grammar.claim)(name, shape.casts.get(piece.name, ""))
-    # In parentheses a parameter may stand wherever a value may, as in (:names)[1].
+    # Parentheses allow forms such as (:names)[1].
     return ("(", value, ")")

@@ -1,56 +1,109 @@
-"""The one place where a table is read: narrowed by its row filter, without what a mask does not show."""
+"""The one place where a table is read, with its row filter and masks; and the Grammar of a database."""
 
-import re
 import secrets
-from collections.abc import Iterable, Iterator
-from itertools import count, repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import quoted_name
-from sqlalchemy.sql.compiler import IdentifierPreparer
 
+from dbtools.aggregates import Bucket, Function
 from dbtools.catalog import RowFilter, Table
 from dbtools.policy import BLANK
+from dbtools.statement import Output
+from dbtools.types import ColumnType, Operator
 
+LONG = 1_000  #: characters or bytes of a text beyond which LIKE, whose time is not linear, takes too long
 Element = sa.ColumnElement[Any]
-#: The column that says whether the filter shows a row, unless the table has one of this name.
-SEEN = "dbtools seen"
+Truth = sa.ColumnElement[bool]
+#: The column that says whether the filter shows a row. No table has a column of this name.
+SEEN = quoted_name(f"seen {secrets.token_hex(8)}", quote=True)
 
 
-class Filtering(Protocol):
-    """What the databases say differently of row filters."""
+class Grammar(Protocol):
+    """How one database writes SQL. The defaults are those of most databases."""
+
+    @property
+    def dialect(self) -> sa.Dialect:
+        """The SQLAlchemy dialect."""
+
+    def bound(self, value: object, type: ColumnType) -> object:
+        """Return *value* of *type* as the driver takes it."""
+
+    def bound_list(self, values: Sequence[object], type: ColumnType) -> object:
+        """Return the list *values* of *type* as the driver takes it, as one parameter."""
+
+    def value(self, name: str, type: ColumnType) -> Element:
+        """Return the parameter *name*, a value of *type*."""
+
+    def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
+        """Return whether *column* is (not) in the list parameter *name*."""
+
+    def like(self, column: Element, name: str, operator: Operator) -> Truth:
+        """Return whether *column* matches the pattern in the parameter *name*.
+
+        If *operator* is not anchored at the start, search long texts in linear time for the parameter
+        `sought(name)`.
+        """
+
+    def comparable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* in the form of decoded values of *type*."""
+        return column
+
+    def is_text(self, column: Element) -> Truth:
+        """Return whether a cell of *column*, which has no declared type, is a text."""
+        raise AssertionError(column)
+
+    def array_contains(self, column: Element, name: str, type: ColumnType) -> Truth:
+        """Return whether the array *column* contains the parameter *name*."""
+
+    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
+        """Return the expressions for *output*: its value, and its full length if it may be cut."""
+
+    def sortable(self, column: Element, type: ColumnType) -> Element:
+        """Return *column* in a form that can be sorted."""
+        return column
+
+    def nulls_last(self, ordered: sa.UnaryExpression[Any]) -> Element:
+        """Return *ordered* with nulls last, in both directions."""
+        return ordered.nulls_last()
+
+    def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
+        """Return the *bucket* of the dates in *column* as text, null for anything else."""
+
+    def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
+        """Return the aggregate *function*, except counts, of *column*."""
 
     @property
     def barrier(self) -> bool:
-        """Whether nothing at all is asked of a hidden row, in whatever order conditions are evaluated.
+        """Whether no condition is evaluated on a hidden row, because a cell may be too large to load.
 
-        Operators are total, so that no order tells of hidden rows. This is for what is beyond them: a hidden
-        cell that is too large to be loaded. It costs the indexes of the caller's conditions.
+        This prevents the use of indexes for the caller's conditions.
         """
 
     def written(self, sql: str) -> str:
-        """Return *sql*, a piece of what an operator wrote, as this database is to read it: as it is."""
+        """Return *sql*, a piece of an operator's SQL, for this database."""
         return sql
 
     def array(self, name: str, cast: str) -> Element:
-        """Return the parameter *name*, a list, as the array or the text that lists of this database are."""
+        """Return the list parameter *name* of a query."""
 
     def claim(self, name: str, cast: str) -> Element:
-        """Return the parameter *name*, a claim of the caller, as the type that *cast* names."""
+        """Return the parameter *name*, a claim of the caller, cast to the type *cast*."""
 
 
-def source(table: Table, alias: str, grammar: Filtering, claims: dict[str, str]) -> sa.FromClause:
-    """Return *table* as every statement reads it: the one place where a row filter narrows it.
+def source(table: Table, alias: str, grammar: Grammar, claims: dict[str, str]) -> sa.FromClause:
+    """Return *table* as every statement reads it: this is the one place that applies its row filter.
 
-    The parameters of the filter are added to *claims*.
+    Add the parameters of the filter to *claims*.
     """
     schema = quoted_name(table.schema, quote=True) if table.schema else None
     whole = sa.table(quoted_name(table.name, quote=True), schema=schema)
     if table.filter is None and not any(column.type.mask in BLANK for column in table.columns):
         return whole.alias(alias)
-    # Of a blank column, of which nothing is shown, no cell is read.
+    # The cells of a blank column are never shown, so they are not read.
     visible = (
         sa.null().label(quoted_name(column.name, quote=True))
         if column.type.mask in BLANK
@@ -60,22 +113,15 @@ def source(table: Table, alias: str, grammar: Filtering, claims: dict[str, str])
     select = sa.select(*visible).select_from(whole)
     if table.filter is not None:
         if grammar.barrier:
-            select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(seen_in(table)))
+            select = select.add_columns(Written(_pieces(table.filter, grammar, claims)).label(SEEN))
         select = select.where(Written(_pieces(table.filter, grammar, claims)))
     if table.guarded:
-        # No planner moves a condition beneath an offset.
+        # No planner moves a condition below an OFFSET.
         select = select.offset(sa.literal_column("0"))
     return select.subquery(alias)
 
 
-def seen_in(table: Table) -> quoted_name:
-    """Return the name, which is no column's, of what says whether the filter of *table* shows a row."""
-    taken = {column.name.lower() for column in table.columns}
-    names = (f"{SEEN}{'.' * dots}" for dots in count())
-    return quoted_name(next(name for name in names if name not in taken), quote=True)
-
-
-def _pieces(filter: RowFilter, grammar: Filtering, claims: dict[str, str]) -> Iterator[str | Element]:
+def _pieces(filter: RowFilter, grammar: Grammar, claims: dict[str, str]) -> Iterator[str | Element]:
     casts = iter(filter.casts or repeat(""))
     for piece in filter.condition.pieces:
         if isinstance(piece, str):
@@ -87,7 +133,7 @@ def _pieces(filter: RowFilter, grammar: Filtering, claims: dict[str, str]) -> It
 
 
 class Written(sa.ColumnElement[bool]):
-    """A condition as an operator wrote it, in parentheses, with parameters between its pieces."""
+    """An operator's condition, in parentheses."""
 
     inherit_cache = False
 
@@ -95,48 +141,46 @@ class Written(sa.ColumnElement[bool]):
         self.pieces = tuple(pieces)
 
 
-#: What stands for a piece of text or a name while SQLAlchemy looks for marks of its own: its bytes in hex.
-#: The names of tables and columns are anybody's: none can know the mark.
-MARK = secrets.token_hex(16)
-STAND_IN = re.compile(f"<{MARK}([0-9a-f]*)>")
+class _Places:
+    """Writes the placeholder of each parameter when the compiler visits it.
+
+    SQLAlchemy would replace %(limit)s in the finished SQL, also within names and operators' SQL.
+    """
+
+    mark = ""  #: the placeholder, with braces for its number if it has one
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.places: list[str] = []  #: the parameters in their order
+        super().__init__(*arguments, **options)
+
+    def bindparam_string(self, name: str, **options: Any) -> str:
+        """Return the placeholder of the parameter *name*."""
+        if "{" not in self.mark or name not in self.places:
+            self.places.append(name)
+        self.compilation_bindtemplate = self.mark.format(self.places.index(name) + 1)
+        place: str = super().bindparam_string(name, **options)  # type: ignore[misc]
+        return place
 
 
-def veiled(text: str) -> str:
-    """Return what stands for *text* until the statement is compiled."""
-    return f"<{MARK}{text.encode().hex()}>"
+#: Placeholders by parameter style (PEP 249). SQLAlchemy needs a percent sign doubled.
+MARKS: Mapping[str, str] = {"qmark": "?", "format": "%%s", "numeric": ":{}", "numeric_dollar": "${}"}
 
 
-def unveiled(sql: str) -> str:
-    """Return *sql* with the pieces of conditions and the names that stand-ins mean."""
-    return STAND_IN.sub(lambda match: bytes.fromhex(match[1]).decode(), sql)
-
-
-class _Veiling(IdentifierPreparer):
-    """Veils names, which *own* quotes: SQLAlchemy would find parameters in them, such as %(limit)s."""
-
-    def __init__(self, dialect: sa.Dialect, own: IdentifierPreparer) -> None:
-        super().__init__(dialect)
-        self._own = own
-
-    def quote_identifier(self, value: str) -> str:
-        """Return what stands for the name *value* until the statement is compiled."""
-        return veiled(self._own.quote_identifier(value))
-
-
-def veiling(dialect: sa.Dialect) -> sa.Dialect:
-    """Return *dialect*, whose statements are to be `unveiled` from now on."""
-    dialect.identifier_preparer = _Veiling(dialect, dialect.identifier_preparer)
+def placing(dialect: sa.Dialect) -> sa.Dialect:
+    """Return *dialect* with a compiler that lists the parameters in `places` and changes nothing else."""
+    own = {"mark": MARKS[dialect.paramstyle]}
+    dialect.statement_compiler = type("Compiler", (_Places, dialect.statement_compiler), own)
+    dialect.paramstyle, dialect.positional = "named", False
     return dialect
 
 
 @compiles(Written)
 def compile_pieces(element: Any, compiler: Any, **options: Any) -> str:
-    """Return the pieces of *element* as one text, in parentheses."""
+    """Return the pieces of *element* in parentheses."""
     written = (
-        veiled(piece) if isinstance(piece, str) else compiler.process(piece, **options)
-        for piece in element.pieces
+        piece if isinstance(piece, str) else compiler.process(piece, **options) for piece in element.pieces
     )
-    # The parenthesis stands on a line of its own, where no comment swallows it.
+    # On a separate line, the parenthesis cannot be part of a comment.
     return f"({''.join(written)}\n)"
 
 

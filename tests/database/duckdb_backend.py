@@ -19,7 +19,7 @@ from sqlalchemy.types import UserDefinedType
 
 from dbtools import errors
 from dbtools.aggregates import Bucket, Function
-from dbtools.backends import port, selects
+from dbtools.backends import port, sources
 from dbtools.backends.plans import ESCAPE, ListForms, Plan, identifier
 from dbtools.backends.port import (
     NO_SESSION,
@@ -33,8 +33,8 @@ from dbtools.backends.port import (
     refusal,
 )
 from dbtools.backends.records import RecordStore, Registry
-from dbtools.backends.selects import Truth, compile_query, compile_select
-from dbtools.backends.sources import Element, veiling
+from dbtools.backends.selects import compile_query, compile_select
+from dbtools.backends.sources import Element, Truth, placing
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Selection, Table
 from dbtools.cells import Cut
 from dbtools.results import ResultSet
@@ -125,11 +125,11 @@ class Named(UserDefinedType[Any]):
         return self.name
 
 
-class Grammar(selects.Grammar):
+class Grammar(sources.Grammar):
     """The Grammar of DuckDB."""
 
     barrier = False
-    dialect: sa.Dialect = veiling(numbered_dialect())  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = placing(numbered_dialect())  # type: ignore[no-untyped-call]
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* as a text, which the database casts."""

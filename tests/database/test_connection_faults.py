@@ -15,8 +15,7 @@ from dbtools.backends import open_backend
 from dbtools.backends.port import Subject
 from dbtools.backends.postgresql import urls
 from dbtools.backends.postgresql.connections import connect, end
-from dbtools.backends.postgresql.parameters import PARAMETERS
-from dbtools.backends.postgresql.urls import destination
+from dbtools.backends.postgresql.urls import PARAMETERS, destination
 from dbtools.catalog import Selection
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller, Role
@@ -94,7 +93,7 @@ async def _told(url: str) -> str:
             True,
         ),
         ("secure", "sslmode=require&sslnegotiation=postgres&ssl_min_protocol_version=TLSv1.3", True),
-        ("secure", "channel_binding=prefer&gssencmode=disable&pgbouncer=true&keepalives_idle=30", True),
+        ("secure", "channel_binding=prefer&gssencmode=disable&pgbouncer=true", True),
         ("open", "target_session_attrs=read-write&connect_timeout=5&load_balance_hosts=random", True),
     ],
 )
@@ -122,7 +121,7 @@ def test_name_in_the_certificate_is_compared(
 async def test_settings_of_the_url_arrive(secure: SecureServer) -> None:
     options = "options=-c%20statement_timeout%3D7s%20--search-path%3Dpg_catalog"
     found = await _read(secure.url("open", f"{options}&application_name=billing"))
-    schema = await _read(secure.url("open", 'schema=a"b&fallback_application_name=other'))
+    schema = await _read(secure.url("open", 'schema=a"b&application_name=other'))
 
     assert (found["timeout"], found["path"], found["name"]) == ("7s", "pg_catalog", "billing")
     assert (schema["path"], schema["name"]) == ('"a""b"', "other")
@@ -213,10 +212,12 @@ async def _text_of_server(url: str) -> str:
     ("query", "said"),
     [
         pytest.param("sslmode=verify-full", "sslrootcert=system", id="no authority"),
-        pytest.param("sslmode=require&sslrootcert={files}/none.crt", "none.crt does not exist", id="missing"),
         pytest.param(
-            "sslmode=require&sslrootcert={files}/text.crt", "contains no PEM certificate", id="no PEM"
+            "sslmode=require&sslrootcert={files}/none.crt",
+            "none.crt cannot be read: No such file",
+            id="missing",
         ),
+        pytest.param("sslmode=require&sslrootcert={files}/text.crt", "not in PEM format", id="no PEM"),
         pytest.param("sslmode=require&sslrootcert={files}", "cannot be read", id="folder"),
         pytest.param("sslmode=verify-ca&sslrootcert={files}/other.crt", "not signed by", id="untrusted"),
         pytest.param("sslrootcert=system", "not signed by", id="untrusted by the system"),

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dbtools.backends import open_backend
-from dbtools.backends.sqlite.location import connect, location_of
+from dbtools.backends.sqlite.files import connect, location_of
 from dbtools.cli import main
 from dbtools.errors import DatabaseUnavailable
 
@@ -43,7 +43,7 @@ def _run(*words: str) -> Result:
         ("text.db", "text.db: This is a text file", ".import FILE TABLE"),
         ("short.db", "short.db: This is a text file", ".import FILE TABLE"),
         ("encrypted.db", "encrypted.db: This is not a SQLite database, or an encrypted one", "sqlcipher"),
-        ("archive.db", "archive.db: This file is not a SQLite database", "another format"),
+        ("archive.db", "archive.db: This is not a SQLite database, or an encrypted one", "sqlcipher"),
         ("damaged.db", "damaged.db: The database file is damaged", ".recover"),
         ("data", "'data' is a folder", "Name a file in it"),
         ("pipe.db", "'pipe.db' is not a regular file", "TARGET is a database file"),

@@ -18,10 +18,9 @@ from dbtools.backends.postgresql import runner as postgresql_runner
 from dbtools.backends.postgresql.connections import prepare
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.sqlite import runner as sqlite_runner
+from dbtools.backends.sqlite.connections import Connection, ConnectionLost
+from dbtools.backends.sqlite.files import location_of
 from dbtools.backends.sqlite.guard import CONTAINS, Search
-from dbtools.backends.sqlite.jobs import Connection
-from dbtools.backends.sqlite.location import location_of
-from dbtools.backends.sqlite.stamps import ConnectionLost
 from dbtools.errors import CallError, DatabaseUnavailable, DbtoolsError
 from dbtools.links import ROW_TEMPLATE
 from dbtools.policy import Caller

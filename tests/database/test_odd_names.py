@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from dbtools.aggregates import Function, Measure
 from dbtools.backends import open_backend
 from dbtools.backends.plans import Plan
-from dbtools.backends.sqlite.jobs import filtering_plan, giant_plan
+from dbtools.backends.sqlite.runner import filtering_plan, giant_plan
 from dbtools.catalog import Column, ForeignKey, RowFilter, Table
 from dbtools.links import CELL_TEMPLATE, ROW_TEMPLATE, cell_uri, row_uri
 from dbtools.paths import Distant, Place, Relation

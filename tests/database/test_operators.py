@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from dbtools.backends.selects import LONG
+from dbtools.backends.sources import LONG
 from dbtools.backends.sqlite.guard import PIECE
 from dbtools.types import Operator
 from tests.database.conftest import DIALECTS, Serve, Shops, open_shops

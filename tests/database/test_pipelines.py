@@ -8,7 +8,7 @@ import pytest
 
 from dbtools.backends.postgresql import pipeline
 from dbtools.backends.postgresql.connections import connect, end
-from dbtools.backends.postgresql.pipeline import Connection, running
+from dbtools.backends.postgresql.pipeline import Connection, messages
 
 SET = "select where set_config($1, $2, false) is null"
 FAIL = "select where 1 / $1::int = 0"
@@ -29,7 +29,7 @@ async def test_messages_around_a_statement_run_in_their_order_and_only_its_rows_
     connection: Connection,
 ) -> None:
     statement = await connection.prepare("select current_setting('app.x') || $1")
-    before, behind = running(SET, "app.x", "it's \\ ü"), running(SET, "app.x", "after")
+    before, behind = messages(SET, "app.x", "it's \\ ü"), messages(SET, "app.x", "after")
 
     rows = await connection.run(statement, ["!"], before, behind)
 
@@ -43,11 +43,11 @@ async def test_error_around_a_statement_ends_it_and_leaves_the_connection_usable
     at: str, connection: Connection
 ) -> None:
     statement = await connection.prepare("select 1")
-    around = (running(FAIL, "0"), b"") if at == "before" else (b"", running(FAIL, "0"))
+    around = (messages(FAIL, "0"), b"") if at == "before" else (b"", messages(FAIL, "0"))
 
     with pytest.raises(asyncpg.DivisionByZeroError):
         await connection.run(statement, [], *around)
-    again = await connection.run(statement, [], running(SET, "app.x", "y"), b"")
+    again = await connection.run(statement, [], messages(SET, "app.x", "y"), b"")
 
     assert [tuple(row) for row in again] == [(1,)]
 
@@ -56,7 +56,7 @@ async def test_messages_are_not_kept_where_the_values_are_not_taken(connection: 
     statement = await connection.prepare("select $1::int")
 
     with pytest.raises(asyncpg.DataError):
-        await connection.run(statement, ["text"], running(FAIL, "0"), b"")
+        await connection.run(statement, ["text"], messages(FAIL, "0"), b"")
 
     assert await connection.fetchval("select 1") == 1
 
@@ -72,22 +72,22 @@ async def test_connection_ends_where_asyncpg_writes_something_else(connection: C
 
 async def test_text_that_is_none_is_refused_by_the_server(connection: Connection) -> None:
     with pytest.raises(asyncpg.CharacterNotInRepertoireError):
-        await connection.send(running(SET, "app.x", "\ud800"))
+        await connection.send(messages(SET, "app.x", "\ud800"))
     with pytest.raises(asyncpg.CharacterNotInRepertoireError):
-        await connection.send(running(SET, "app.x", "\0"))
+        await connection.send(messages(SET, "app.x", "\0"))
 
 
 async def test_statements_not_used_for_long_are_given_up(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "KEPT", 2)
+    monkeypatch.setattr(pipeline, "STATEMENTS", 2)
     for number in (1, 2, 1, 3):
-        sql = f"select {number}"
-        if connection.kept(sql) is None:
-            await connection.keep(sql, ())
+        key = f"select {number}", ""
+        if connection.prepared(key) is None:
+            await connection.prepare_key(key, ())
     await connection.prepare("select 'asyncpg closes what is given up now'")
 
-    assert [connection.kept(f"select {number}") is not None for number in (1, 2, 3)] == [
+    assert [connection.prepared((f"select {number}", "")) is not None for number in (1, 2, 3)] == [
         True,
         False,
         True,

@@ -14,8 +14,9 @@ import asyncpg
 import pytest
 
 from dbtools.alembic import upgrade
-from dbtools.backends.postgresql.connections import PooledConnection, connect, end, prepare, rolled_back
-from dbtools.backends.postgresql.control import Control
+from dbtools.backends.postgresql.changes import Control
+from dbtools.backends.postgresql.connections import connect, end, prepare
+from dbtools.backends.postgresql.pipeline import Connection, rolled_back
 from dbtools.errors import DatabaseUnavailable
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
@@ -93,18 +94,21 @@ async def test_pooler_that_rejects_what_is_meant_for_a_proxy_is_named(url: str) 
 
 
 async def test_rows_that_cannot_be_read_since_a_migration_are_read_again(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgresql_server: PostgresqlServer
 ) -> None:
-    run, failed = PooledConnection.run, [0]
+    run, failed = Connection.run, [0]
 
     async def fail_first(self: Any, statement: Any, *rest: Any) -> Any:
         is_call = statement.get_query().startswith("SELECT")
         failed[0] += is_call
         if is_call and failed[0] == 1:
+            # A migration that waits for nobody: another would wait for this statement.
+            change = "comment on table stays is 'of other types'"
+            await anyio.to_thread.run_sync(lambda: postgresql_server.execute(change, url=url))
             raise AssertionError("insufficient data in buffer")
         return await run(self, statement, *rest)
 
-    monkeypatch.setattr(PooledConnection, "run", fail_first)
+    monkeypatch.setattr(Connection, "run", fail_first)
     async with proxy(url, refuses=True) as pooled:
         rows, _, _ = await _answers(pooled, tmp_path)
 

@@ -451,8 +451,8 @@ class Greeting:
     ("greeting", "said"),
     [
         (Greeting(12, server_version="12.22"), "PostgreSQL 13 or later is needed, this is 12"),
-        (Greeting(13, server_version="13.0.0", crdb_version="v25.2"), "none of PostgreSQL's"),
-        (Greeting(15, server_version="15.12-YB-2025.1.0.0-b0"), "none of PostgreSQL's"),
+        (Greeting(13, server_version="13.0.0", crdb_version="v25.2"), "is not PostgreSQL"),
+        (Greeting(15, server_version="15.12-YB-2025.1.0.0-b0"), "is not PostgreSQL"),
     ],
 )
 def test_server_that_cannot_be_read_is_refused(greeting: Greeting, said: str) -> None:

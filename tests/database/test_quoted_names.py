@@ -115,7 +115,7 @@ def test_text_in_double_quotes_is_refused_on_its_line(sql: str, serve_queries: S
 
     assert reasons == [
         f"queries/shop.sql:{line}: error: query odd is withdrawn: no such column: {text}. "
-        f"A name stands in double quotes; text stands in single quotes: '{text}'."
+        f"Double quotes are for names; write a text in single quotes: '{text}'."
     ]
 
 

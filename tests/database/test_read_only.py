@@ -18,6 +18,7 @@ from dbtools.errors import CallError
 from dbtools.statement import Select
 from tests.database.conftest import Serve, Shops, open_shops
 from tests.database.shop import Shop
+from tests.unit.shop import plan_of
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -118,23 +119,12 @@ async def _is_refused(shop: Shop, sql: str) -> bool:
 
 def _plan(sql: str, **constants: int) -> Plan:
     """Return *sql* as the plan of a statement, with *constants* for its parameters."""
-    return Plan(
-        shape=Select(table=Table(name="t", columns=()), outputs=()),
-        sql=sql,
-        parameters=tuple(constants),
-        types={},
-        lists=frozenset(),
-        constants=constants,
-        claims={},
-        one=lambda value, type: value,
-        many=lambda values, type: values,
-    )
+    return plan_of(Select(table=Table(name="t", columns=()), outputs=()), sql, **constants)
 
 
 def _looked_up(runner: Any, run: Run) -> object:
     """Return what *runner* reads at once, None where it has nothing that reads at once."""
-    lookups = getattr(runner, "_lookups", None)
-    return lookups.fetch(run) if lookups is not None else None
+    return runner._lookup(run) if hasattr(runner, "_lookup") else None
 
 
 def test_rows_are_looked_up_where_the_database_is_near(shop: Shop) -> None:

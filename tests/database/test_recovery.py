@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbtools.backends.sqlite.location import location_of
+from dbtools.backends.sqlite.files import location_of
 from dbtools.errors import DatabaseUnavailable
 from tests.database.conftest import Serve
 from tests.protocol.test_command_line import run

@@ -11,9 +11,9 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.postgresql import inspection
+from dbtools.backends.postgresql.changes import fingerprint
 from dbtools.backends.postgresql.connections import connect
 from dbtools.backends.postgresql.runner import PostgresqlRunner
-from dbtools.backends.postgresql.versions import fingerprint
 from dbtools.errors import Refused
 from tests.database.conftest import Serve
 from tests.database.query_shop import QueryShop, ServeQueries, open_query_shop

@@ -12,12 +12,14 @@ import anyio
 import pytest
 
 from dbtools import errors
-from dbtools.backends.postgresql.connections import roll_back
+from dbtools.backends.postgresql import pipeline
+from dbtools.backends.postgresql.pipeline import roll_back
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import load
 from tests.database.conftest import Serve
+from tests.database.postgresql_catalog import connected
 from tests.database.shop import rows_of
 from tests.postgresql_server import PostgresqlServer
 from tests.protocol.test_command_line import run
@@ -85,6 +87,11 @@ def _writer(**claims: object) -> Caller:
 
 
 BOSS = Caller(role="boss")
+RUNNING = """
+select count(*)
+from pg_stat_activity
+where datname = current_database() and state = 'active' and pid <> pg_backend_pid()
+"""
 
 
 async def _rows(toolbox: Toolbox, caller: Caller) -> list[list[object]]:
@@ -293,13 +300,10 @@ async def test_query_that_the_role_of_the_database_may_not_run_is_withdrawn(
 class Hanging:
     """Stands in for a connection whose server does not answer."""
 
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.terminated = False
+    terminated = False
 
     async def execute(self, sql: str) -> None:
         """Wait for ever."""
-        self.asked.set()
         await asyncio.Event().wait()
 
     def terminate(self) -> None:
@@ -307,16 +311,67 @@ class Hanging:
         self.terminated = True
 
 
-async def test_rollback_that_is_cancelled_ends_the_connection() -> None:
+async def test_connection_whose_server_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "PATIENCE", 0.01)
     connection = Hanging()
+
+    await roll_back(connection)
+
+    assert connection.terminated
+
+
+class Resting:
+    """Stands in for a connection whose rollback goes on until it is *released*."""
+
+    terminated = False
+
+    def __init__(self) -> None:
+        self.asked, self.released = asyncio.Event(), asyncio.Event()
+
+    async def execute(self, sql: str) -> None:
+        """Wait until it is released."""
+        self.asked.set()
+        await self.released.wait()
+
+    def terminate(self) -> None:
+        """End."""
+        self.terminated = True
+
+
+async def test_rollback_that_is_cancelled_goes_on_and_is_waited_for() -> None:
+    connection = Resting()
     rollback = asyncio.create_task(roll_back(connection))
     await connection.asked.wait()
-
-    rollback.cancel()
+    for _ in range(2):
+        rollback.cancel()
+        await asyncio.sleep(0)
+    waits = not rollback.done()
+    connection.released.set()
     with pytest.raises(asyncio.CancelledError):
         await rollback
 
-    assert connection.terminated
+    assert waits
+    assert not connection.terminated
+
+
+async def test_statement_is_stopped_in_the_database_where_its_call_is_cancelled_twice(
+    url: str, tmp_path: Path
+) -> None:
+    roles = '[roles.boss]\ntables."*" = true\n'
+    async with _opened(tmp_path, url, roles) as toolbox, connected(url) as other:
+        await _rows(toolbox, BOSS)
+        call = asyncio.create_task(toolbox.call(BOSS, "list_endless", {}))
+        with anyio.fail_after(5):
+            while not await other.fetchval(RUNNING):
+                await anyio.lowlevel.checkpoint()
+            # The second one comes as the first has just begun to roll back.
+            for _ in range(2):
+                call.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+        assert not await other.fetchval(RUNNING)
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dbtools.backends import url_of_file
-from dbtools.backends.sqlite.location import location_of
+from dbtools.backends.sqlite.files import location_of
 from dbtools.errors import TimedOut, UnknownTool
 from dbtools.settings import LimitsSection
 from tests.database.conftest import Serve

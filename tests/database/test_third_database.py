@@ -13,7 +13,7 @@ from sqlalchemy.dialects.mysql import dialect as backtick_dialect
 from dbtools import backends
 from dbtools.backends.port import passing_refusal
 from dbtools.backends.selects import compile_select
-from dbtools.backends.sources import Element, veiling
+from dbtools.backends.sources import Element, placing
 from dbtools.catalog import Column, Table
 from dbtools.errors import CallError
 from dbtools.policy import Caller
@@ -200,7 +200,7 @@ async def test_permitted_query_takes_a_list(tmp_path: Path) -> None:
 class Backticks(Grammar):
     """The Grammar of a database that quotes names differently, and whose order has no "nulls last"."""
 
-    dialect: sa.Dialect = veiling(backtick_dialect())
+    dialect: sa.Dialect = placing(backtick_dialect())
 
     def nulls_last(self, ordered: sa.UnaryExpression[Any]) -> Element:
         """Leave *ordered* as it is."""

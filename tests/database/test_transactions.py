@@ -1,7 +1,7 @@
 """What surrounds each read on PostgreSQL: it writes and leaves nothing, and tells of one schema."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from dbtools.backends.port import Run
-from dbtools.backends.postgresql.control import CHANNEL
+from dbtools.backends.postgresql.changes import CHANNEL
 from dbtools.errors import DbtoolsError, SchemaChanged
 from dbtools.policy import Caller
 from dbtools.service.serving import open_toolbox
@@ -58,6 +58,18 @@ begin
 end
 $$;
 create view poisoning as select poison() as v;
+create function fail_poisoned() returns text language plpgsql volatile as $$
+begin
+    perform poison(), pg_advisory_lock(8);
+    raise exception 'failed';
+end
+$$;
+create view failing as select fail_poisoned() as v;
+create table secured (id integer primary key); insert into secured values (1);
+alter table secured enable row level security;
+create policy own on secured using (poison() is not null);
+create table plain (id integer primary key); insert into plain values (1);
+create view locking as select pg_advisory_lock(7)::text as v;
 create function tell() returns text language sql volatile as $$
     select pg_notify('{CHANNEL}', 'from a view')::text
 $$;
@@ -156,18 +168,57 @@ def test_session_is_as_before_where_row_security_has_changed_it(
         assert (shop.rows("guarded"), shop.rows("surroundings")) == ([[1]], [EXPECTED])
 
 
-def test_connection_on_which_a_view_has_prepared_statements_serves_nobody_else(
-    url: str, portal: BlockingPortal
+#: A column whose own "=" is a function of the database's users, beside the types of the server.
+OPERATOR = """
+create table named (id integer primary key, name varchar); insert into named values (1, 'x');
+create function same(varchar, varchar) returns boolean language sql volatile as 'select poison() is not null';
+create operator = (leftarg = varchar, rightarg = varchar, function = same);
+"""
+NAMED = [{"column": "name", "value": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "ddl"),
+    [
+        pytest.param("poisoning", [], "", id="a view"),
+        pytest.param("failing", [], "", id="a view that fails then"),
+        pytest.param("secured", [], "", id="a policy"),
+        pytest.param("named", NAMED, OPERATOR, id="an operator"),
+    ],
+)
+def test_connection_on_which_a_function_has_prepared_statements_serves_nobody_else(
+    table: str,
+    where: list[object],
+    ddl: str,
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+    postgresql_login: Callable[[str, str], AbstractContextManager[str]],
+    portal: BlockingPortal,
 ) -> None:
-    with open_shop("postgresql", url, portal) as shop:
+    with (
+        postgresql_database(DDL + ddl) as url,
+        postgresql_login(url, "grant select on all tables in schema public to {}") as login,
+        open_shop("postgresql", login, portal) as shop,
+    ):
         before = shop.rows("t")
         with pytest.raises(DbtoolsError) as refused:
-            shop.rows("poisoning")
+            shop.rows(table, where=where)
         after = [shop.rows("t") for _ in range(3)]
 
         assert refused.value.code == "unreadable"
         assert after == [before] * 3
-        assert shop.bare.rows("select id from t") == [(1,)]
+        # It is read by a statement that has not been prepared yet.
+        assert shop.rows("plain") == [[1]]
+
+
+@pytest.mark.parametrize(("view", "lock"), [("locking", 7), ("failing", 8)])
+def test_lock_that_a_view_takes_ends_with_its_call(
+    view: str, lock: int, url: str, portal: BlockingPortal
+) -> None:
+    with open_shop("postgresql", url, portal) as shop:
+        with suppress(DbtoolsError):
+            shop.rows(view)
+
+        assert shop.bare.rows(f"select pg_try_advisory_lock({lock})") == [(True,)]
 
 
 def test_view_that_notifies_is_not_heard(url: str, portal: BlockingPortal) -> None:
@@ -278,16 +329,15 @@ def test_read_that_waits_for_a_migration_is_of_what_is_there_afterwards(
         assert shop.portal.call(_migrate, shop, call, lock, change) == rows
 
 
+#: The connections of whoever else is there.
+PIDS = """
+select pid
+from pg_stat_activity
+where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
+order by pid
+"""
 #: What a statement reads beneath the table that it names, and how that becomes something else.
 BENEATH = {
-    "partition of a partition": (
-        """
-        create table things (region text, value integer) partition by list (region);
-        create table things_west partition of things for values in ('west') partition by list (value);
-        create table other (region text, value integer); insert into other values ('west', 2);
-        """,
-        "alter table things_west attach partition other for values in (2)",
-    ),
     "child": (
         "create table things (id integer); create table other (id integer); insert into other values (1);",
         "alter table other inherit things",
@@ -320,25 +370,45 @@ async def _running(url: str) -> AsyncIterator[Callable[[str | None], Awaitable[o
         plan = runner.compile(Select(table=table, outputs=outputs))
 
         async def read(version: str | None = None) -> object:
-            versions = (version or table.version,)
-            return (await runner.run(Run(plan, {}, limit=1, timeout=5, versions=versions))).rows
+            run = Run(plan, {}, limit=1, timeout=5, stamp=version or "", versions=(version or table.version,))
+            return (await runner.run(run)).rows
 
         yield read
     finally:
         await database.close()
 
 
-async def test_statement_is_confirmed_again_for_other_versions(
+async def test_statement_is_confirmed_again_for_another_schema(
     postgresql_database: Callable[[str], AbstractContextManager[str]],
 ) -> None:
     with postgresql_database(THINGS) as url:
         async with _running(url) as read:
             before = [await read(None) for _ in range(3)]
             with pytest.raises(SchemaChanged):
-                await read("table 1 2")
+                await read("1 2")
             after = await read(None)
 
     assert [*before, after] == [((1, "7", "text"),)] * 4
+
+
+async def test_statement_that_is_found_stale_is_prepared_again_on_its_connection(
+    postgresql_database: Callable[[str], AbstractContextManager[str]],
+) -> None:
+    with postgresql_database(THINGS) as url:
+        other = await asyncpg.connect(url)
+        async with _running(url) as read:
+            before = await read(None), await other.fetch(PIDS)
+            await other.execute("alter table things alter id type bigint")
+            causes = []
+            for _ in range(2):
+                with pytest.raises(SchemaChanged) as changed:
+                    await read(None)
+                causes.append(type(changed.value.__cause__))
+            after = await other.fetch(PIDS)
+        await other.close()
+
+    assert before == (((1, "7", "text"),), after)
+    assert causes == [asyncpg.InvalidCachedStatementError, asyncpg.UndefinedObjectError]
 
 
 @pytest.mark.parametrize("case", BENEATH)

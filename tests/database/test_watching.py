@@ -20,8 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from dbtools.alembic import notify, upgrade
 from dbtools.backends import open_backend
 from dbtools.backends.port import Look, Subject
-from dbtools.backends.postgresql.control import listen
-from dbtools.backends.postgresql.versions import FINGERPRINT, fingerprint
+from dbtools.backends.postgresql.changes import listen
 from dbtools.catalog import Selection
 from dbtools.records.registry import add
 from dbtools.service.serving import Observed, Served, Watch, open_served
@@ -163,6 +162,8 @@ def test_migration_of_another_database_tells_nobody() -> None:
 
 class Deaf:
     """A connection to a server in recovery, where nobody may listen."""
+
+    local: Mapping[str, str] = {}
 
     def add_termination_listener(self, _: object) -> None:
         """Take it."""
@@ -384,30 +385,3 @@ async def test_fingerprint_stays_with_what_changes_no_schema(sql: str, hand: Han
     before, after = await hand.fingerprints(sql)
 
     assert after == before
-
-
-class Asked:
-    """A connection that counts how often the whole fingerprint is asked for, as if in recovery or not."""
-
-    def __init__(self, connection: Any, recovers: str) -> None:
-        self.number = 0
-        self._connection = connection
-        self._recovers = recovers
-
-    async def fetchval(self, sql: str) -> object:
-        """Return what the server answers."""
-        self.number += sql == FINGERPRINT
-        return await self._connection.fetchval(sql.replace("pg_catalog.pg_is_in_recovery()", self._recovers))
-
-
-@pytest.mark.parametrize(
-    ("recovers", "number"), [pytest.param("false", 1, id="primary"), pytest.param("true", 3, id="standby")]
-)
-async def test_standby_is_asked_for_all_at_each_look(recovers: str, number: int, url: str) -> None:
-    # Others that write to the server meanwhile are not seen.
-    async with connected(url) as connection, connection.transaction(isolation="repeatable_read"):
-        asked = Asked(connection, recovers)
-        found = {await fingerprint(asked) for _ in range(3)}
-
-    assert len(found) == 1
-    assert asked.number == number

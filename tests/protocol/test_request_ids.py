@@ -10,7 +10,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from dbtools import errors
-from dbtools.backends.sqlite.jobs import Connection
+from dbtools.backends.sqlite.connections import Connection
 from dbtools.policy import Caller
 from dbtools.records import CallLog
 from dbtools.server.calls import Calls, IncomingCall

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from dbtools.backends.plans import Plan
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Table
 from dbtools.paths import Names, Paths
 from dbtools.policy import Limits, Role
@@ -10,7 +11,7 @@ from dbtools.results import Answer, Manner, ResultSet, Style
 from dbtools.service.resolve import Resolved, seen_by
 from dbtools.service.toolbox import Resolve
 from dbtools.settings import ResultsSection, Settings, ToolsSection
-from dbtools.statement import Select, Statement
+from dbtools.statement import Select, Shape, Statement
 from dbtools.tools import define
 from dbtools.tools.definition import Setting, Toolset
 from dbtools.types import ColumnType, Family
@@ -155,3 +156,18 @@ def resolving(
         return resolved(await introspect(), roles, manner)
 
     return resolve
+
+
+def plan_of(shape: Shape, sql: str = "", **constants: int) -> Plan:
+    """Return *sql* as the plan of *shape*, with *constants* for its parameters."""
+    return Plan(
+        shape=shape,
+        sql=sql,
+        parameters=tuple(constants),
+        types={},
+        lists=frozenset(),
+        constants=constants,
+        claims={},
+        one=lambda value, type: value,
+        many=lambda values, type: values,
+    )

@@ -16,7 +16,7 @@ from dbtools.service.snapshot import View, take_snapshot
 from dbtools.sql import Parameter
 from dbtools.statement import Output, QueryShape, Select, Shape, Statement, argument
 from dbtools.types import Family
-from tests.unit.shop import PRODUCT, TYPES, resolved
+from tests.unit.shop import PRODUCT, TYPES, plan_of, resolved
 
 
 def _view(role: Role) -> View:
@@ -38,17 +38,7 @@ class Failing:
 
     def compile(self, shape: Shape) -> Plan:
         """Return the plan of *shape*, whose SQL nobody reads."""
-        return Plan(
-            shape=shape,
-            sql="",
-            parameters=(),
-            types={},
-            lists=frozenset(),
-            constants={},
-            claims={},
-            one=lambda value, type: value,
-            many=lambda values, type: values,
-        )
+        return plan_of(shape)
 
     async def run(self, run: Run) -> ResultSet:
         """Fail."""

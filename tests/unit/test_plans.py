@@ -6,6 +6,7 @@ from dbtools.backends.plans import Plan
 from dbtools.catalog import Column, Table
 from dbtools.statement import Output, Select
 from dbtools.types import ColumnType, Family
+from tests.unit.shop import plan_of
 
 TEXT = ColumnType(family=Family.TEXT, name="text", large=True)
 BYTES = ColumnType(family=Family.BYTES, name="bytea", large=True)
@@ -16,17 +17,7 @@ def _plan(*outputs: tuple[ColumnType, int | None]) -> Plan:
     """Return a plan whose outputs have types and are cut."""
     columns = [Column(name=f"c{at}", type=type) for at, (type, _) in enumerate(outputs)]
     read = [Output(term=column, cut=cut) for column, (_, cut) in zip(columns, outputs, strict=True)]
-    return Plan(
-        shape=Select(table=Table(name="t", columns=tuple(columns)), outputs=tuple(read)),
-        sql="",
-        parameters=(),
-        types={},
-        lists=frozenset(),
-        constants={},
-        claims={},
-        one=lambda value, type: value,
-        many=lambda values, type: values,
-    )
+    return plan_of(Select(table=Table(name="t", columns=tuple(columns)), outputs=tuple(read)))
 
 
 @pytest.mark.parametrize(

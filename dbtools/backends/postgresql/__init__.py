@@ -1,4 +1,4 @@
-"""PostgreSQL, read through asyncpg."""
+"""The Backend of PostgreSQL, which uses asyncpg."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dbtools.backends import port
 from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
-from dbtools.backends.postgresql import control, inspection
+from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
 from dbtools.backends.postgresql.introspection import read_catalog
@@ -31,59 +31,59 @@ __all__ = ["Backend"]
 
 RUNNER = "dbtools.backends.postgresql.runner"
 NO_CATALOG = "The catalog of the database cannot be read."
-READING_CATALOG = 600.0  #: seconds that it may take; meanwhile looks wait
-READING_REGISTRY = 3.0  #: seconds that it may take: all else that is served waits for it
+READING_CATALOG = 600.0  #: seconds that it may take; polls wait meanwhile
+READING_REGISTRY = 3.0  #: seconds that it may take; the rest of the snapshot waits
 
 
 class Backend(port.Backend):
-    """A database of a server."""
+    """A database of a PostgreSQL server."""
 
     facts = Facts(
         lexis=lexis,
-        interval=control.INTERVAL,
+        interval=changes.INTERVAL,
         claim_casts=None,
         implicit_casts={
             Family.DECIMAL: frozenset({Family.NUMBER}),
             Family.DATE: frozenset({Family.TIMESTAMP, Family.TIMESTAMPTZ}),
         },
         names_connections=True,
-        announcement=control.ANNOUNCEMENT,
-        watch_script=control.SCRIPT,
+        announcement=changes.ANNOUNCEMENT,
+        watch_script=changes.SCRIPT,
     )
     _runner: "PostgresqlRunner | None"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._destination = destination(url)
-        self._control = control.Control(url)
+        self._control = changes.Control(url)
         self._search_path: tuple[str, ...] | None = None
 
     @property
     def place(self) -> str:
-        """Where the database is and who reads it, for people: never a password."""
+        """The host, port, database and user, for messages."""
         return self._destination.place
 
     @staticmethod
     def resolved(url: str, folder: Path) -> str:
-        """Return *url* with the full paths of certificates, below *folder* where they are relative."""
+        """Return *url* with absolute paths of files; relative ones are relative to *folder*."""
         return with_full_paths(url, folder)
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
-        """Return the URL without its password, and the variables of the environment that opening it takes."""
+        """Return the URL without passwords, and the environment variables that it needs."""
         return without_password(self.url)
 
     def load_runner(self) -> Runner:
-        """Import what runs statements."""
+        """Import the runner, and return it."""
         runner: Runner = import_module(RUNNER).PostgresqlRunner(self.url)
         return runner
 
     def open_engine(self) -> "Engine | AsyncEngine":
-        """Return an engine that may change the database."""
+        """Return an engine that may write to the database."""
         engine: AsyncEngine = import_module(RUNNER).open_engine(self.url)
         return engine
 
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
-        """Return what the login may read of the database, with the settings *session*."""
+        """Return the catalog of what the login may read with the settings *session*."""
         if session:
             async with opened(self.url, NO_CATALOG) as connection:
                 await apply(connection, session)
@@ -91,35 +91,35 @@ class Backend(port.Backend):
         read = partial(read_catalog, selection=selection)
         catalog = await self._control.answer(read, NO_CATALOG, READING_CATALOG)
         if self._runner is not None and self._search_path not in (None, catalog.search_path):
-            # Names mean something else now; on connections that are open they mean what they did.
+            # Open connections keep the search path that they began with.
             await self._runner.close()
         self._search_path = catalog.search_path
         return catalog
 
     def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
-        """Lend what asks the server of operators' SQL."""
+        """Return a context that checks operators' SQL."""
         return inspection.describe(self.url, session)
 
     def listen(self, subject: Subject, heard: Heard) -> AbstractAsyncContextManager[Look]:
-        """Lend what tells the state of *subject*; a notification, and a lost connection, are *heard*."""
-        return self._control.watch(heard, control.LOOKS[subject])
+        """Return a context that polls *subject*; call *heard* on notifications and a lost connection."""
+        return self._control.watch(heard, changes.POLLS[subject])
 
     async def registry(self) -> Registry | None:
-        """Return what the registry in the database holds now, None where there is none."""
+        """Return the content of the registry in the database, or None."""
         return await self._control.answer(registry_of, "The registry cannot be read.", READING_REGISTRY)
 
     def open_records(self, patience: float | None) -> PostgresqlRecords:
-        """Return the tables that dbtools keeps in the database."""
+        """Return the store of the tables that dbtools keeps in the database."""
         return PostgresqlRecords(self.url, patience)
 
     async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
-        """Return the script for a *login* that reads what *roles* and their queries read of *catalog*."""
+        """Return a script that grants *login* what *roles* and their queries read."""
         async with opened(self.url, NO_CATALOG) as connection:
             return await write_script(connection, catalog, roles, reads, login)
 
     async def install_watch(self) -> None:
-        """Run the watch script, which needs a superuser."""
-        await control.install_watch(self.url)
+        """Run the watch script, as a superuser."""
+        await changes.install_watch(self.url)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -3,7 +3,7 @@
 Names are qualified throughout: what the search path finds first may be anybody's.
 """
 
-from dbtools.backends.postgresql.versions import VERSION
+from dbtools.backends.postgresql.changes import VERSION
 
 
 def class_of(catalog: str) -> str:
@@ -59,6 +59,7 @@ select
     exists (
         select from pg_catalog.pg_attribute as a where a.attrelid = c.oid and a.attgenerated = 'v'
     ) as computed,
+    c.relrowsecurity as guarded,
     {VERSION} as version
 from pg_catalog.pg_class as c
 join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
@@ -186,6 +187,30 @@ select exists (
     select
     from pg_catalog.pg_cast as k
     where k.oid >= '16384' and k.castcontext = 'i' and not {of_extension(class_of("pg_cast"), "k.oid")}
+)
+"""
+#: Whether a generated statement may run an operator, a cast, or a function by a name of the system's, that
+#: did not come with the server or with an extension.
+REPLACED = f"""
+with own (class, number) as (
+    select {class_of("pg_operator")}, o.oid
+    from pg_catalog.pg_operator as o
+    union all
+    select {class_of("pg_cast")}, k.oid
+    from pg_catalog.pg_cast as k
+    union all
+    select {class_of("pg_proc")}, p.oid
+    from pg_catalog.pg_proc as p
+    where p.proname in (
+        select s.proname
+        from pg_catalog.pg_proc as s
+        where s.pronamespace = 'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid
+    )
+)
+select exists (
+    select
+    from own as w
+    where w.number >= '16384' and not {of_extension("w.class", "w.number")}
 )
 """
 #: The tables within the partitioned tables $1.

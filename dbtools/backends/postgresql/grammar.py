@@ -13,8 +13,7 @@ from sqlalchemy.types import UserDefinedType
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
-from dbtools.backends.selects import LONG, Grammar, Truth
-from dbtools.backends.sources import Element, veiled, veiling
+from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
 from dbtools.statement import Output
 from dbtools.types import ColumnType, Family, Operator
 
@@ -53,15 +52,15 @@ class Named(UserDefinedType[Any]):
         self.name = name
 
     def get_col_spec(self, **_: object) -> str:
-        """Return what stands for the name, as it is written in SQL, until the statement is compiled."""
-        return veiled(self.name)
+        """Return the name as it is written in SQL."""
+        return self.name
 
 
 class PostgresqlGrammar(Grammar):
     """The Grammar of PostgreSQL."""
 
     barrier = False
-    dialect: sa.Dialect = veiling(asyncpg_dialect())  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = placing(asyncpg_dialect())  # type: ignore[no-untyped-call]
 
     def bound(self, value: object, type: ColumnType) -> object:
         """Return *value* as the text that the server casts."""

@@ -15,10 +15,9 @@ from dbtools import errors
 from dbtools.backends.plans import identifier
 from dbtools.backends.port import Reads
 from dbtools.backends.postgresql.catalog_queries import class_of, with_parts
-from dbtools.backends.postgresql.connections import rolled_back
 from dbtools.backends.postgresql.dependencies import NOT_TEMPORARY, TREES, WHOLE_ROW, reads_of
 from dbtools.backends.postgresql.grant_script import Script, qualified
-from dbtools.backends.postgresql.pipeline import DriverConnection
+from dbtools.backends.postgresql.pipeline import DriverConnection, rolled_back
 from dbtools.catalog import Catalog, Column, RowFilter, Table
 from dbtools.errors import listing
 from dbtools.policy import BLANK, Role, restrict

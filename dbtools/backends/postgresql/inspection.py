@@ -27,14 +27,8 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.postgresql.connections import (
-    apply,
-    is_lost,
-    keep_setting,
-    opened,
-    prepare,
-    rolled_back,
-)
+from dbtools.backends.postgresql.changes import versions_locked
+from dbtools.backends.postgresql.connections import apply, is_lost, opened, prepare
 from dbtools.backends.postgresql.dependencies import (
     ACTING,
     CALLED,
@@ -46,6 +40,7 @@ from dbtools.backends.postgresql.dependencies import (
     origins_of,
     reads_of,
 )
+from dbtools.backends.postgresql.pipeline import rolled_back
 from dbtools.backends.postgresql.prepared_queries import (
     PreparedQuery,
     Query,
@@ -56,7 +51,6 @@ from dbtools.backends.postgresql.prepared_queries import (
 from dbtools.backends.postgresql.syntax import calls_in, lexis, placeholder_hint
 from dbtools.backends.postgresql.types import UNLIMITED, DeclaredTypes, TypeNumber, read_types, sql_name
 from dbtools.backends.postgresql.urls import SETTINGS
-from dbtools.backends.postgresql.versions import versions_locked
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
 from dbtools.sql import Fragment
@@ -81,7 +75,7 @@ PSEUDO = {"record", "record[]", "_record", "void", "cstring", "anyarray", "unkno
 CERTAIN = ("42", "0A", "25")
 UNFILLED = "55000"  #: the state of a materialized view that has never been refreshed, above all
 #: A migration that holds a table holds up all that is served, and not for long.
-IMPATIENCE = "500"  #: milliseconds
+IMPATIENCE = {"lock_timeout": "500"}  #: milliseconds
 #: A row filter is waited for as long as a call waits: without it a table is withheld.
 PATIENT = f"begin read only; set local lock_timeout = {SETTINGS['lock_timeout']}"
 UNANSWERED = "The queries cannot be held against the database."
@@ -136,7 +130,7 @@ class Description:
 async def describe(url: str, session: Mapping[str, str]) -> AsyncIterator[Describe]:
     """Lend what asks the server at *url*, on a connection that has the settings *session*."""
     async with opened(url, UNANSWERED) as connection:
-        await keep_setting(connection, "lock_timeout", IMPATIENCE)
+        await connection.keep_setting(IMPATIENCE)
         # Names mean the same in a call, and what the driver has no codec for is the same.
         await prepare(connection)
         if session:

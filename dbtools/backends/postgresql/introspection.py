@@ -11,12 +11,12 @@ from asyncpg import Record
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.postgresql import catalog_queries
+from dbtools.backends.postgresql.changes import fingerprint, together
 from dbtools.backends.postgresql.dependencies import read_dependencies
 from dbtools.backends.postgresql.pipeline import DriverConnection
 from dbtools.backends.postgresql.posture import read_posture
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.types import DeclaredTypes, read_types
-from dbtools.backends.postgresql.versions import fingerprint, together
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
 from dbtools.types import Family
 
@@ -60,13 +60,14 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         raising = {row["name"].lower() for row in await connection.fetch(catalog_queries.RAISING)}
         if await connection.fetchval(catalog_queries.CASTING):
             raising |= lexis.total_operators
+        replaced = await connection.fetchval(catalog_queries.REPLACED)
         posture = await read_posture(connection)
         stamp = await fingerprint(connection)
     # The login may well have the name of a hidden schema.
     shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
     default_schema = next(shown, "public")
     # A large schema takes a tenth of a second, and calls go on meanwhile.
-    read = await anyio.to_thread.run_sync(_tables, facts)
+    read = await anyio.to_thread.run_sync(_tables, facts, replaced)
     tables = sorted(read, key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
         tables=tuple(_with_versions_beneath(tables)),
@@ -149,7 +150,8 @@ def _by_relation(rows: Iterable[Record]) -> Mapping[int, Sequence[Record]]:
     return found
 
 
-def _tables(facts: _Facts) -> list[Table]:
+def _tables(facts: _Facts, replaced: bool) -> list[Table]:
+    """Return the tables of *facts*, where own functions may have *replaced* those of the system."""
     columns = _columns(facts)
     places = {row["number"]: (row["schema"], row["name"]) for row in facts.relations}
     counted = [*facts.relations, *facts.partitions]
@@ -167,11 +169,20 @@ def _tables(facts: _Facts) -> list[Table]:
             row_estimate=None if row["secured"] else rows.get(row["number"]),
             reads=facts.reads.get(row["number"]),
             computed=row["kind"] in COMPUTED or row["computed"],
+            runs_functions=replaced
+            or row["guarded"]
+            or row["kind"] in COMPUTED
+            or any(map(_is_foreign, columns[row["number"]].values())),
             version=row["version"],
         )
         for row in facts.relations
         if row["number"] in columns
     ]
+
+
+def _is_foreign(column: Column) -> bool:
+    """Return whether a value of *column* is read or compared by functions that are not the system's."""
+    return not column.type.cast.startswith("pg_catalog.") and column.type.family is not Family.ENUM
 
 
 def _with_versions_beneath(tables: Sequence[Table]) -> Iterator[Table]:

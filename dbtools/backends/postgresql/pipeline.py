@@ -1,16 +1,20 @@
-"""Several statements in one round trip: messages in, written around those of asyncpg.
+"""A connection that runs several statements in one round trip, by adding messages to those of asyncpg.
 
-asyncpg (0.32) sends one statement at a time. It writes Bind, Execute and Sync of a prepared statement at
-once, and reads whatever comes until the server is ready again. So statements without rows may run before and
-behind it. After an error in any of them the server skips the rest, up to the Sync (PostgreSQL, "Pipelining").
-A pipeline mode of asyncpg would let us drop this module.
+asyncpg (0.32) sends one statement at a time: it writes Bind, Execute and Sync of a prepared statement, and
+reads until the server is ready again. So statements without rows can run before and after it. After an error
+in one of them, the server skips the rest up to the Sync (PostgreSQL, "Pipelining"). A pipeline mode of
+asyncpg would let us drop the transport and the loop.
 """
 
 import asyncio
+import secrets
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import asyncpg
 
 if TYPE_CHECKING:
@@ -18,29 +22,53 @@ if TYPE_CHECKING:
 else:
     DriverConnection = asyncpg.Connection
 
+#: The internal error occurs on a connection that the server is closing at that moment.
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+PATIENCE = 2.0  #: seconds in which a connection must roll back, or close, before it is terminated
+CONNECTING = ("create_connection", "create_unix_connection")  #: methods of an event loop
+STATEMENTS = 256  #: prepared statements per connection
 SYNC = b"S\0\0\0\4"
-KEPT = 256  #: prepared statements of a connection
-#: It says when the transaction began.
+#: Returns when the transaction began.
 CARRIER = "select pg_catalog.transaction_timestamp()::pg_catalog.text"
+SET = "select where pg_catalog.set_config($1, $2, true) is null"
+SET_ALL = """
+select pg_catalog.set_config(s.name, s.value, $3)
+from unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) as s (name, value)
+"""
 
 
-def running(sql: str, *values: str) -> bytes:
+def messages(sql: str, *values: str) -> bytes:
     """Return the messages that run *sql* with *values* (Parse, Bind, Execute).
 
-    The server keeps nothing of it: a function could prepare another statement under its name.
+    The statement has no name, so a function cannot replace it by another prepared statement.
     """
-    parse = _message(b"P", b"\0", _text(sql), b"\0\0")
-    # A text that is none in UTF-8 is for the server to refuse.
+    parse = _message(b"P", b"\0", sql.encode(), b"\0\0\0")
+    # The server rejects text that is not valid UTF-8.
     texts = [each.encode(errors="surrogatepass") for each in values]
     written = (struct.pack("!i", len(each)) + each for each in texts)
     bind = _message(b"B", b"\0", b"\0", struct.pack("!hh", 0, len(texts)), *written, b"\0\0")
     return parse + bind + _message(b"E", b"\0", b"\0\0\0\0")
 
 
+def _message(kind: bytes, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return kind + struct.pack("!i", len(body) + 4) + body
+
+
+def setting(values: Mapping[str, str]) -> bytes:
+    """Return the messages that set *values* for the transaction."""
+    return b"".join(messages(SET, *each) for each in _role_last(values))
+
+
+def _role_last(values: Mapping[str, str]) -> Sequence[tuple[str, str]]:
+    """Return *values* with the role at the end: it may not be allowed to set what the login may set."""
+    return sorted(values.items(), key=lambda each: each[0] == "role")
+
+
 def assertion(condition: str, mark: str) -> str:
     """Return an SQL expression that fails unless *condition* holds, with *mark* in the message.
 
-    No setting has a name like *mark*.
+    There is no setting named *mark*.
     """
     return f"""pg_catalog.current_setting(
     case
@@ -51,125 +79,200 @@ def assertion(condition: str, mark: str) -> str:
 )"""
 
 
-def _message(kind: bytes, *parts: bytes) -> bytes:
-    body = b"".join(parts)
-    return kind + struct.pack("!i", len(body) + 4) + body
-
-
-def _text(text: str) -> bytes:
-    return text.encode() + b"\0"
+def is_failure_of(error: Exception, mark: str) -> bool:
+    """Return whether *error* comes from a failed assertion with *mark*."""
+    return isinstance(error, asyncpg.UndefinedObjectError) and mark in str(error.args[0])
 
 
 class Transport:
-    """A transport that puts messages around those of the next statement."""
+    """A transport that adds messages before and after those of the next statement."""
 
     def __init__(self, inner: asyncio.Transport) -> None:
         self.inner = inner
         self.around: tuple[bytes, bytes] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the transport itself has."""
+        """Return the attribute of the inner transport."""
         return getattr(self.inner, name)
 
     def write(self, data: bytes) -> None:
-        """Write *data*: where messages are to go around it, it has to be those of a statement."""
+        """Write *data*, which must be a statement's if there are messages to add."""
         if self.around is not None:
-            (before, behind), self.around = self.around, None
-            messages = bytes(data)
-            if not (messages.startswith(b"B") and messages.endswith(SYNC)):
+            (before, after), self.around = self.around, None
+            statement = bytes(data)
+            if not (statement.startswith(b"B") and statement.endswith(SYNC)):
                 raise asyncpg.InternalClientError("asyncpg writes other messages than it did")
-            data = b"".join((before, messages[: -len(SYNC)], behind, SYNC))
+            data = b"".join((before, statement[: -len(SYNC)], after, SYNC))
         self.inner.write(data)
 
 
 class Loop:
-    """The loop that runs, whose connections have such a transport: what asyncpg takes as its loop."""
+    """The running event loop as asyncpg takes it: its connections have a Transport."""
 
     def __init__(self) -> None:
         self._inner = asyncio.get_running_loop()
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the loop itself has."""
-        return getattr(self._inner, name)
+        """Return the attribute of the inner loop."""
+        found = getattr(self._inner, name)
+        return partial(_connect, found) if name in CONNECTING else found
 
-    async def create_connection(self, factory: Callable[[], Any], *where: Any, **how: Any) -> Any:
-        """Connect over TCP."""
-        _, meeting = await self._inner.create_connection(lambda: Meeting(factory), *where, **how)
-        return meeting.transport, meeting.protocol
-
-    async def create_unix_connection(self, factory: Callable[[], Any], *where: Any, **how: Any) -> Any:
-        """Connect to a socket of this machine."""
-        _, meeting = await self._inner.create_unix_connection(lambda: Meeting(factory), *where, **how)
-        return meeting.transport, meeting.protocol
-
-    async def start_tls(self, transport: Transport, *what: Any, **how: Any) -> Transport:
-        """Go on encrypted."""
-        encrypted: Any = await self._inner.start_tls(transport.inner, *what, **how)
+    async def start_tls(self, transport: Transport, *arguments: Any, **options: Any) -> Transport:
+        """Return an encrypted transport."""
+        encrypted: Any = await self._inner.start_tls(transport.inner, *arguments, **options)
         return Transport(encrypted)
 
 
-class Meeting(asyncio.Protocol):
-    """Gives the protocol of *factory* such a transport, and leaves."""
+async def _connect(create: Any, factory: Callable[[], Any], *arguments: Any, **options: Any) -> Any:
+    _, wrapping = await create(lambda: _Wrapping(factory()), *arguments, **options)
+    return wrapping.transport, wrapping.protocol
 
-    def __init__(self, factory: Callable[[], Any]) -> None:
-        self.protocol = factory()
+
+class _Wrapping(asyncio.Protocol):
+    """Passes a wrapped transport to *protocol*, which then takes over."""
+
+    def __init__(self, protocol: Any) -> None:
+        self.protocol = protocol
 
     def connection_made(self, transport: Any) -> None:
-        """Have the protocol take over."""
+        """Wrap *transport*."""
         self.transport = Transport(transport)
         transport.set_protocol(self.protocol)
         self.protocol.connection_made(self.transport)
 
 
+Key = tuple[str, str]  #: the SQL of a statement, and the stamp of the schema
+
+
+class Prepared:
+    """A prepared statement."""
+
+    def __init__(self, statement: Any, guard: tuple[str, ...]) -> None:
+        self.statement = statement
+        self.guard = guard  #: the last argument, which guards it
+        self.is_confirmed = False  #: whether its tables had their versions after it was prepared
+
+
 class Connection(DriverConnection):
-    """A connection that runs a statement, and what belongs to it, in one round trip."""
+    """A connection that keeps prepared statements, and runs one together with other statements."""
 
     def __init__(self, protocol: Any, transport: Transport, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
         self.transport = transport
-        self.marks = ""  #: by which its session is known
+        self.local: dict[str, str] = {}  #: settings of each transaction, behind a pooler only
+        self.begin = b""  #: the messages that begin a transaction
+        self.marks = ""  #: the settings that identify the session
         self._carrier: Any = None
-        self._statements: dict[str, Kept] = {}  #: by their SQL, those used last at the end
+        self._statements: dict[Key, Prepared] = {}  #: the least recently used one first
 
-    def kept(self, sql: str) -> "Kept | None":
-        """Return the prepared statement of *sql*, None where there is none yet."""
-        kept = self._statements.pop(sql, None)
-        if kept is not None:
-            self._statements[sql] = kept
-        return kept
+    def be_pooled(self, settings: Mapping[str, str]) -> None:
+        """Set *settings* in each transaction from now on, as a pooler requires."""
+        # asyncpg would turn JIT off for a moment, and leave it off if the transaction has turned it off.
+        capabilities: Any = self._server_caps  # type: ignore[has-type]
+        self._server_caps = capabilities._replace(jit=False)
+        self.local = dict(settings)
 
-    async def keep(self, sql: str, guard: tuple[str, ...]) -> "Kept":
-        """Prepare *sql*, and keep it with its *guard* in the place of one not used for long."""
-        kept = self._statements[sql] = Kept(await self.prepare(sql), guard)
-        if len(self._statements) > KEPT:
+    async def set(self, values: Mapping[str, str], *, local: bool) -> None:
+        """Set *values*, for the transaction if *local*."""
+        names, texts = zip(*_role_last(values), strict=True)
+        await self.fetch(SET_ALL, names, texts, local)
+
+    async def keep_setting(self, values: Mapping[str, str]) -> None:
+        """Set *values* for as long as the connection is open."""
+        if self.local:
+            self.local |= values
+        else:
+            await self.set(values, local=False)
+
+    async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
+        """Run *query*; apply the settings of a transaction if it begins one."""
+        if not (self.local and query[:5].lower() == "begin"):
+            return await super().execute(query, *args, timeout=timeout)
+        begin, _, rest = query.partition(";")
+        status = await super().execute(begin, timeout=timeout)
+        await self.set(self.local, local=True)
+        # The query's own settings come last, so they count.
+        return await super().execute(rest, timeout=timeout) if rest else status
+
+    async def prepare(self, query: str, **options: Any) -> Any:
+        """Prepare *query*, behind a pooler under a unique text: it may keep plans from before a migration."""
+        if not self.local:
+            return await super().prepare(query, **options)
+        query = f"{query}\n/* {secrets.token_hex(8)} */"
+        if self.is_in_transaction():
+            return await super().prepare(query, **options)
+        async with rolled_back(self, "begin read only"):
+            return await super().prepare(query, **options)
+
+    def prepared(self, key: Key) -> Prepared | None:
+        """Return the prepared statement for *key*, or None."""
+        found = self._statements.pop(key, None)
+        if found is not None:
+            self._statements[key] = found
+        return found
+
+    async def prepare_key(self, key: Key, guard: tuple[str, ...]) -> Prepared:
+        """Prepare the statement for *key* with *guard*, and forget the least recently used one."""
+        found = self._statements[key] = Prepared(await self.prepare(key[0]), guard)
+        if len(self._statements) > STATEMENTS:
             self.forget(next(iter(self._statements)))
-        return kept
+        return found
 
-    def forget(self, sql: str) -> None:
-        """Keep the statement of *sql* no longer."""
-        del self._statements[sql]
+    def forget(self, key: Key) -> None:
+        """Forget the prepared statement for *key*."""
+        self._statements.pop(key, None)
 
-    async def run(self, statement: Any, values: Any, before: bytes, behind: bytes) -> list[asyncpg.Record]:
-        """Return the rows of *statement*; the messages *before* and *behind* it go in the same round trip."""
-        self.transport.around = before, behind
+    async def run(self, statement: Any, values: Any, before: bytes, after: bytes) -> list[asyncpg.Record]:
+        """Return the rows of *statement*, sent with the messages *before* and *after* it."""
+        self.transport.around = before, after
         try:
             rows: list[asyncpg.Record] = await statement.fetch(*values)
             return rows
         finally:
             self.transport.around = None
 
-    async def send(self, messages: bytes) -> str:
-        """Run *messages* in one round trip, and return when the transaction began."""
+    async def send(self, statements: bytes) -> str:
+        """Run the messages *statements* in one round trip, and return when the transaction began."""
         if self._carrier is None:
             self._carrier = await self.prepare(CARRIER)
-        ((moment,),) = await self.run(self._carrier, (), messages, b"")
+        ((moment,),) = await self.run(self._carrier, (), statements, b"")
         return str(moment)
 
 
-class Kept:
-    """A prepared statement."""
+@asynccontextmanager
+async def rolled_back(connection: Any, begin: str) -> AsyncIterator[None]:
+    """Execute *begin*, and roll back at the end."""
+    try:
+        await connection.execute(begin)
+        yield
+    finally:
+        await roll_back(connection)
 
-    def __init__(self, statement: Any, guard: tuple[str, ...]) -> None:
-        self.statement = statement
-        self.guard = guard  #: the value that it is guarded by, after its own
-        self.versions: tuple[str, ...] | None = None  #: of its tables, since it was confirmed
+
+async def roll_back(connection: Any, after: bytes = b"") -> None:
+    """Roll back and run the messages *after*, or terminate *connection* if that fails or takes too long.
+
+    A cancellation waits for the end: to terminate the connection would also stop asyncpg from cancelling its
+    statement in the database.
+    """
+    rollback, interruption = asyncio.ensure_future(_roll_back(connection, after)), None
+    with anyio.CancelScope(shield=True):
+        while not rollback.done():
+            try:
+                await asyncio.wait([rollback])
+            except asyncio.CancelledError as exc:
+                interruption = exc
+    if interruption is not None:
+        raise interruption
+
+
+async def _roll_back(connection: Any, after: bytes) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            if after:
+                # In one round trip, so that a pooler runs both on the same connection.
+                await connection.send(messages("rollback") + after)
+            else:
+                await connection.execute("rollback")
+    except DRIVER_ERRORS:
+        connection.terminate()

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from dbtools.backends.postgresql.connections import DRIVER_ERRORS, connect
+from dbtools.backends.postgresql.connections import connect
+from dbtools.backends.postgresql.pipeline import DRIVER_ERRORS
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
 from dbtools.errors import DatabaseUnavailable
 

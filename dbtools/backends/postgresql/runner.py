@@ -1,86 +1,102 @@
-"""Statements on PostgreSQL: each in a read-only transaction that the server itself ends in time.
+"""Statements on PostgreSQL, each in a read-only transaction with a deadline. A Run in, rows out.
 
-The first time, a transaction takes several round trips, and the versions of the tables that it has read
-are compared before their locks are released. From then on it is one round trip: what begins it, the
-statement, and what rolls it back. The statement itself fails if anything that it names has changed since
-(GUARDED). Then it is prepared and compared anew.
+A statement's first transaction takes several round trips: it prepares the statement and compares the versions
+of the tables that it reads while it holds their locks. From then on, a transaction is one round trip: BEGIN,
+the statement, ROLLBACK. The statement is guarded: it fails if anything that it names has changed since. It is
+then prepared and compared again.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 import sqlalchemy as sa
 
+from dbtools import errors
 from dbtools.backends.plans import CELLS_HELD, Plan
 from dbtools.backends.pool import Pool
-from dbtools.backends.port import Label, Probe, Run, is_current
+from dbtools.backends.port import Probe, Run
+from dbtools.backends.postgresql.changes import CHANGED, confirmation, fingerprint
 from dbtools.backends.postgresql.connections import (
+    ANOTHER,
     BEGIN,
-    DRIVER_ERRORS,
-    SAME_SESSION,
-    SET,
+    SESSION,
     UNREADABLE,
-    UNSURE,
-    UNTOUCHED,
-    applying,
     connect,
-    dated,
-    guarded,
-    is_another,
     is_lost,
-    is_pooled,
-    keep_setting,
+    is_of_settings,
     prepare,
-    roll_back,
-    says,
-    with_role_last,
 )
 from dbtools.backends.postgresql.grammar import PostgresqlGrammar
 from dbtools.backends.postgresql.inspection import LIST_FORMS
-from dbtools.backends.postgresql.pipeline import Connection, Kept, running
+from dbtools.backends.postgresql.pipeline import (
+    DRIVER_ERRORS,
+    Connection,
+    Key,
+    Prepared,
+    assertion,
+    is_failure_of,
+    messages,
+    roll_back,
+    rolled_back,
+    setting,
+)
 from dbtools.backends.postgresql.syntax import lexis
-from dbtools.backends.postgresql.versions import CHANGED, confirmation, fingerprint, stays_confirmed
 from dbtools.backends.selects import compile_query, compile_select
 from dbtools.cells import Cut, held
-from dbtools.errors import (
-    BadValue,
-    Busy,
-    CallError,
-    DatabaseUnavailable,
-    OutOfRange,
-    Refused,
-    SchemaChanged,
-    TimedOut,
-    Unreadable,
-)
 from dbtools.results import ResultSet
 from dbtools.statement import QueryShape, Shape
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-SCHEME = "postgresql+asyncpg://"
+T = TypeVar("T")
+
 CONNECTIONS = 8
-BYTES_AT_ONCE = 8 * 2**20  #: that one fetch may bring at the most
-GRACE = 1.0  #: seconds in which the server itself is expected to have stopped a statement
-VICTIMS = 5  #: times that a statement is run again which had to make way for others
-BEGINNING, END, LEFT_ALONE = running(BEGIN), running("rollback"), running(UNTOUCHED)
-MAKING_WAY = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-#: Statements of migrations take long on large tables only, which the registry's are not.
-MIGRATING = "60s"
+BYTES_AT_ONCE = 8 * 2**20  #: at most, in one fetch
+GRACE = 1.0  #: seconds in which the server should have stopped a statement after its deadline
+ATTEMPTS = 3  #: to run a statement that a lost connection or a conflict has ended
+CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+STALE = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
+#: Only a migration of large tables takes long, and the registry's are small.
+MIGRATING = {"statement_timeout": "60s"}
+PROBE = "create table dbtools_probe ()"  #: which must fail
 GRAMMAR = PostgresqlGrammar()
 
-WRITTEN, PROBE_TIMEOUT = "dbtools_probe", 5.0  #: a table that is never made; seconds
+SAME = f"pg_catalog.concat_ws(' ', {SESSION}) = $1::pg_catalog.text"
+#: Fails in another session. This SELECT takes a snapshot, after which the transaction must stay read-only.
+SAME_SESSION = f"select where {assertion(SAME, ANOTHER)} is null"
+UNPREPARED = "not exists (select from pg_catalog.pg_prepared_statements as s where s.from_sql)"
+#: Fails if a function has prepared a statement: in the place of one of ours, it would serve the next caller
+#: without the filters of a role. Also releases the advisory locks that a function has taken.
+UNLOCKING = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text is null"
+UNTOUCHED = f"select where {assertion(UNPREPARED, ANOTHER)} is null or {UNLOCKING}"
+#: The same after an error, when the transaction has ended: ends the session, also behind a pooler.
+CLEANING = f"""select
+where case
+        when {UNPREPARED}
+        then {UNLOCKING}
+        else not pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())
+    end"""
+#: The mark of an assertion that what a statement names may have changed.
+UNSURE = "dbtools_unsure"
+#: 'now' is a constant: the start of the transaction in which the server last analysed the statement.
+UNCHANGED = f"pg_catalog.concat_ws(' ', {SESSION}, 'now'::pg_catalog.timestamptz) = ${{}}::pg_catalog.text"
+#: Fails before it reads anything, unless the session is known and nothing has changed: the server analyses a
+#: prepared statement again after each change of what it names (PREPARE, Notes).
+GUARDED = f"""select * from ({{}}
+) as q
+where {assertion(UNCHANGED, UNSURE)} is not null"""
+ROLLBACK, CHECK, CLEAN = messages("rollback"), messages(UNTOUCHED), messages(CLEANING)
 
 
 class PostgresqlRunner:
-    """The Runner of PostgreSQL. Its connections keep dates, intervals and numbers exactly."""
+    """The Runner of PostgreSQL."""
 
-    confirms = False  #: the stamp would cost too much: versions of tables are compared instead
+    confirms = False  #: a statement compares the versions of its tables instead, which costs less
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -93,52 +109,39 @@ class PostgresqlRunner:
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:
-        """Return the rows of *run*, which runs between BEGIN READ ONLY and ROLLBACK."""
-        failures: list[bool] = []
+        """Return the rows of *run*, read between BEGIN READ ONLY and ROLLBACK."""
         try:
             async with asyncio.timeout(run.timeout + GRACE):
-                while True:
-                    try:
-                        return await self._fetch(run)
-                    except DRIVER_ERRORS as exc:
-                        await self._overcome(exc, failures, run.stamp)
+                return await self._attempt(partial(self._fetch, run))
         except TimeoutError as exc:
-            raise TimedOut from exc
+            raise errors.TimedOut from exc
 
     async def stamp(self) -> str:
-        """Return the stamp of the schema now."""
-        failures: list[bool] = []
+        """Return the current stamp of the schema."""
+        return await self._attempt(self._fingerprint)
+
+    async def _attempt(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of *work*, repeated after a lost connection or a conflict."""
+        attempts = 1
         while True:
             try:
-                async with self._pool.connection() as connection:
-                    return await fingerprint(connection)
+                return await work()
             except DRIVER_ERRORS as exc:
-                await self._overcome(exc, failures)
-
-    async def _overcome(self, error: Exception, failures: list[bool], stamp: str = "") -> None:
-        """Raise a CallError unless it may help to run again what *error* has ended.
-
-        *failures*: of each error before, whether the statement had to make way; this one is added.
-        """
-        if says(error, CHANGED):
-            raise SchemaChanged from error
-        makes_way = isinstance(error, MAKING_WAY)
-        most = VICTIMS if makes_way else 1 if is_lost(error) or is_stale(error) or is_another(error) else 0
-        if failures.count(makes_way) >= most:
-            raise translated(error) from error
-        if is_stale(error) and stamp and not await is_current(self, stamp):
-            # Its columns are of other types by now.
-            raise SchemaChanged from error
-        if not makes_way:
-            # The other connections that wait are out of date as well.
-            await self.close()
-        failures.append(makes_way)
+                if is_failure_of(exc, CHANGED) or isinstance(exc, STALE):
+                    raise errors.SchemaChanged from exc
+                is_conflict = isinstance(exc, CONFLICTS)
+                if attempts == ATTEMPTS or not (is_conflict or is_lost(exc)):
+                    raise translated(exc) from exc
+                attempts += 1
+                if not is_conflict:
+                    # The idle connections are lost as well.
+                    await self.close()
 
     async def _open(self) -> Connection:
         connection = await connect(self._url)
         try:
             await prepare(connection)
-            # What carries messages is prepared now: its snapshot must not be there when BEGIN comes.
+            # Prepare the carrier of messages now: its snapshot must not precede BEGIN.
             await connection.send(b"")
         except BaseException:
             connection.terminate()
@@ -146,171 +149,164 @@ class PostgresqlRunner:
         return connection
 
     async def _fetch(self, run: Run) -> ResultSet:
-        """Run a statement."""
         async with self._pool.connection() as connection:
-            sql = run.plan.sql
-            if _is_guarded(connection, run):
-                sql = guarded(sql, len(run.plan.parameters) + 1)
-            sql = f"{run.label.comment}{sql}"
+            key = _key(connection, run)
             try:
-                records, more = await _read(connection, dated(connection, sql, run.stamp), run)
+                records, more = await _read(connection, key, run)
             except BaseException as exc:
-                await roll_back(connection)
-                if isinstance(exc, Exception) and is_another(exc):
+                await roll_back(connection, CLEAN if _may_touch(run) else b"")
+                if isinstance(exc, STALE):
+                    connection.forget(key)
+                if isinstance(exc, Exception) and is_lost(exc):
                     connection.terminate()
-                if isinstance(exc, UNREADABLE) and is_pooled(connection):
-                    raise _outdated(connection) from exc
+                if isinstance(exc, UNREADABLE) and connection.local:
+                    # asyncpg knows the types from one connection of the server. After a migration, the
+                    # pooler may have prepared the statement on another one, with other types.
+                    connection.terminate()
+                    raise errors.SchemaChanged from exc
                 raise
         rows = _rows(records[: run.limit], run.plan)
         return ResultSet(outputs=run.plan.outputs, rows=rows, more=more)
 
-    async def probe(self) -> Probe:
-        """Try to make a table in a transaction like those of calls."""
+    async def _fingerprint(self) -> str:
         async with self._pool.connection() as connection:
-            version = await connection.fetchval("show server_version")
+            return await fingerprint(connection)
+
+    async def probe(self) -> Probe:
+        """Try to create a table in a transaction like those of calls."""
+        async with self._pool.connection() as connection:
+            version = f"PostgreSQL {await connection.fetchval('show server_version')}"
             try:
-                await _begin(connection, PROBE_TIMEOUT, Label())
-                await connection.execute(f"create table {WRITTEN} ()")
+                async with rolled_back(connection, BEGIN):
+                    await connection.execute(PROBE)
             except asyncpg.ReadOnlySQLTransactionError:
-                return Probe(version=f"PostgreSQL {version}", refuses_writes=True)
-            finally:
-                await roll_back(connection)
-        return Probe(version=f"PostgreSQL {version}", refuses_writes=False)
+                return Probe(version=version, refuses_writes=True)
+        return Probe(version=version, refuses_writes=False)
 
     async def ready(self) -> None:
-        """Raise a CallError where no connection can be had."""
+        """Raise a CallError if no connection can be opened."""
         async with self._pool.connection():
             pass
 
     async def close(self) -> None:
-        """Close every connection; a call that comes later opens others."""
+        """Close every connection; later calls open new ones."""
         await self._pool.dispose()
 
 
-def _outdated(connection: Connection) -> asyncpg.OutdatedSchemaCacheError:
-    """End *connection*, which cannot read the rows, and return what it means.
-
-    asyncpg knows the types of columns from one connection of the server's. After a migration the
-    pooler may have prepared it on another one, with others.
-    """
-    connection.terminate()
-    return asyncpg.OutdatedSchemaCacheError("the columns are of other types by now")
-
-
 def _is_usable(connection: Any) -> bool:
-    """Return whether another call may have *connection*: in a transaction it has a role and settings."""
+    """Return whether another call may use *connection*; terminate one whose transaction has not ended."""
     if not connection.is_closed() and connection.is_in_transaction():
         connection.terminate()
     return not connection.is_closed()
 
 
 def open_engine(url: str) -> "AsyncEngine":
-    """Return an engine that may change the database at *url*."""
+    """Return an engine that may write to the database at *url*."""
 
-    async def connect_to_migrate() -> Any:
+    async def opened() -> Connection:
         connection = await connect(url)
-        await keep_setting(connection, "statement_timeout", MIGRATING)
+        await connection.keep_setting(MIGRATING)
         return connection
 
-    # It imports the ORM, which no call needs.
-    asynchronous = import_module("sqlalchemy.ext.asyncio")
-    engine: AsyncEngine = asynchronous.create_async_engine(
-        SCHEME, async_creator=connect_to_migrate, poolclass=sa.NullPool
-    )
-    return engine
+    # This imports the ORM, which no call needs.
+    create: Callable[..., AsyncEngine] = import_module("sqlalchemy.ext.asyncio").create_async_engine
+    return create("postgresql+asyncpg://", async_creator=opened, poolclass=sa.NullPool)
 
 
-def is_stale(error: Exception) -> bool:
-    """Return whether a prepared statement met a schema that has changed since."""
-    return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
-
-
-async def _read(connection: Connection, sql: str, run: Run) -> tuple[list[asyncpg.Record], bool]:
-    """Return the records of *sql* in a transaction of its own, and whether *run* leaves some out."""
-    kept = connection.kept(sql)
-    if kept is not None and kept.guard:
-        try:
-            return await _run(connection, kept, run, BEGINNING + _limits(run.timeout, run.label))
-        except asyncpg.UndefinedObjectError as exc:
-            if not says(exc, UNSURE):
-                raise
-        connection.forget(sql)
-        await roll_back(connection)
-        kept = None
-    moment = await _begin(connection, run.timeout, run.label)
-    await _set(connection, run.session)
-    guard = (f"{connection.marks} {moment}",) if _is_guarded(connection, run) else ()
-    return await _run(connection, kept or await connection.keep(sql, guard), run, b"")
+def _key(connection: Connection, run: Run) -> Key:
+    """Return the key of the prepared statement of *run*."""
+    sql = run.plan.sql
+    if _is_guarded(connection, run):
+        sql = _guarded(sql, len(run.plan.parameters) + 1)
+    return run.label.comment + sql, run.stamp
 
 
 def _is_guarded(connection: Connection, run: Run) -> bool:
-    """Return whether the server analyses the statement of *run* again after changes, and not otherwise.
+    """Return whether the server analyses the statement of *run* again after changes only.
 
-    A pooler prepares it anew on each connection of the server's, and policies mean it anew for each role.
+    It also does so on each connection behind a pooler, and for each role where policies depend on it.
     """
-    return not run.session and not is_pooled(connection)
+    return not (run.session or connection.local)
+
+
+@lru_cache(maxsize=1_000)
+def _guarded(sql: str, place: int) -> str:
+    """Return *sql* guarded by parameter number *place*."""
+    return GUARDED.format(sql, place)
+
+
+def _may_touch(run: Run) -> bool:
+    """Return whether *run* may call a function that leaves something behind in the session."""
+    return bool(run.session) or run.plan.runs_functions
+
+
+async def _read(connection: Connection, key: Key, run: Run) -> tuple[list[asyncpg.Record], bool]:
+    """Return the records of *run*, read in one transaction, and whether there are more."""
+    prepared = connection.prepared(key)
+    begin = connection.begin + _limit(run.timeout)
+    if run.label.application:
+        begin += setting({"application_name": run.label.application})
+    if prepared is not None and prepared.guard:
+        try:
+            return await _run(connection, prepared, run, begin)
+        except asyncpg.UndefinedObjectError as exc:
+            if not is_failure_of(exc, UNSURE):
+                raise
+        await roll_back(connection)
+        prepared = None
+    moment = await _begin(connection, run, begin)
+    if prepared is None:
+        guard = (f"{connection.marks} {moment}",) if _is_guarded(connection, run) else ()
+        prepared = await connection.prepare_key(key, guard)
+    return await _run(connection, prepared, run, b"")
+
+
+async def _begin(connection: Connection, run: Run, begin: bytes) -> str:
+    """Begin the transaction of *run* with the settings of its role, and return its start."""
+    begin += messages(SAME_SESSION, connection.marks)
+    if not run.session:
+        return await connection.send(begin)
+    try:
+        return await connection.send(begin + setting(run.session))
+    except asyncpg.PostgresError as exc:
+        if not is_of_settings(exc):
+            raise
+        # The server's message is for operators.
+        raise errors.Refused("The database does not take the settings of this role.") from exc
 
 
 async def _run(
-    connection: Connection, kept: Kept, run: Run, before: bytes
+    connection: Connection, prepared: Prepared, run: Run, before: bytes
 ) -> tuple[list[asyncpg.Record], bool]:
-    """Run *kept* after the messages *before*, compare the versions if need be, and end the transaction."""
-    versions = tuple(run.versions)
-    end = END if kept.versions == versions else confirmation(versions) + END
-    if run.plan.runs_functions or run.session:
-        end = LEFT_ALONE + end
-    values = (*run.parameters, *kept.guard)
+    """Run *prepared* after the messages *before*, compare versions unless confirmed, and roll back."""
+    end = ROLLBACK if prepared.is_confirmed else confirmation(tuple(run.versions)) + ROLLBACK
+    if _may_touch(run):
+        end = CHECK + end
+    values = (*run.parameters, *prepared.guard)
     batch = max(1, BYTES_AT_ONCE // max(1, run.plan.most_bytes))
     if batch > run.limit or run.limit == 1:
-        records = await connection.run(kept.statement, values, before, end)
+        records = await connection.run(prepared.statement, values, before, end)
         more = len(records) > run.limit
     else:
         if before:
             await connection.send(before)
-        records, more = await _fetch_batches(kept.statement, values, run, batch)
+        records, more = await _fetch_batches(prepared.statement, values, run, batch)
         await connection.send(end)
-    if kept.guard and stays_confirmed(versions):
-        kept.versions = versions
+    prepared.is_confirmed = bool(prepared.guard)
     return records, more
-
-
-def _limits(timeout: float, label: Label) -> bytes:
-    """Return what has the transaction last *timeout* seconds, under the name of *label*."""
-    limits = _limit(timeout)
-    return limits + running(SET, "application_name", label.application) if label.application else limits
 
 
 @lru_cache
 def _limit(timeout: float) -> bytes:
-    return running(f"set local statement_timeout = {max(1, round(timeout * 1000))}")
-
-
-async def _begin(connection: Connection, timeout: float, label: Label) -> str:
-    """Begin a transaction that lasts *timeout* seconds, and return when that was."""
-    begin = b"" if is_pooled(connection) else BEGINNING
-    if not begin:
-        await connection.execute(BEGIN)
-    return await connection.send(begin + _limits(timeout, label) + running(SAME_SESSION, connection.marks))
-
-
-async def _set(connection: Connection, session: Mapping[str, str]) -> None:
-    """Set *session* for the transaction of *connection*."""
-    if not session:
-        return
-    try:
-        with applying(session):
-            await connection.send(b"".join(running(SET, *each) for each in with_role_last(session)))
-    except Refused as exc:
-        # The server's words are for operators.
-        raise Refused("The database does not take the settings of this role.") from exc
+    return messages(f"set local statement_timeout = {max(1, round(timeout * 1000))}")
 
 
 async def _fetch_batches(
     statement: Any, values: tuple[object, ...], run: Run, batch: int
 ) -> tuple[list[asyncpg.Record], bool]:
-    """Fetch at most one record more than *run* asks for, and say whether there are more than it does.
+    """Fetch *batch* records at a time, at most one more than the limit, and say whether there are more.
 
-    No more than *batch* come at once, and no more altogether than what is held at the most.
+    Stop when the cells exceed CELLS_HELD.
     """
     cursor = await statement.cursor(*values)
     records: list[asyncpg.Record] = []
@@ -327,7 +323,7 @@ async def _fetch_batches(
 
 
 def _rows(records: Sequence[asyncpg.Record], plan: Plan) -> tuple[tuple[object, ...], ...]:
-    """Return the cells of *records*; lengths stand behind them, for outputs that may be cut."""
+    """Return the cells of *records*, in which the lengths of cells that may be cut follow the outputs."""
     width = len(plan.outputs)
     whole = (None,) * len(plan.cuts)
     return tuple(
@@ -342,34 +338,34 @@ def _row(record: asyncpg.Record, width: int, plan: Plan) -> tuple[object, ...]:
         if length is not None and length > longest:
             cells[at] = Cut(start=cells[at], length=length)
     for at in plan.sums:
-        # What the server sums up as numeric it writes as digits.
+        # The server returns a sum of type numeric as digits.
         cells[at] = int(cells[at]) if isinstance(cells[at], str) else cells[at]
     return tuple(cells)
 
 
-BAD_VALUE = BadValue("The database cannot read one of the values, or a view fails on its rows.")
-#: What SQLSTATEs mean to a caller, or classes of them by two characters (PostgreSQL, appendix A).
-MEANINGS: Sequence[tuple[str, CallError]] = (
-    # Our own statements have no errors of syntax: what searches texts reads a value as syntax.
+BAD_VALUE = errors.BadValue("The database cannot read one of the values, or a view fails on its rows.")
+#: The errors for SQLSTATEs, and for classes of them by two characters (PostgreSQL, appendix A).
+MEANINGS: Sequence[tuple[str, errors.CallError]] = (
+    # Our statements have no syntax errors: a text search parses a value.
     ("42601 22", BAD_VALUE),
-    ("22003 22008", OutOfRange()),
-    ("57014", TimedOut()),
-    ("55P03 40001 40P01 53300 53400", Busy()),
-    ("55000", Unreadable("The view has no data yet: it has never been refreshed.")),
-    ("42P01 42703 42883 42804 3F000", SchemaChanged()),
-    ("25006", Refused("What is called writes, and dbtools only reads.")),
-    ("42501", Unreadable("The login may not read this table or view, or one that it reads.")),
-    ("54011", Refused("A row of all these columns is too wide.", hint="Name fewer columns.")),
-    ("08 57", DatabaseUnavailable()),
-    ("53 54", Refused("The database has no room for this call.", hint="Ask for less.")),
+    ("22003 22008", errors.OutOfRange()),
+    ("57014", errors.TimedOut()),
+    ("55P03 40001 40P01 53300 53400", errors.Busy()),
+    ("55000", errors.Unreadable("The view has no data yet: it has never been refreshed.")),
+    ("42P01 42703 42883 42804 3F000", errors.SchemaChanged()),
+    ("25006", errors.Refused("What is called writes, and dbtools only reads.")),
+    ("42501", errors.Unreadable("The login may not read this table or view, or one that it reads.")),
+    ("54011", errors.Refused("A row of all these columns is too wide.", hint="Name fewer columns.")),
+    ("08 57", errors.DatabaseUnavailable()),
+    ("53 54", errors.Refused("The database has no room for this call.", hint="Ask for less.")),
 )
 STATES = {state: meaning for states, meaning in MEANINGS for state in states.split()}
 
 
-def translated(error: Exception) -> CallError:
-    """Return what *error* means to a caller."""
+def translated(error: Exception) -> errors.CallError:
+    """Return the error that a caller gets for *error*."""
     if not isinstance(error, asyncpg.PostgresError):
-        return DatabaseUnavailable()
+        return errors.DatabaseUnavailable()
     state = error.sqlstate or ""
-    known = STATES.get(state) or STATES.get(state[:2]) or Unreadable()
+    known = STATES.get(state) or STATES.get(state[:2]) or errors.Unreadable()
     return type(known)(known.message, hint=known.hint)

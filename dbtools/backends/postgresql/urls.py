@@ -1,37 +1,26 @@
-"""URLs of PostgreSQL, as libpq and hosting companies write them. A URL in, what the driver takes out."""
+"""PostgreSQL URLs, as libpq and hosting companies write them. A URL in, arguments for the driver out."""
 
 import getpass
 import os
 import random
 import re
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from configparser import Error as FormatError, RawConfigParser
-from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from dbtools.backends.postgresql.parameters import (
-    FILES,
-    MODES,
-    NUMBERS,
-    PARAMETERS,
-    SECRETS,
-    SETTINGS_ALONE,
-    SYNONYMS,
-    SYSTEM,
-    TLS,
-)
 from dbtools.errors import ConfigurationError, DatabaseUnavailable, listing, nearest
 
-CONNECT_TIMEOUT = 10.0  #: seconds, unless connect_timeout says otherwise
+CONNECT_TIMEOUT = 10.0  #: seconds, the default of connect_timeout
 PORT = 5432
 ROOT, SERVICES = "~/.postgresql/root.crt", "~/.pg_service.conf"  #: where libpq looks
 MOST_PORTS = 2**16
+SYSTEM = "system"  #: as sslrootcert: the authorities that the system trusts
 SETTINGS = {
     "application_name": "dbtools",
     "timezone": "UTC",
@@ -39,20 +28,98 @@ SETTINGS = {
     "intervalstyle": "iso_8601",
     "bytea_output": "hex",
     "extra_float_digits": "1",
-    "standard_conforming_strings": "on",  # the conditions of operators are read so
-    "lock_timeout": "5003",  # shows whether settings arrive: nobody else sets it so
+    "standard_conforming_strings": "on",  # dbtools parses conditions of operators so
+    "lock_timeout": "5003",  # an unusual value, which shows whether settings arrive
     "idle_in_transaction_session_timeout": "60000",
 }
-#: Settings that a URL cannot change, since dbtools relies on its own.
+#: Settings that a URL cannot change.
 FIXED = {*SETTINGS, "client_encoding", "session_authorization"} - {"application_name"}
 
 
-#: Characters that end a part of a URL (RFC 3986, 3.2.1).
-RAW = {"@": "%40", "/": "%2F", "?": "%3F", "#": "%23", "%": "%25", "[": "%5B", "]": "%5D"}
-BROKEN = re.compile("%(?![0-9A-Fa-f]{2})")
+class Parameter(NamedTuple):
+    """A parameter of a URL."""
+
+    variable: str = ""  #: of the environment, used if the URL lacks it
+    values: Sequence[str] = ()  #: all valid ones; empty: any
+    why: str = ""  #: it has no effect, and other values are refused
+
+
+NO_SUCH = "asyncpg, the driver, does not support this"
+NO_GSS = "asyncpg, the driver, does not support GSSAPI encryption; sslmode asks for TLS"
+NO_BINDING = (
+    "asyncpg, the driver, does not support channel binding. Remove the parameter; "
+    "sslmode=verify-full with sslrootcert=system, or a file, verifies the server as well"
+)
+SSL = {"true": "require", "false": "disable"}  #: values of ssl, as values of sslmode
+MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+STATES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
+VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+#: Those of libpq (https://www.postgresql.org/docs/current/libpq-connect.html), and some of other clients.
+PARAMETERS: Mapping[str, Parameter] = {
+    "host": Parameter("PGHOST"),
+    "port": Parameter("PGPORT"),
+    "dbname": Parameter("PGDATABASE"),
+    "user": Parameter("PGUSER"),
+    "password": Parameter("PGPASSWORD"),
+    "passfile": Parameter("PGPASSFILE"),
+    "service": Parameter("PGSERVICE"),
+    "servicefile": Parameter("PGSERVICEFILE"),
+    "sslmode": Parameter("PGSSLMODE", MODES),
+    "ssl": Parameter("", (*SSL, *MODES)),
+    "sslrootcert": Parameter("PGSSLROOTCERT"),
+    "sslcert": Parameter("PGSSLCERT"),
+    "sslkey": Parameter("PGSSLKEY"),
+    "sslpassword": Parameter("PGSSLPASSWORD"),
+    "sslcrl": Parameter("PGSSLCRL"),
+    "ssl_min_protocol_version": Parameter("PGSSLMINPROTOCOLVERSION", VERSIONS),
+    "ssl_max_protocol_version": Parameter("PGSSLMAXPROTOCOLVERSION", VERSIONS),
+    "sslnegotiation": Parameter("PGSSLNEGOTIATION", ("postgres", "direct")),
+    "target_session_attrs": Parameter("PGTARGETSESSIONATTRS", STATES),
+    "load_balance_hosts": Parameter("PGLOADBALANCEHOSTS", ("disable", "random")),
+    "krbsrvname": Parameter("PGKRBSRVNAME"),
+    "gsslib": Parameter("PGGSSLIB", ("gssapi", "sspi")),
+    "connect_timeout": Parameter("PGCONNECT_TIMEOUT"),
+    "options": Parameter("PGOPTIONS"),
+    "schema": Parameter(),
+    "application_name": Parameter("PGAPPNAME"),
+    "pgbouncer": Parameter("", ("true", "false"), "dbtools detects a pooler by itself"),
+    "sslcompression": Parameter("PGSSLCOMPRESSION", ("0", "1"), "TLS no longer compresses"),
+    "client_encoding": Parameter(
+        "PGCLIENTENCODING", ("auto", "utf8", "UTF8", "utf-8", "UTF-8"), "dbtools reads UTF-8"
+    ),
+    "gssencmode": Parameter("PGGSSENCMODE", ("disable", "prefer"), NO_GSS),
+    "gssdelegation": Parameter("PGGSSDELEGATION", ("0",), NO_SUCH),
+    "channel_binding": Parameter("PGCHANNELBINDING", ("disable", "prefer"), NO_BINDING),
+    "sslsni": Parameter("PGSSLSNI", ("1",), "asyncpg, the driver, always sends the name"),
+    "sslcertmode": Parameter("PGSSLCERTMODE", ("allow",), NO_SUCH),
+    "min_protocol_version": Parameter("PGMINPROTOCOLVERSION", ("3.0",), NO_SUCH),
+    "max_protocol_version": Parameter("PGMAXPROTOCOLVERSION", ("3.0", "3.2", "latest"), NO_SUCH),
+    "replication": Parameter("", ("false", "off", "no", "0"), "dbtools does not replicate"),
+    "hostaddr": Parameter("PGHOSTADDR", (), "asyncpg, the driver, takes the address as host"),
+    "require_auth": Parameter("PGREQUIREAUTH", (), NO_SUCH),
+    "requirepeer": Parameter("PGREQUIREPEER", (), NO_SUCH),
+    "sslcrldir": Parameter("PGSSLCRLDIR", (), f"{NO_SUCH}: name one file in sslcrl"),
+    **dict.fromkeys(
+        ("connection_limit", "pool_timeout", "socket_timeout", "sslaccept", "sslidentity"),
+        Parameter("", (), "it is for Prisma alone: remove it"),
+    ),
+}
+SECRETS = ("password", "sslpassword")
+FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 PLACES = (*FILES, "passfile", "servicefile")
-SCHEME = re.compile(r"^[a-zA-Z]+(\+\w+)?://")
-AUTHORITY = re.compile("[^/?#]*")
+#: Passed to the driver as arguments, and in a URL.
+ARGUMENTS = ("password", "passfile", "target_session_attrs", "krbsrvname", "gsslib")
+TLS = (
+    *(*FILES, "sslmode", "sslpassword", "sslnegotiation"),
+    *("ssl_min_protocol_version", "ssl_max_protocol_version"),
+)
+SCHEME = r"[a-zA-Z]+(?:\+\w+)?://"
+#: The characters @ / ? # end a component (RFC 3986, 3.2.1).
+URL = re.compile(
+    rf"(?:{SCHEME})?(?:(?P<user>[^:@/?#\[\]]*)(?::(?P<password>[^@/?#\[\]]*))?@)?"
+    r"(?P<hosts>[^@/?#]*)(?:/(?P<dbname>[^@?#]*))?(?:\?(?P<query>[^#]*))?"
+)
+BROKEN = re.compile("%(?![0-9A-Fa-f]{2})|%00")
 HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(.*))?")
 WORDS = re.compile(r"(?:\\.|\S)+")
 SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
@@ -60,20 +127,19 @@ SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where a URL leads, with what the environment and a service file add to it."""
+    """The parameters of a URL, a service file and the environment together."""
 
     parameters: Mapping[str, str]  #: by the names of PARAMETERS
 
     @property
     def place(self) -> str:
-        """Where the database is and who reads it, for people."""
-        hosts = zip(self.hosts or ["localhost"], self.ports, strict=True)
-        places = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts)
-        return f"{places}/{self.database} as {self.user}"
+        """The host, port, database and user, for messages."""
+        places = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.addresses]
+        return f"{','.join(places)}/{self.database} as {self.user}"
 
     @cached_property
     def user(self) -> str:
-        """The name of the login."""
+        """The name of the user."""
         try:
             return self.parameters.get("user") or getpass.getuser()
         except (KeyError, OSError) as exc:
@@ -85,24 +151,18 @@ class Destination:
         """The name of the database."""
         return self.parameters.get("dbname") or self.user
 
-    @property
-    def hosts(self) -> Sequence[str]:
-        """The names of hosts, or folders of sockets; none where the driver is to look."""
-        written = self.parameters.get("host") or self.parameters.get("hostaddr")
-        return written.split(",") if written else ()
-
     @cached_property
-    def ports(self) -> Sequence[int]:
-        """One port for each host, or for the one that the driver finds."""
-        number = max(1, len(self.hosts))
+    def addresses(self) -> Sequence[tuple[str, int]]:
+        """The hosts, or folders of sockets, with their ports."""
+        hosts = self.parameters.get("host", "localhost").split(",")
         ports = [_port(each) for each in self.parameters.get("port", "").split(",")]
-        if len(ports) not in (1, number):
+        if len(ports) not in (1, len(hosts)):
             raise ConfigurationError("The database's URL must have one port, or one for each host.")
-        return ports * number if len(ports) == 1 else ports
+        return list(zip(hosts, ports * len(hosts), strict=False))
 
     @property
     def mode(self) -> str:
-        """How TLS is asked for."""
+        """The effective sslmode."""
         strictest = self.parameters.get("sslrootcert") == SYSTEM
         return self.parameters.get("sslmode", "verify-full" if strictest else "prefer")
 
@@ -113,78 +173,55 @@ class Destination:
 
     @cached_property
     def settings(self) -> Mapping[str, str]:
-        """What is set on a connection, some of it by the URL."""
-        named, words = read_options(self.parameters.get("options", ""))
-        schema = self.parameters.get("schema")
-        path = {"search_path": '"{}"'.format(schema.replace('"', '""'))} if schema else {}
-        names = [self.parameters.get(each) for each in ("application_name", "fallback_application_name")]
-        name = next(filter(None, names), SETTINGS["application_name"])
-        # The words, such as Neon's endpoint=…, are for a proxy.
-        rest = {"options": " ".join(words)} if words else {}
-        alone = {each: self.parameters[each] for each in SETTINGS_ALONE if each in self.parameters}
-        return {**SETTINGS, "application_name": name, **path, **alone, **named, **rest}
+        """The settings of a session."""
+        named, words = _options(self.parameters.get("options", ""))
+        found = {**SETTINGS, **named}
+        if "application_name" in self.parameters:
+            found["application_name"] = self.parameters["application_name"]
+        if "schema" in self.parameters:
+            found.setdefault("search_path", '"{}"'.format(self.parameters["schema"].replace('"', '""')))
+        # The other words, such as Neon's endpoint=…, are for a proxy.
+        return {**found, "options": " ".join(words)} if words else found
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the driver takes, or raise DatabaseUnavailable where a file cannot be used."""
-        addresses = self.parameters["hostaddr"].split(",") if "hostaddr" in self.parameters else self.hosts
-        pairs = list(zip(addresses, self.ports, strict=False))
-        if self.parameters.get("load_balance_hosts") == "random":
-            random.shuffle(pairs)
-        given = ("password", "passfile", "target_session_attrs", "krbsrvname", "gsslib")
+        """Return arguments for the driver, or raise DatabaseUnavailable if a file cannot be read."""
+        is_random = self.parameters.get("load_balance_hosts") == "random"
+        pairs = random.sample(self.addresses, len(self.addresses)) if is_random else self.addresses
         return {
-            "host": [host for host, _ in pairs] or None,
-            "port": [port for _, port in pairs] or self.ports[0],
+            # Without a host, the driver looks for a socket first.
+            "host": [host for host, _ in pairs] if "host" in self.parameters else None,
+            "port": [port for _, port in pairs] if "host" in self.parameters else pairs[0][1],
             "user": self.user,
             "database": self.database,
             "timeout": self.timeout,
-            "direct_tls": self.parameters.get("sslnegotiation") == "direct",
-            **{name: self.parameters[name] for name in given if name in self.parameters},
+            **{name: self.parameters[name] for name in ARGUMENTS if name in self.parameters},
             **self._tls(),
         }
 
     def _tls(self) -> dict[str, Any]:
-        files = {name: self.parameters[name] for name in FILES if self.parameters.get(name, SYSTEM) != SYSTEM}
+        given = {name: self.parameters[name] for name in TLS if name in self.parameters}
         if self.mode != "disable":
-            self._check_authority()
-            for name, file in files.items():
-                with self._loading(name, file), open(file, "rb"):
-                    pass
-        if self.parameters.get("sslrootcert") == SYSTEM:
-            return {"ssl": self._loaded(ssl.create_default_context(), files)}
-        if files and self.mode != "disable":
-            self._loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)
-        own = {name: self.parameters[name] for name in TLS if name in self.parameters}
-        return {"dsn": f"postgresql:///?{urlencode(own)}"}
-
-    def _loaded(self, context: ssl.SSLContext, files: Mapping[str, str]) -> ssl.SSLContext:
-        """Return *context* with what is in *files*, or raise DatabaseUnavailable."""
+            self._check_files()
+        if self.parameters.get("sslrootcert") != SYSTEM:
+            return {"dsn": f"postgresql:///?{urlencode(given)}"}
+        context = ssl.create_default_context()
         context.set_alpn_protocols(["postgresql"])
         for name, end in (("min", "minimum"), ("max", "maximum")):
-            if version := self.parameters.get(f"ssl_{name}_protocol_version"):
+            if version := given.get(f"ssl_{name}_protocol_version"):
                 setattr(context, f"{end}_version", ssl.TLSVersion[version.replace(".", "_")])
-        for name in ("sslrootcert", "sslcrl"):
-            if name in files:
-                with self._loading(name, files[name]):
-                    context.load_verify_locations(files[name])
-        if "sslcert" in files:
-            password = self.parameters.get("sslpassword", "")
-            with self._loading("sslcert", files["sslcert"]):
-                context.load_cert_chain(files["sslcert"], files.get("sslkey"), password=lambda: password)
-        return context
+        if "sslcert" in given:
+            context.load_cert_chain(given["sslcert"], given.get("sslkey"), given.get("sslpassword", ""))
+        return {"ssl": context, "direct_tls": given.get("sslnegotiation") == "direct"}
 
-    @contextmanager
-    def _loading(self, name: str, file: str) -> Iterator[None]:
-        """Raise DatabaseUnavailable where the *file* that the parameter *name* names cannot be used."""
-        try:
-            yield
-        except (OSError, ValueError) as exc:
-            problem = next(problem for kind, problem in UNUSABLE if isinstance(exc, kind))
-            if isinstance(exc, ssl.SSLError) and name == "sslcert":
-                problem = "is not a PEM certificate with a matching key, or sslpassword is wrong"
-            raise DatabaseUnavailable(f"{self.place}: {name}: the file {file} {problem}.") from exc
-
-    def _check_authority(self) -> None:
-        """Raise DatabaseUnavailable where there is nothing to hold the server's certificate against."""
+    def _check_files(self) -> None:
+        """Raise DatabaseUnavailable if a file that TLS needs cannot be read."""
+        for name in FILES:
+            file = self.parameters.get(name, SYSTEM)
+            try:
+                _ = file == SYSTEM or Path(file).read_bytes()
+            except OSError as exc:
+                message = f"{self.place}: {name}: the file {file} cannot be read: {exc.strerror}."
+                raise DatabaseUnavailable(message) from exc
         known = "sslrootcert" in self.parameters or os.path.exists(os.path.expanduser(ROOT))
         if self.mode.startswith("verify-") and not known:
             raise DatabaseUnavailable(
@@ -193,77 +230,47 @@ class Destination:
             )
 
 
-UNUSABLE: Sequence[tuple[type[Exception], str]] = (
-    (ssl.SSLError, "contains no PEM certificate"),
-    (FileNotFoundError, "does not exist"),
-    (PermissionError, "is not readable for this user"),
-    (Exception, "cannot be read"),
-)
-
-
 def destination(url: str) -> Destination:
-    """Return where *url* leads, or raise ConfigurationError, which never quotes a password."""
-    written = _written(url)
+    """Return the destination of *url*, or raise ConfigurationError, which never quotes a password."""
+    parsed = _parsed(url)
     environment = {
         name: os.environ[each.variable]
         for name, each in PARAMETERS.items()
         if each.variable and os.environ.get(each.variable)
     }
-    service = _service({**environment, **written})
-    found = Destination(parameters={**_canonical(environment), **service, **_canonical(written)})
-    _ = found.ports, found.settings, found.user
-    _check_together(found)
+    service = _service({**environment, **parsed})
+    found = Destination(parameters={**_canonical(environment), **service, **_canonical(parsed)})
+    _ = found.addresses, found.settings, found.user
+    is_complete = found.mode == "verify-full" and "sslcrl" not in found.parameters
+    if found.parameters.get("sslrootcert") == SYSTEM and not is_complete:
+        raise ConfigurationError("sslrootcert=system requires sslmode=verify-full, and takes no sslcrl.")
+    if found.parameters.get("sslnegotiation") == "direct" and found.mode in MODES[: MODES.index("require")]:
+        raise ConfigurationError("sslnegotiation=direct requires sslmode=require or stricter.")
     return found
 
 
-def _written(url: str) -> dict[str, str]:
-    """Return the parameters that *url* has, wherever they stand in it."""
-    rest = SCHEME.sub("", url)
-    authority = AUTHORITY.match(rest)
-    assert authority is not None
-    tail = rest[authority.end() :]
-    _check_characters(authority[0], tail)
-    login, _, hosts = authority[0].rpartition("@")
-    user, _, password = login.partition(":")
-    path, _, query = tail.partition("?")
-    parts = {"user": user, "password": password, "dbname": path.removeprefix("/"), **_addresses(hosts)}
-    named = [each.partition("=") for each in query.split("&") if each]
-    # libpq takes a plus sign as it is; other clients write a space so, which is in no other parameter.
-    read = {
-        name: unquote(value.replace("+", " ") if name == "options" else value)
-        for name, _, value in named
-        if _is_known(unquote(name))
-    }
-    return {**{name: unquote(value) for name, value in parts.items() if value}, **read}
-
-
-def _check_characters(authority: str, tail: str) -> None:
-    """Raise ConfigurationError where a character ends the user or the password too early."""
-    login, at, hosts = authority.rpartition("@")
-    found = next((each for each in "@[]" if each in login), "")
-    path, _, query = tail.partition("?")
-    names = [each.partition("=")[0] for each in query.split("&")]
-    # No port: what stands there is the beginning of a password, whose end is behind.
-    is_cut = not at and bool(re.search(r":(?![\d:]*$)[^\]]*$", hosts) or names[0] not in {*PARAMETERS, ""})
-    if "@" in path + "".join(names) or ("@" in tail and is_cut):
-        found = found or ("@" if at else tail[0])
-    if BROKEN.search(authority + tail):
-        found = found or "%"
-    if "#" in tail:
-        found = found or "#"
-    if found:
-        others = ", ".join(f"{each} as {code}" for each, code in RAW.items() if each != found)
+def _parsed(url: str) -> dict[str, str]:
+    """Return the parameters in all components of *url*."""
+    found = URL.fullmatch(url)
+    query = [each.partition("=") for each in (found["query"] or "").split("&") if each] if found else []
+    # A raw question mark in a password makes the rest of it look like a parameter.
+    is_cut = any("@" in name or ("@" in value and name not in PARAMETERS) for name, _, value in query)
+    if found is None or is_cut or BROKEN.search(url):
         raise ConfigurationError(
-            f"The database's URL contains a raw {found}, for instance in the password. "
-            f"Write it as {RAW[found]}.",
-            hint=f"Other characters to encode: {others}.",
+            "The database's URL cannot be read: a character of the user name or password must be encoded.",
+            hint="Write @ as %40, / as %2F, ? as %3F, # as %23, % as %25, [ as %5B, ] as %5D.",
         )
-    if "%00" in authority + tail:
-        raise ConfigurationError("The database's URL contains the character %00.")
+    parts = {name: found[name] for name in ("user", "password", "dbname")} | _addresses(found["hosts"])
+    # libpq takes a plus sign literally. Other clients write spaces so, which only options contain.
+    named = {
+        _known(unquote(name)): unquote(value.replace("+", " ") if name == "options" else value)
+        for name, _, value in query
+    }
+    return {**{name: unquote(value) for name, value in parts.items() if value}, **named}
 
 
 def _addresses(text: str) -> dict[str, str]:
-    """Return the hosts and the ports of *text*, with commas between."""
+    """Return the hosts and ports in *text*, each separated by commas."""
     found = [HOST.fullmatch(each) for each in text.split(",")] if text else []
     if not all(found):
         raise ConfigurationError("The host in the database's URL cannot be read.")
@@ -273,19 +280,15 @@ def _addresses(text: str) -> dict[str, str]:
 
 
 def _port(text: str) -> int:
-    if not text:
-        return PORT
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigurationError("The port in the database's URL is no number.")
-    if not 0 < int(text[:6]) < MOST_PORTS:
-        raise ConfigurationError("The port in the database's URL is no port.")
-    return int(text)
+    if not re.fullmatch("[0-9]{0,5}", text) or not 0 < int(text or PORT) < MOST_PORTS:
+        raise ConfigurationError("The port in the database's URL is not a port number.")
+    return int(text or PORT)
 
 
-def _is_known(name: str) -> bool:
-    """Return True, or raise ConfigurationError with the nearest name."""
+def _known(name: str) -> str:
+    """Return *name*, or raise ConfigurationError with the nearest known one."""
     if name in PARAMETERS:
-        return True
+        return name
     like = get_close_matches(name, PARAMETERS, n=1, cutoff=0.8)
     hint = (
         f"Did you mean {like[0]}?" if like else "A setting of the server goes in options=-c%20NAME%3DVALUE."
@@ -294,20 +297,19 @@ def _is_known(name: str) -> bool:
 
 
 def _canonical(given: Mapping[str, str]) -> dict[str, str]:
-    """Return what *given* says, under one name each, or raise ConfigurationError where it cannot be done."""
-    canonical = {}
-    for name, value in given.items():
-        if value:
-            _check_value(name, value)
-            other, meanings = SYNONYMS.get(name, (name, {}))
-            if other == name or not given.get(other):
-                canonical[other] = meanings.get(value, value)
+    """Return the parameters *given* with ssl as sslmode, or raise ConfigurationError for a bad value."""
+    canonical = {name: value for name, value in given.items() if value}
+    for name, value in canonical.items():
+        _check_value(name, value)
+    if "ssl" in canonical:
+        mode = canonical.pop("ssl")
+        canonical.setdefault("sslmode", SSL.get(mode, mode))
     return canonical
 
 
 def _check_value(name: str, value: str) -> None:
     known = PARAMETERS[name]
-    if name in NUMBERS and not re.fullmatch(r"\s*[-+]?\d{1,9}\s*", value):
+    if name == "connect_timeout" and not re.fullmatch(r"\s*[-+]?\d{1,9}\s*", value):
         raise ConfigurationError(f"{name}: the database's URL must have a whole number here.")
     if value in known.values or not (known.values or known.why):
         return
@@ -317,38 +319,25 @@ def _check_value(name: str, value: str) -> None:
     raise ConfigurationError(f"{name}={value} in the database's URL: unknown value.", hint=hint)
 
 
-def _check_together(found: Destination) -> None:
-    parameters = found.parameters
-    if parameters.get("sslrootcert") == SYSTEM and found.mode != "verify-full":
-        raise ConfigurationError("sslrootcert=system requires sslmode=verify-full.")
-    if parameters.get("sslnegotiation") == "direct" and MODES.index(found.mode) < MODES.index("require"):
-        raise ConfigurationError("sslnegotiation=direct requires sslmode=require or stricter.")
-    if "hostaddr" in parameters and found.mode == "verify-full":
-        hint = "Remove hostaddr: the driver compares the certificate with the address, not with the name."
-        raise ConfigurationError("hostaddr cannot be combined with sslmode=verify-full.", hint=hint)
-
-
 def _service(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters of the service that *given* names, none where it names none."""
+    """Return the parameters of the service that *given* names, if it names one."""
     name = given.get("service")
     if not name:
         return {}
-    folder = os.environ.get("PGSYSCONFDIR")
-    own = os.path.expanduser(given.get("servicefile") or SERVICES)
-    files = [own, *([str(Path(folder) / "pg_service.conf")] if folder else [])]
+    file = os.path.expanduser(given.get("servicefile") or SERVICES)
     services = RawConfigParser(delimiters=("=",), comment_prefixes=("#",), strict=False)
     try:
-        services.read(files, encoding="utf-8")
+        services.read(file, encoding="utf-8")
     except (FormatError, OSError, ValueError) as exc:
-        raise ConfigurationError(f"service={name}: {listing(files)} cannot be read.") from exc
+        raise ConfigurationError(f"service={name}: {file} cannot be read.") from exc
     if name not in services:
         hint = nearest(name, services.sections()).strip()
-        raise ConfigurationError(f"service={name}: {listing(files)} has no such service.", hint=hint)
-    return _canonical({key: value for key, value in services[name].items() if _is_known(key)})
+        raise ConfigurationError(f"service={name}: {file} has no such service.", hint=hint)
+    return _canonical({_known(key): value for key, value in services[name].items()})
 
 
-def read_options(text: str) -> tuple[dict[str, str], list[str]]:
-    """Return the settings in *text*, as `-c name=value` and `--name=value`, and the words for a proxy."""
+def _options(text: str) -> tuple[dict[str, str], list[str]]:
+    """Return the settings in *text* (`-c name=value`, `--name=value`), and the other words."""
     settings, rest = {}, []
     words = iter(re.sub(r"\\(.)", r"\1", word) for word in WORDS.findall(text))
     for word in words:
@@ -361,16 +350,14 @@ def read_options(text: str) -> tuple[dict[str, str], list[str]]:
         if not word.startswith("-"):
             rest.append(word)
         elif name.lower() in FIXED:
-            raise ConfigurationError(
-                f"options: dbtools sets {name} itself. Remove it from the database's URL."
-            )
+            raise ConfigurationError(f"options: dbtools sets {name} itself. Remove it from the URL.")
         else:
             settings[name] = value
     return settings, rest
 
 
 def without_password(url: str) -> tuple[str, Mapping[str, str]]:
-    """Return *url* without its passwords, and the variables that libpq reads: PGPASSWORD among them."""
+    """Return *url* without passwords, and the variables that replace them and that libpq reads."""
     parts = urlsplit(with_full_paths(url, Path.cwd()))
     login, at, host = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
@@ -385,7 +372,7 @@ def without_password(url: str) -> tuple[str, Mapping[str, str]]:
 
 
 def with_full_paths(url: str, folder: Path) -> str:
-    """Return *url* with the full paths of the files that it names, below *folder* where they are relative."""
+    """Return *url* with absolute paths of files; relative ones are relative to *folder*."""
     rest, mark, query = url.partition("?")
     options = [each.partition("=") for each in query.split("&")]
     full = (

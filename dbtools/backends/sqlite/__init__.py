@@ -1,8 +1,8 @@
-"""SQLite: a file, read through the standard library's driver, each statement on a thread."""
+"""SQLite: a file, read through the standard library's driver."""
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
+from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Runner, Subject
 from dbtools.backends.records import Registry
+from dbtools.backends.sqlite.files import Watched, encoded, location_of, read_file, stamp_of
 from dbtools.backends.sqlite.inspection import Description
 from dbtools.backends.sqlite.introspection import read_catalog
-from dbtools.backends.sqlite.location import encoded, location_of
 from dbtools.backends.sqlite.registry import SqliteRecords, read_registry
-from dbtools.backends.sqlite.stamps import Watched, read_file, stamp_of
 from dbtools.backends.sqlite.syntax import lexis
 from dbtools.catalog import Catalog, Selection
-from dbtools.errors import ConfigurationError, Refused
-from dbtools.policy import Role
+from dbtools.errors import Refused
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -29,10 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Backend"]
 
-SESSIONLESS = "A database file has no roles and no settings of its own."
-
-
-#: A misspelt path often leaves an empty file behind; a new database is one as well.
+SESSIONLESS = "A database file has no roles and no settings."
+#: A misspelt path often leaves an empty file behind, and a new database is also empty.
 EMPTY = "{} is empty, and served as a database without tables: is this the right file?"
 
 
@@ -55,33 +51,33 @@ class Backend(port.Backend):
 
     @property
     def place(self) -> str:
-        """The path of the file, as it was given."""
+        """The path of the file as given."""
         return self._location.given
 
     @staticmethod
     def resolved(url: str, folder: Path) -> str:
-        """Return *url* with the full path of the file, below *folder* where it is relative."""
+        """Return *url* with the full path of the file, resolved against *folder*."""
         scheme, separator, rest = url.partition(":///")
         is_relative = separator and rest and not rest.startswith("/")
         return f"{scheme}:///{encoded(folder.absolute())}/{rest}" if is_relative else url
 
     def shareable(self) -> tuple[str, Mapping[str, str]]:
-        """Return the URL with the full path of the file: whoever is given it may be in another folder."""
+        """Return the URL with the full path of the file, so that it works in any folder."""
         return self.resolved(self.url, Path.cwd()), {}
 
     def load_runner(self) -> Runner:
-        """Import what runs statements on connections with a thread each."""
+        """Import the Runner."""
         runner: Runner = import_module("dbtools.backends.sqlite.runner").SqliteRunner(self._location)
         return runner
 
     def open_engine(self) -> "Engine | AsyncEngine":
-        """Return an engine that may change the database."""
+        """Return an engine that can change the database."""
         runner = import_module("dbtools.backends.sqlite.runner")
         engine: Engine = runner.open_engine(self._location)
         return engine
 
     async def introspect(self, selection: Selection, session: Mapping[str, str] = NO_SESSION) -> Catalog:
-        """Return what the file holds now."""
+        """Return the current catalog of the file."""
         if session:
             raise Refused(SESSIONLESS)
         return await asyncio.to_thread(read_file, self._location, partial(self._introspect, selection))
@@ -89,12 +85,12 @@ class Backend(port.Backend):
     def _introspect(self, selection: Selection, connection: sqlite3.Connection, file: str) -> Catalog:
         catalog = read_catalog(connection, selection, file)
         is_empty = self._location.path.stat().st_size == 0
-        told = (EMPTY.format(self.place),) if is_empty else ()
-        return replace(catalog, warnings=(*told, *catalog.warnings))
+        warnings = (EMPTY.format(self.place),) if is_empty else ()
+        return replace(catalog, warnings=(*warnings, *catalog.warnings))
 
     @asynccontextmanager
     async def describe(self, session: Mapping[str, str] = NO_SESSION) -> AsyncIterator[Describe]:
-        """Lend what asks SQLite of operators' SQL; there are no sessions."""
+        """Open a Description, without a session."""
         if session:
             raise Refused(SESSIONLESS)
         with closing(Description(self._location)) as description:
@@ -102,27 +98,15 @@ class Backend(port.Backend):
 
     @asynccontextmanager
     async def listen(self, subject: Subject, heard: Heard) -> AsyncIterator[Look]:
-        """Lend what tells the state of *subject*; a file tells nobody of changes."""
+        """Open what polls the state of *subject*; a file announces no changes."""
         stamp = partial(asyncio.to_thread, read_file, self._location, stamp_of)
         read = stamp if subject is Subject.SCHEMA else self.registry
-        with closing(Watched(self._location, read)) as watched:
-            yield watched.look
+        yield Watched(self._location, read).look
 
     async def registry(self) -> Registry | None:
-        """Return what the registry in the file holds now, None where there is none."""
+        """Return the current content of the registry in the file, None if there is none."""
         return await asyncio.to_thread(read_registry, self._location)
 
     def open_records(self, patience: float | None) -> SqliteRecords:
-        """Return the tables that dbtools keeps in the file."""
+        """Return the store of dbtools' own tables in the file."""
         return SqliteRecords(self._location, patience)
-
-    async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
-        """Raise ConfigurationError: a file knows no logins."""
-        raise ConfigurationError(
-            "A SQLite database has no logins: whoever may read the file may read all of it.",
-            hint="dbtools opens it for reading only, and roles narrow what its callers see.",
-        )
-
-    async def install_watch(self) -> None:
-        """Raise ConfigurationError: a file tells nobody."""
-        raise ConfigurationError("A database file tells nobody of changes.")

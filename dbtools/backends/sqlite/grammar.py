@@ -1,4 +1,4 @@
-"""What SQLite says differently in a statement. Every operator here is total: no stored cell makes it fail."""
+"""The Grammar of SQLite. Every operator is total: it cannot fail, whatever a cell holds."""
 
 import json
 import math
@@ -12,8 +12,7 @@ from sqlalchemy.dialects.sqlite.aiosqlite import dialect as aiosqlite_dialect
 
 from dbtools.aggregates import Bucket, Function
 from dbtools.backends.plans import ESCAPE, sought
-from dbtools.backends.selects import LONG, Grammar, Truth
-from dbtools.backends.sources import Element, veiling
+from dbtools.backends.sources import LONG, Element, Grammar, Truth, placing
 from dbtools.backends.sqlite.guard import CONTAINS, UNHEX
 from dbtools.backends.sqlite.syntax import with_names
 from dbtools.backends.sqlite.types import LEAST, MOST
@@ -21,10 +20,10 @@ from dbtools.statement import Output
 from dbtools.types import MOMENTS, NUMERIC, ColumnType, Family, Operator
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
-DIGITS = 19  #: of an integer at the most
+DIGITS = 19  #: at most in an integer
 
-SCALE = re.compile(r"\(\s*\d+\s*,\s*([1-9]|1\d)\s*\)")  #: of a decimal, in its declaration
-LARGEST = "1e12"  #: units of one decimal in an exact sum: nine million such rows fit
+SCALE = re.compile(r"\(\s*\d+\s*,\s*([1-9]|1\d)\s*\)")  #: in the declaration of a decimal
+LARGEST = "1e12"  #: units of one decimal in an exact sum, so that nine million rows fit
 FORMATS: Mapping[Bucket, str] = {
     Bucket.YEAR: "%Y",
     Bucket.MONTH: "%Y-%m",
@@ -42,11 +41,11 @@ CLAIM_CASTS: Mapping[str, Any] = {
 class SqliteGrammar(Grammar):
     """The Grammar of SQLite."""
 
-    dialect: sa.Dialect = veiling(aiosqlite_dialect())
+    dialect: sa.Dialect = placing(aiosqlite_dialect())
     barrier = False
 
     def bound(self, value: object, type: ColumnType) -> object:
-        """Return *value* as SQLite binds it."""
+        """Return *value* as the driver takes it."""
         if isinstance(value, str) and type.family is Family.DECIMAL:
             return _number(value)
         if isinstance(value, bool):
@@ -60,11 +59,11 @@ class SqliteGrammar(Grammar):
         return f"[{','.join(_item(self.bound(value, type)) for value in values)}]"
 
     def value(self, name: str, type: ColumnType) -> Element:
-        """Return the bare parameter: SQLite's values carry their type with them."""
+        """Return the bare parameter, because SQLite's values have types."""
         return sa.bindparam(name)
 
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
-        """Compare with the items of a JSON array, so that a list of any length is one parameter."""
+        """Compare with the items of a JSON array, so that a list is one parameter."""
         item = f"{UNHEX}(value)" if type.family is Family.BYTES else "value"
         items = sa.text(f"(select {item} from json_each(:{name}))").bindparams(sa.bindparam(name))
         return column.op("not in" if negated else "in", is_comparison=True)(items)
@@ -83,7 +82,7 @@ class SqliteGrammar(Grammar):
         return sa.case((sa.func.length(column) > sa.literal_column(str(LONG)), found), else_=like)
 
     def comparable(self, column: Element, type: ColumnType) -> Element:
-        """Write the moments in texts as decoded values write them: with a blank for T and without a zone."""
+        """Rewrite timestamps in texts like decoded values: with a blank for T, and without a zone."""
         if not (type.lenient and type.family in MOMENTS):
             return column
         text = column
@@ -100,7 +99,7 @@ class SqliteGrammar(Grammar):
         raise AssertionError(name)
 
     def written(self, sql: str) -> str:
-        """Write names in backticks: in double quotes they might be texts."""
+        """Write names in backticks, because SQLite may take double quotes for texts."""
         return with_names(sql)
 
     def array(self, name: str, cast: str) -> Element:
@@ -108,27 +107,27 @@ class SqliteGrammar(Grammar):
         return sa.bindparam(name)
 
     def claim(self, name: str, cast: str) -> Element:
-        """Return the bare parameter, to which a column lends its affinity, or cast to what is declared."""
+        """Return the parameter cast to *cast*, or bare so that it takes the affinity of a column."""
         bare: Element = sa.bindparam(name)
         return sa.cast(bare, CLAIM_CASTS[cast]()) if cast else bare
 
     def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
-        """Read the bare column: cells are cut as they are fetched, one at a time."""
+        """Read the bare column: cells are cut as they are fetched."""
         return (column,)
 
     def bucket(self, column: Element, type: ColumnType, bucket: Bucket) -> Element:
-        """Write the dates in texts, those with an offset in UTC; texts that are no dates are null.
+        """Return the bucket of dates in texts, in UTC if they have an offset.
 
-        So are numbers, which may count days or seconds from anywhere.
+        Other texts give null, and so do numbers, which may count days or seconds from any origin.
         """
         start = sa.func.substr(column, sa.literal_column("1"), sa.literal_column("10"))
-        # "now" is a date to SQLite, and with a modifier it makes the 2nd of March of the 31st of February.
+        # SQLite takes "now" for a date, and normalizes February 31 to March 2 when there is a modifier.
         same = sa.func.strftime(_text("%Y-%m-%d"), start, _text("+0 days"))
         valid = sa.and_(self.is_text(column), start == same, start >= _text("0001-01-01"))
         return sa.case((valid, _bucket(column, bucket)))
 
     def measure(self, function: Function, column: Element, type: ColumnType) -> Element:
-        """Compute with the numbers of numeric columns alone, and sum decimals to their last digit."""
+        """Ignore cells of numeric columns that are not numbers, and sum decimals exactly."""
         numbers = column
         if type.lenient and (type.family in NUMERIC or function in (Function.SUM, Function.AVG)):
             numbers = sa.case((sa.func.typeof(column).in_([_text("integer"), _text("real")]), column))
@@ -145,9 +144,9 @@ class SqliteGrammar(Grammar):
 
 
 def _exact(total: Element, numbers: Element, scale: int) -> Element:
-    """Return *total* as a sum of integers, of hundredths for a *scale* of 2, where all numbers are such.
+    """Return *total* as a sum of integers, such as hundredths for a *scale* of 2, if all numbers conform.
 
-    Binary fractions would add digits of their own. Beyond LARGEST the sum of integers could be too large.
+    Binary fractions would add rounding errors. Beyond LARGEST, the sum of integers could overflow.
     """
     unit: Element = sa.literal_column(f"1e{scale}")
     units = sa.func.round(numbers.op("*")(unit))
@@ -164,7 +163,7 @@ def _bucket(column: Element, bucket: Bucket) -> Element:
             quarter = _computed("%m", column, ("+", 2), ("/", 3))
             return _strftime("%Y-Q", column).op("||")(sa.cast(quarter, sa.Text))
         case Bucket.WEEK:
-            # The year and the week of a day are those of its Thursday (ISO 8601).
+            # A day belongs to the week and the year of its Thursday (ISO 8601).
             thursday = sa.func.date(column, _text("-3 days"), _text("weekday 4"))
             week = sa.func.printf(_text("%02d"), _computed("%j", thursday, ("+", 6), ("/", 7)))
             return _strftime("%Y-W", thursday).op("||")(week)
@@ -179,7 +178,7 @@ def _strftime(format: str, column: Element) -> Element:
 
 
 def _computed(format: str, column: Element, *steps: tuple[str, int]) -> Element:
-    """Return what *steps* of arithmetic in integers make of a number in a date."""
+    """Return a number in a date after *steps* of integer arithmetic."""
     number: Element = sa.cast(_strftime(format, column), sa.Integer)
     for operator, operand in steps:
         number = number.op(operator)(sa.literal_column(str(operand)))
@@ -195,14 +194,14 @@ def _item(value: object) -> str:
         case bytes():
             return f'"{value.hex()}"'
         case float() if math.isinf(value):
-            # JSON has no infinity, but numbers that are beyond all others.
+            # JSON has no infinity, but SQLite reads numbers that overflow as such.
             return "9e999" if value > 0 else "-9e999"
         case _:
             return json.dumps(value)
 
 
 def _number(text: str) -> int | float | str:
-    """Return the number that *text* is written as, or *text*: such a column may hold one, and so a cursor."""
+    """Return *text* as a number if it is one: the column, and so a cursor, may also hold texts."""
     if not NUMBER.fullmatch(text):
         return text
     exact = Decimal(text)

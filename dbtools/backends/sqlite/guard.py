@@ -1,25 +1,27 @@
-"""What a SQLite connection that serves calls may do: read, and nothing else; and what it tells of that."""
+"""Restrict a SQLite connection to reading, and learn from its authorizer what a statement reads."""
 
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from dbtools.backends.plans import identifier
 
-UNHEX = "dbtools_unhex"  #: the function that `secure` gives each connection; SQLite 3.41 has one of its own
-CONTAINS = "dbtools_contains"  #: the function of `Search`: a text as a blob, and what is looked for in it
+UNHEX = "dbtools_unhex"  #: a function that `secure` adds to each connection; SQLite 3.41 has unhex()
+CONTAINS = "dbtools_contains"  #: the function of `Search`: a text as a blob, and the text to find in it
 PIECE = 2**20  #: bytes that are searched at once
-COLUMNS_OF_VIEW = """
+COMPUTED = "select rowid, name from main.sqlite_schema where type in ('table', 'view') and rootpage = 0"
+COLUMNS_OF_ONE = """
 select 1
 from main.sqlite_schema as s
 join pragma_table_xinfo(s.name, 'main')
 where s.rowid = ?
 """
-LOCK_TIMEOUT = 2.0  #: seconds that such a connection waits for the lock of somebody who writes
-LARGEST_VALUE = 16 * 2**20  #: bytes of one cell that SQLite may load at all
-#: data_version is asked by full-text search, read_uncommitted by SQLAlchemy, encoding for giant texts
+#: Errors of one relation; any other, such as a lock or an interrupt, makes the whole introspection fail.
+LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
+LOCK_TIMEOUT = 2.0  #: seconds that such a connection waits for a writer's lock
+LARGEST_VALUE = 16 * 2**20  #: bytes of the largest cell that SQLite may load
+#: Full-text search reads data_version, SQLAlchemy read_uncommitted, and a Job encoding.
 READABLE_PRAGMAS = {"schema_version", "data_version", "read_uncommitted", "encoding"}
 ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_TRANSACTION}
 VIEWS_WITH_QUOTES = """
@@ -28,7 +30,7 @@ select exists (select 1 from main.sqlite_schema where type = 'view' and instr(sq
 
 
 def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Allow to select, and to read a few pragmas; deny the rest, what is not known included."""
+    """Allow SELECT and reading a few pragmas; deny everything else, including unknown actions."""
     if action in ALLOWED:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_FUNCTION and second != "load_extension":
@@ -39,9 +41,13 @@ def authorize(action: int, first: str | None, second: str | None, *_: str | None
 
 
 def secure(connection: sqlite3.Connection) -> None:
-    """Make *connection* one that can only read, and that no cell can make too large."""
+    """Restrict *connection* to reading, and to cells of a bounded size."""
     connection.execute("pragma query_only = on")
-    read_quotes_as_names(connection)
+    if sys.version_info >= (3, 12):
+        # Double quotes never quote a text: a wall behind `with_names`. The database's views may use them.
+        (texts,) = connection.execute(VIEWS_WITH_QUOTES).fetchone()
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DDL, False)
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, bool(texts))
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.create_function(UNHEX, 1, bytes.fromhex, deterministic=True)
@@ -49,87 +55,75 @@ def secure(connection: sqlite3.Connection) -> None:
     connection.set_authorizer(authorize)
 
 
-def read_quotes_as_names(connection: sqlite3.Connection) -> None:
-    """Have *connection* take nothing in double quotes for a text, unless a view may hold such a text.
+def resolve_views(connection: sqlite3.Connection) -> dict[str, str]:
+    """Resolve the columns of each view and virtual table once, and return the errors by name.
 
-    Operators' SQL has none (`with_names`); this is a wall behind it, where Python can build one (3.12). Views
-    are the database's own, and come and go: it is to be done again when the schema has changed.
+    Otherwise pragma_table_list prepares a failing view again and again, which takes seconds each time if the
+    view reads too many others (3.40).
     """
-    if sys.version_info >= (3, 12):
-        (texts,) = connection.execute(VIEWS_WITH_QUOTES).fetchone()
-        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DDL, False)
-        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, bool(texts))
-
-
-def resolve_views(connection: sqlite3.Connection) -> None:
-    """Let *connection* work out the columns of each view once.
-
-    Otherwise pragma_table_list prepares the same view over and over where that fails, as of one that reads
-    too many others, which takes seconds each time (3.40).
-    """
-    for row in connection.execute("select rowid from main.sqlite_schema where type = 'view'").fetchall():
-        # What is wrong with a view is told where its columns are asked for.
-        with suppress(sqlite3.Error):
-            connection.execute(COLUMNS_OF_VIEW, row).fetchone()
-
-
-class Account(NamedTuple):
-    """What SQLite reads to run a statement, by its own account."""
-
-    reads: set[tuple[str, str]]  #: tables and views with columns, also below views
-    tables: set[str]  #: of these
-    roots: set[int]  #: the first pages of tables and indexes: some are read without a word to the authorizer
+    problems = {}
+    for number, name in connection.execute(COMPUTED).fetchall():
+        try:
+            connection.execute(COLUMNS_OF_ONE, (number,)).fetchone()
+        except sqlite3.DatabaseError as exc:
+            # The driver's errors, such as for a text that it cannot decode, have no code.
+            if getattr(exc, "sqlite_errorcode", -1) & 0xFF not in LOCAL_ERRORS:
+                raise
+            problems[name] = str(exc)
+    return problems
 
 
 def explain(
     connection: sqlite3.Connection, sql: str, parameters: Sequence[None] = (), *, allow: Callable[..., int]
-) -> Account:
-    """Return what *sql* reads, without running it; from now on *allow* is the authorizer of *connection*."""
-    told = Account(set(), set(), set())
+) -> set[tuple[str, str]]:
+    """Return the tables and columns that *sql* reads, also below views, without running it.
+
+    SQLite may not report tables that are joined by USING or NATURAL (3.40). *allow* becomes the authorizer of
+    *connection*.
+    """
+    reads: set[tuple[str, str]] = set()
 
     def note(action: int, first: str | None, second: str | None, *rest: str | None) -> int:
         if action == sqlite3.SQLITE_READ and first is not None:
-            told.reads.add((first, second or ""))
-            told.tables.add(first)
+            reads.add((first, second or ""))
         return allow(action, first, second, *rest)
 
     connection.set_authorizer(note)
-    rows = connection.execute(f"explain {sql}", parameters).fetchall()
-    told.roots.update(root for _, code, _, root, database, *_ in rows if code == "OpenRead" and database == 0)
-    return told
+    connection.execute(f"explain {sql}", parameters).close()
+    return reads
 
 
 def _warm(connection: sqlite3.Connection) -> None:
-    """Connect virtual tables once: it asks to write the schema table, which is denied later (3.40)."""
+    """Connect virtual tables once: this asks to write the schema table, which is denied later (3.40)."""
     connection.execute("select 1 from json_each('[1]'), json_tree('[1]')").fetchall()
     connection.execute("explain select 1 from pragma_table_list").fetchall()
-    # It is not run, since it works out all views. Only virtual tables have no pages of their own.
+    # Running it would resolve all views. Only virtual tables have no root page.
     names = connection.execute("select name from main.sqlite_schema where type = 'table' and rootpage = 0")
     for (name,) in names.fetchall():
-        # A module that this SQLite lacks makes its own table unreadable, and nothing else.
+        # Without its module, only this table is unreadable.
         with suppress(sqlite3.Error):
             connection.execute(f"select 1 from {identifier(name)} limit 1").fetchall()
 
 
 class Search:
-    """The function CONTAINS of one connection: whether a long text contains another one, in linear time.
+    """The function CONTAINS of one connection, which searches a long text in linear time.
 
-    It agrees with LIKE, which ignores the case of ASCII. SQLite's own LIKE and instr() take the product of
-    both lengths at worst, and nothing stops them meanwhile.
+    It agrees with LIKE, which ignores the case of ASCII letters. LIKE and instr() may take time proportional
+    to the product of both lengths, and cannot be interrupted.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        """Give *connection* the function."""
+        """Add the function to *connection*."""
         (self._encoding,) = connection.execute("pragma encoding").fetchone()
-        self.check: Callable[[], None] = lambda: None  #: raises where the statement that searches is to end
+        self.check: Callable[[], None] = lambda: None  #: raises if the statement must end
         connection.create_function(CONTAINS, 2, self._contains, deterministic=True)
 
     def _contains(self, blob: bytes, text: str) -> bool:
         if self._encoding != "UTF-8":
             blob = blob.decode(self._encoding, "replace").encode()
-        # Like any function on texts, LIKE takes a NUL for the end.
+        # As for LIKE, a NUL ends the text.
         cell, wanted = blob.partition(b"\0")[0], text.encode().lower()
-        # Piece by piece, so that other threads get their turn.
+        # In pieces, so that other threads can run.
         for at in range(0, len(cell), PIECE):
             self.check()
             if wanted in cell[at : at + PIECE + len(wanted)].lower():

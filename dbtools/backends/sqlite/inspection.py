@@ -1,18 +1,20 @@
-"""What SQLite says of a query before it is ever called. A location and pieces of SQL in, an Inspected out.
+"""Check a query before it is served. A location and pieces of SQL in, an Inspected out.
 
-The authorizer is told what is read while the query is explained where the grammar lets nothing but a SELECT
-stand; a temporary view has the types. Both are done on a connection of their own, which ends with the answer;
-the file is opened for reading only. Of a view that the query names only the view's own columns are told.
+SQLite reports what the query reads to the authorizer while it explains it as a subquery, where only a SELECT
+is valid; a temporary view has the types. Both use a separate read-only connection. For a view that the query
+names, only the view's own columns are reported.
 """
 
 import asyncio
 import json
 import re
-import secrets
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TypeVar
 
 from dbtools.backends.plans import ListForms, identifier, with_lists
 from dbtools.backends.port import (
@@ -24,33 +26,34 @@ from dbtools.backends.port import (
     passing_refusal,
     refusal,
 )
-from dbtools.backends.sqlite.guard import (
-    LOCK_TIMEOUT,
-    Account,
-    authorize,
-    explain,
-    read_quotes_as_names,
-    resolve_views,
-    secure,
-)
-from dbtools.backends.sqlite.location import Location, connect, open_file, wants_recovery
+from dbtools.backends.sqlite.files import Location, connect, is_locked, open_file, wants_recovery
+from dbtools.backends.sqlite.guard import LOCK_TIMEOUT, authorize, explain, resolve_views, secure
 from dbtools.backends.sqlite.syntax import (
-    NULL,
     SILENT_JOINS,
     Piece,
-    WrittenQuery,
     explained,
     fold,
     lexis,
+    names_in,
     with_names,
     words_in,
 )
 from dbtools.backends.sqlite.types import column_type
 from dbtools.catalog import Column, Table
 from dbtools.errors import Refused
-from dbtools.sql import Fragment, Parameter, code_of
+from dbtools.sql import Fragment, Parameter, code_of, tokenize
 from dbtools.types import ColumnType, Family
 
+T = TypeVar("T")
+NULL = "(null/* a parameter */)"  #: replaces a parameter in the view
+#: SQLite's messages about unknown, ambiguous or misplaced names.
+NAMED = re.compile(
+    r"(?:no such (?:table|column|function|window|collation sequence)|ambiguous column name): "
+    r"(?:.*\.)?(?P<name>[^.]+)"
+    r'|near "(?P<word>.+)": syntax error'
+    r"|(?:wrong number of arguments to|misuse of aggregate) function (?P<function>.+)\(\)"
+)
+INCOMPLETE = "incomplete input"
 LIST_FORMS = ListForms(
     among="in (select value from json_each(",
     not_among="not in (select value from json_each(",
@@ -58,29 +61,24 @@ LIST_FORMS = ListForms(
 )
 UNREADABLE = "The database file is busy, or cannot be read."
 VIEW = "dbtools_inspected"
-NO_COLUMNS = {"", "ROWID"}  #: names that stand for the row
-NAMES: Mapping[str, str] = {"number": "real"}  #: of declared types, where they differ
-PRAGMAS = "pragma_"  #: what the names of pragmas begin with that are read as tables
+NO_COLUMNS = {"", "ROWID"}  #: names for the row
+NAMES: Mapping[str, str] = {"number": "real"}  #: SQLite's names of declared types, if different
+PRAGMAS = "pragma_"  #: the prefix of pragmas that are read as tables
 SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
-COMPOUNDS = {"union", "intersect", "except"}  #: whose columns have the types of their first part only
-RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: what SQLite makes of a name that is there already
+COMPOUNDS = {"union", "intersect", "except"}  #: SQLite reports the types of their first part only
+RENAMED = re.compile(r"(.*):\d+", re.DOTALL)  #: how SQLite renames a duplicate name
 TEXT = Declared(type="text", array=False)
-
 RELATIONS = """
-select name, type, sql
+select name, type
 from main.sqlite_schema
 where type in ('table', 'view')
 and lower(name) in (select value from json_each(?1))
 """
-OPENED = """
-select tbl_name
-from main.sqlite_schema
-where rootpage in (select value from json_each(?1))
-"""
 STRICT = """
-select strict
-from pragma_table_list(?1)
+select min(strict)
+from pragma_table_list
 where schema = 'main'
+and lower(name) in (select value from json_each(?1))
 """
 COLUMNS = """
 select name
@@ -88,21 +86,80 @@ from pragma_table_xinfo(?1, 'main')
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class WrittenQuery:
+    """A query in the pieces that the operator wrote, and as SQLite reads them."""
+
+    source: Sequence[Piece]
+    pieces: Sequence[Piece]
+
+    @cached_property
+    def text(self) -> str:
+        """The SQL as the operator wrote it."""
+        return "".join(map(str, self.source))
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The parameters by name, numbered from 1."""
+        names = dict.fromkeys(piece.name for piece in self.pieces if isinstance(piece, Parameter))
+        return {name: number for number, name in enumerate(names, 1)}
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The unquoted words."""
+        return words_in(self.text)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The words and quoted texts, folded: they include all names in the query."""
+        return names_in(self.text)
+
+    def offset_of(self, message: str) -> int | None:
+        """Return the offset of what *message* names, None if that is ambiguous.
+
+        SQLite knows the offset (3.38), but the standard library does not expose it (Python 3.14).
+        """
+        if message == INCOMPLETE:
+            return len(self.text)
+        named = NAMED.fullmatch(message)
+        # A quoted name may contain a dot.
+        whole = self.places_of(message.partition(": ")[2])
+        places = whole or (self.places_of(named[named.lastindex or 0]) if named else [])
+        # A word may be right in one place and wrong in another.
+        return places[0] if len(places) == 1 or (places and named and named["name"]) else None
+
+    def places_of(self, word: str) -> list[int]:
+        """Return the offsets of *word*, quoted or not."""
+        return [each.offset for each in tokenize(self.text, lexis) if fold(each.value) == fold(word)]
+
+    def alone(self) -> str:
+        """Return the query with numbered parameters, as a call runs it."""
+        pieces = self.pieces
+        return "".join(
+            with_names(each) if isinstance(each, str) else f"?{self.numbers[each.name]}" for each in pieces
+        )
+
+    def with_nulls(self) -> str:
+        """Return the query as written, with nulls for parameters: its text may name a column."""
+        text = "".join(each if isinstance(each, str) else NULL for each in self.pieces)
+        return f"select * from ({text}\n)"
+
+
 def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
-    """Return what SQLite says of the query in *pieces*, or raise Refused where it does not only read."""
+    """Return the query in *pieces* as SQLite understands it, or raise Refused if it does more than read."""
     arrays = {name for name, each in declared.items() if each.array}
     query = WrittenQuery(source=pieces, pieces=with_lists(pieces, arrays.__contains__, lexis, LIST_FORMS))
     _check_lists(query, arrays)
     with closing(connect(location, lock_timeout=LOCK_TIMEOUT)) as connection:
         secure(connection)
-        connection.text_factory = _decoded
+        connection.text_factory = lambda text: text.decode(errors="replace")
         seen = _explain(connection, query)
-        # What follows is the temporary view alone, of a query that only reads.
+        # From here on, only the temporary view is created, of a query that only reads.
         connection.set_authorizer(None)
         connection.executescript("pragma query_only = off; pragma temp_store = memory")
-        seen.tables.update(name for (name,) in connection.execute(OPENED, (json.dumps([*seen.roots]),)))
-        _check_pragmas(connection, query, seen)
-        columns = tuple(_columns(connection, query, seen))
+        _check_pragmas(connection, query, {fold(table) for table, _ in seen})
+        strict = _is_strict(connection, query, {table for table, _ in seen})
+        columns = tuple(_columns(connection, query, strict=strict))
         reads = frozenset(_reads(connection, query, seen))
     return Inspected(
         columns=columns,
@@ -114,7 +171,7 @@ def inspect_query(location: Location, pieces: Sequence[Piece], declared: Mapping
 
 
 def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
-    """Raise Refused where a list stands in no form of lists, in no function of JSON, and is not a column."""
+    """Raise Refused for a list outside of the list syntax, JSON functions and columns."""
     texts = ["", *map(str, query.pieces), ""]
     for at, piece in enumerate(query.pieces):
         if not isinstance(piece, Parameter) or piece.name not in arrays:
@@ -124,14 +181,14 @@ def _check_lists(query: WrittenQuery, arrays: Container[str]) -> None:
         if after != ["as"] and not re.fullmatch(r"json\w* \(", " ".join(before)):
             forms = f"in ({piece}), not in ({piece}) or = any({piece})"
             offset = sum(len(str(each)) for each in query.source[:at])
-            raise refusal(f"{piece} is a list, and stands alone: write {forms}.", offset=offset)
+            raise refusal(f"{piece} is a list: write {forms}.", offset=offset)
 
 
 class Description:
-    """Asks the SQLite file at *location* what operators' SQL means to it, on threads.
+    """Asks the SQLite file at *location* what operators' SQL means.
 
-    Conditions are explained on one connection. One thread opens it, uses it and closes it, since a call that
-    is cancelled goes on there.
+    Conditions are explained on one connection. One thread opens, uses and closes it, because a cancelled call
+    continues there.
     """
 
     def __init__(self, location: Location) -> None:
@@ -140,49 +197,37 @@ class Description:
         self._connection: sqlite3.Connection | None = None  #: of the thread
 
     async def query(self, pieces: Sequence[Piece], declared: Mapping[str, Declared]) -> Inspected:
-        """Return what the query in *pieces* is, asked on a connection of its own; or raise Refused."""
-        try:
-            return await asyncio.to_thread(inspect_query, self._location, pieces, declared)
-        except sqlite3.Error as exc:
-            raise passing_refusal(UNREADABLE) from exc
+        """Return the query in *pieces* as SQLite understands it, or raise Refused."""
+        return await self._ask(partial(inspect_query, self._location, pieces, declared))
 
     async def condition(self, table: Table, condition: Fragment) -> tuple[str, ...]:
-        """Return no types, once SQLite has understood *condition*; or raise Refused."""
-        loop = asyncio.get_running_loop()
+        """Return no types if *condition* is valid, or raise Refused."""
+        await self._ask(partial(self._explain, table, condition))
+        return ()
+
+    async def _ask(self, ask: Callable[[], T]) -> T:
         try:
-            await loop.run_in_executor(self._thread, self._explain, table, condition)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
         except sqlite3.Error as exc:
             raise passing_refusal(UNREADABLE) from exc
-        return ()
 
     def _explain(self, table: Table, condition: Fragment) -> None:
         pieces = ("?" if isinstance(each, Parameter) else with_names(each) for each in condition.pieces)
         nulls = [None for piece in condition.pieces if isinstance(piece, Parameter)]
-        # To explain is not to look at the file: what is known of its schema may be of before a migration, and
-        # so may a statement that is kept.
-        key = secrets.token_hex(8)
-        sql = f"explain select 1 from {identifier(table.name)} where ({''.join(pieces)}\n) /* {key} */"
-        connection = self._connection or self._open()
-        connection.execute("select 1 from main.sqlite_schema").close()
-        read_quotes_as_names(connection)
+        if self._connection is None:
+            connection = open_file(self._location, lock_timeout=LOCK_TIMEOUT)
+            secure(connection)
+            self._connection = connection
+        sql = f"explain select 1 from {identifier(table.name)} where ({''.join(pieces)}\n)"
         try:
-            connection.execute(sql, nulls).close()
+            self._connection.execute(sql, nulls).close()
         except sqlite3.Error as exc:
             if _is_passing(exc):
                 raise
             raise Refused(explained(str(exc), condition.text)) from exc
 
-    def _open(self) -> sqlite3.Connection:
-        self._connection = open_file(self._location, lock_timeout=LOCK_TIMEOUT)
-        try:
-            secure(self._connection)
-        except sqlite3.Error:
-            self._close()
-            raise
-        return self._connection
-
     def close(self) -> None:
-        """Have the thread close the connection and end, after all that it was asked before."""
+        """Let the thread finish its work, close the connection and end."""
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
 
@@ -192,9 +237,11 @@ class Description:
             connection.close()
 
 
-def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> Account:
+def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> set[tuple[str, str]]:
     try:
-        return explain(connection, query.shown(), [None] * len(query.numbers), allow=authorize)
+        # A subquery can only be a SELECT.
+        sql = f"select * from ({query.alone()}\n)"
+        return explain(connection, sql, [None] * len(query.numbers), allow=authorize)
     except (sqlite3.Error, sqlite3.Warning) as exc:
         if _is_passing(exc):
             raise
@@ -202,14 +249,14 @@ def _explain(connection: sqlite3.Connection, query: WrittenQuery) -> Account:
 
 
 def _is_passing(error: Exception) -> bool:
-    """Return whether *error* is of the file or of the moment, and not of the statement."""
+    """Return whether *error* is temporary or about the file, not the statement."""
     name = getattr(error, "sqlite_errorname", "") or ""
-    passing = name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
-    return passing or wants_recovery(error)
+    passing = is_locked(error) or wants_recovery(error)
+    return passing or name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))
 
 
 def _refused(connection: sqlite3.Connection, query: WrittenQuery, error: Exception) -> Exception:
-    """Return the error of a query that does not work, in the words for the query as it stands alone."""
+    """Return the error of an invalid query, with SQLite's message for the query without its wrapper."""
     if _is_denied(error):
         return refusal(f"{error}.")
     try:
@@ -225,78 +272,69 @@ def _is_denied(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
 
 
-def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> None:
-    """Raise Refused where a pragma is read as a table: it is run in the call alone, and denied there."""
-    found = {name for name in map(fold, seen.tables) if name.startswith(PRAGMAS)}
-    found -= {fold(name) for name, *_ in _relations(connection, found)}
-    for name in sorted(found):
-        places = query.places_of(name)
-        raise refusal(f"{name} may not be read.", offset=places[0] if places else None)
+def _check_pragmas(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> None:
+    """Raise Refused if a pragma is read as a table: it runs during the call, and is denied then."""
+    found = {name for name in tables if name.startswith(PRAGMAS)}
+    for name in sorted(found - {fold(name) for name, _ in _relations(connection, found)}):
+        raise refusal(f"{name} may not be read.", offset=next(iter(query.places_of(name)), None))
 
 
-def _columns(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[Column]:
-    """Yield the columns with the types that SQLite hands through: an expression has none."""
+def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, tables: set[str]) -> bool:
+    """Return whether columns with a type only hold it: all are from STRICT tables, unchanged."""
+    if query.words & COMPOUNDS:
+        return False
+    resolve_views(connection)
+    names = {*map(fold, tables), *query.names}
+    ((strict,),) = connection.execute(STRICT, (json.dumps([*names]),))
+    return bool(strict)
+
+
+def _columns(connection: sqlite3.Connection, query: WrittenQuery, *, strict: bool) -> Iterator[Column]:
+    """Yield the columns, with types except for expressions."""
     connection.execute(f"create temporary view {VIEW} as {query.with_nulls()}")
     rows = connection.execute(f"pragma temp.table_xinfo({VIEW})").fetchall()
     names = [name for _, name, *_ in rows]
     if any(NULL in name for name in names):
         raise refusal("A column that is computed from a parameter has no name.", hint="Name it with AS.")
     _check_names(names)
-    strict = _is_strict(connection, query, seen)
     for _, name, declared, *_ in rows:
         yield Column(name=name, type=column_type(declared, strict=strict))
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Raise Refused where names differ in their case alone: SQLite has then renamed all but the first."""
+    """Raise Refused if names differ only in case: SQLite has then renamed all but the first."""
     folded = [fold(name) for name in names]
     pairs = ((name, RENAMED.fullmatch(name)) for name in folded)
     check_names(match[1] if match and match[1] in folded else name for name, match in pairs)
 
 
-def _is_strict(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> bool:
-    """Return whether what has a type surely holds it: all is from STRICT tables, and handed through."""
-    resolve_views(connection)
-    words = set(query.words)
-    for name, kind, sql in _relations(connection, seen.tables):
-        if kind == "view":
-            words |= words_in(sql)
-        elif connection.execute(STRICT, (name,)).fetchone() != (1,):
-            return False
-    return not words & COMPOUNDS
+def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the tables and views with one of the folded *names*, with their kinds."""
+    return connection.execute(RELATIONS, (json.dumps([*names]),)).fetchall()
 
 
-def _relations(connection: sqlite3.Connection, names: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return the tables and views called one of *names*, in whatever case, with kind and definition."""
-    return connection.execute(RELATIONS, (json.dumps([fold(name) for name in names]),)).fetchall()
+def _reads(
+    connection: sqlite3.Connection, query: WrittenQuery, seen: Collection[tuple[str, str]]
+) -> Iterator[Read]:
+    """Yield what is read of the tables and views that the query may name.
 
-
-def _reads(connection: sqlite3.Connection, query: WrittenQuery, seen: Account) -> Iterator[Read]:
-    """Yield what is read of the tables and views that the query may name itself.
-
-    A view that it names is told in any case: SQLite does not tell of one of which no column is read.
+    Always include a named view, because SQLite does not report a view of which no column is read.
     """
     relations = _relations(connection, query.names)
-    named = {name for name, *_ in relations}
-    named |= SCHEMA_TABLES if query.names & SCHEMA_TABLES else set()
-    columns = {name: {column for table, column in seen.reads if table == name} for name in named}
-    silent = named if query.words & SILENT_JOINS else set()
-    for name in silent - SCHEMA_TABLES:
-        shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
-        natural = "natural" in query.words
-        columns[name] |= {column for column in shared if natural or fold(column) in query.names}
-    views = {name for name, kind, _ in relations if kind == "view"}
-    for name in silent | views | (named & seen.tables):
-        yield from (Read("", name, column) for column in columns[name] - NO_COLUMNS or {""})
+    relations += [(name, "table") for name in query.names & SCHEMA_TABLES]
+    for name, kind in relations:
+        columns = {column for table, column in seen if table == name}
+        joined = bool(query.words & SILENT_JOINS)
+        if joined and name not in SCHEMA_TABLES:
+            shared = {column for (column,) in connection.execute(COLUMNS, (name,))}
+            columns |= {each for each in shared if "natural" in query.words or fold(each) in query.names}
+        if columns or joined or kind == "view":
+            yield from (Read("", name, column) for column in columns - NO_COLUMNS or {""})
 
 
 def _parameter_type(declared: Declared) -> ColumnType:
-    """Return what introspection makes of a column that is declared so."""
+    """Return the type of a column with the *declared* type."""
     type = column_type(NAMES.get(declared.type, declared.type), strict=False)
     if not declared.array:
         return type
     return ColumnType(family=Family.ARRAY, name=f"{type.name}[]", element=type, large=True)
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode(errors="replace")

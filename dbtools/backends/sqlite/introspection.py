@@ -1,10 +1,10 @@
-"""Read the catalog of a SQLite database: a few statements over all tables, not one for each.
+"""Read the catalog of a SQLite database, with a few statements for all tables.
 
-Only what is in the file itself counts (the schema "main"); what SQLite, a virtual table or dbtools keeps for
-itself is no part of it. A relation that cannot be read is left out with a warning, and the others stay.
+The catalog covers the file itself (the schema "main"), without the internal tables of SQLite, virtual tables
+and dbtools. A relation that cannot be read is left out with a warning.
 """
 
-import re
+import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,21 +13,19 @@ from itertools import groupby
 
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.plans import identifier
-from dbtools.backends.sqlite.ddl import BINARY, Definition, generation, module_of
-from dbtools.backends.sqlite.dependencies import read_dependencies
+from dbtools.backends.sqlite.files import read_any_text, stamp_of
 from dbtools.backends.sqlite.guard import resolve_views
-from dbtools.backends.sqlite.location import read_any_text
-from dbtools.backends.sqlite.stamps import stamp_of
-from dbtools.backends.sqlite.structure import (
+from dbtools.backends.sqlite.relations import (
     HIDDEN,
     STORED,
     VIRTUAL,
     ColumnRow,
     Index,
     Structure,
+    read_dependencies,
     read_foreign_keys,
 )
-from dbtools.backends.sqlite.syntax import fold, lexis
+from dbtools.backends.sqlite.syntax import BINARY, Definition, fold, generation, lexis, module_of
 from dbtools.backends.sqlite.types import column_type, limited
 from dbtools.catalog import Catalog, Column, Key, Selection, Table, TableKind
 from dbtools.types import quoted
@@ -35,13 +33,12 @@ from dbtools.types import quoted
 #: The tables of migrations and of the registry.
 INTERNAL = frozenset({"alembic_version", "dbtools_version", "dbtools_query", "dbtools_call"})
 KINDS = {"table": TableKind.TABLE, "view": TableKind.VIEW, "virtual": TableKind.VIRTUAL}
-#: The modules of virtual tables whose rows are known to keep a rowid.
+#: Modules of virtual tables whose rowids are known to be stable.
 MODULES_WITH_ROWID = frozenset({"fts3", "fts4", "fts5", "rtree", "rtree_i32"})
 ROWIDS = ("rowid", "_rowid_", "oid")
-#: What is wrong with one relation; all else, such as a lock or an interrupt, is wrong with the whole reading.
-LOCAL_ERRORS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
-LONGEST_NAME = 500  #: characters: no answer can be bounded that has longer ones
-MOST_RANGES = 200  #: tables whose rowids are looked at: one statement, with two searches for each
+UNREADABLE = "\ufffd"  #: replaces invalid UTF-8
+LONGEST_NAME = 500  #: characters; longer names would break the bounds of answers
+MOST_RANGES = 200  #: tables whose rowids are read, in one statement with two searches for each
 SHORTEST_ROW = 6  #: bytes in the file
 
 RELATIONS = """
@@ -61,10 +58,7 @@ from pragma_table_list as l
 join pragma_table_xinfo(l.name, 'main') as x
 where l.schema = 'main'
 and l.type in ('table', 'view', 'virtual')
-"""
-COLUMNS_OF_ONE = """
-select ?1, x.name, x.type, x."notnull", x.dflt_value, x.pk, x.hidden
-from pragma_table_xinfo(?1, 'main') as x
+and l.name not in (select value from json_each(?))
 """
 INDEXES = """
 select s.name, i.name, i.origin, i.partial, x.name, x.coll
@@ -80,10 +74,6 @@ and i."unique"
 and x.key
 order by s.name, i.seq desc, x.seqno
 """
-STATISTICS = """
-select tbl, stat
-from main.sqlite_stat1
-"""
 RANGE = """
 select {number}, (select max({rowid}) from main.{table}) - (select min({rowid}) from main.{table}) + 1
 """
@@ -94,27 +84,24 @@ from pragma_page_count('main'), pragma_page_size('main')
 
 
 def read_catalog(connection: sqlite3.Connection, selection: Selection, identity: str = "") -> Catalog:
-    """Return the tables of the database on *connection* that *selection* admits, as of one moment.
+    """Return the catalog of the tables that *selection* admits, from one snapshot.
 
-    *identity* is that of the file, before it was opened.
+    *identity* is that of the file before it was opened.
     """
-    begins = not connection.in_transaction
-    if begins:
-        connection.execute("begin")
+    connection.execute("begin")
     try:
         stamp = stamp_of(connection, identity)
-        catalog = read_any_text(connection, lambda: _read(connection, selection))
+        catalog = read_any_text(connection, lambda: _read(connection, selection), "replace")
         return replace(catalog, stamp=stamp)
     finally:
-        if begins:
-            connection.rollback()
+        connection.rollback()
 
 
 def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
-    resolve_views(connection)
+    unreadable = resolve_views(connection)
     listed = sorted(connection.execute(RELATIONS))
     kinds = {name: KINDS[type] for name, type, *_ in listed if _is_wanted(name, selection)}
-    columns, problems = _columns(connection, kinds)
+    columns, problems = _columns(connection, kinds, unreadable)
     indexes = _indexes(connection)
     definitions = dict(connection.execute(DEFINITIONS).fetchall())
     structures = {
@@ -123,7 +110,7 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
             kind=kinds[name],
             has_rowid=not without_rowid,
             strict=bool(strict),
-            sql=_shown(definitions.get(name) or ""),
+            sql=definitions.get(name) or "",
             rows=columns[name],
             indexes=indexes.get(name, ()),
         )
@@ -155,7 +142,7 @@ def _read(connection: sqlite3.Connection, selection: Selection) -> Catalog:
 
 
 def _is_computed(rows: Iterable[ColumnRow]) -> bool:
-    """Return whether reading a row may raise an error, since a cell is computed."""
+    """Return whether reading a row may raise an error, because a cell is computed."""
     return any(row.hidden == VIRTUAL for row in rows)
 
 
@@ -165,59 +152,22 @@ def _is_wanted(name: str, selection: Selection) -> bool:
 
 
 def _columns(
-    connection: sqlite3.Connection, relations: Mapping[str, TableKind]
+    connection: sqlite3.Connection, relations: Iterable[str], unreadable: Mapping[str, str]
 ) -> tuple[dict[str, list[ColumnRow]], dict[str, str]]:
-    """Return the columns of all that can be read, and what is wrong with those of *relations* that cannot."""
-    rows, problems = _column_rows(connection, relations)
+    """Return the columns by table, and the problems of those of *relations* that cannot be read."""
+    problems = dict(unreadable)
     found: dict[str, list[ColumnRow]] = defaultdict(list)
-    for row in rows:
+    for row in map(ColumnRow._make, connection.execute(COLUMNS, (json.dumps([*problems]),))):
         found[row.table].append(row)
-    unreadable = {
-        name for name, rows in found.items() if not _is_text(name + "".join(row.name for row in rows))
-    }
-    for name in relations.keys() - problems.keys():
-        if name in unreadable or not _is_text(name):
-            problems[name] = "its name or that of a column is no valid text"
-        elif max(map(len, (name, *(row.name for row in found[name])))) > LONGEST_NAME:
+    for name in set(relations) - problems.keys():
+        names = (name, *(row.name for row in found[name]))
+        if any(UNREADABLE in each for each in names):
+            problems[name] = "its name or that of a column is not valid text"
+        elif max(map(len, names)) > LONGEST_NAME:
             problems[name] = f"its name or that of a column has more than {LONGEST_NAME} characters"
         elif all(row.hidden == HIDDEN for row in found[name]):
             problems[name] = "it has no columns"
-    readable = {name: rows for name, rows in found.items() if name not in unreadable}
-    return readable, {name: problems[name] for name in relations if name in problems}
-
-
-def _column_rows(
-    connection: sqlite3.Connection, relations: Iterable[str]
-) -> tuple[list[ColumnRow], dict[str, str]]:
-    """Return the columns of all relations; or of each of *relations* alone, and why others cannot be read."""
-    try:
-        return list(map(ColumnRow._make, connection.execute(COLUMNS))), {}
-    except sqlite3.DatabaseError as exc:
-        if not _is_local(exc):
-            raise
-    rows: list[ColumnRow] = []
-    problems: dict[str, str] = {}
-    for name in filter(_is_text, relations):
-        try:
-            rows += map(ColumnRow._make, connection.execute(COLUMNS_OF_ONE, (name,)))
-        except sqlite3.DatabaseError as exc:
-            if not _is_local(exc):
-                raise
-            problems[name] = str(exc)
-    return rows, problems
-
-
-def _is_local(exc: sqlite3.DatabaseError) -> bool:
-    # The driver's own errors, such as that of a text that it cannot decode, have no code.
-    return getattr(exc, "sqlite_errorcode", -1) & 0xFF in LOCAL_ERRORS
-
-
-def _is_text(text: str) -> bool:
-    return text.isascii() or not re.search("[\ud800-\udfff]", text)
-
-
-def _shown(text: str) -> str:
-    return text if _is_text(text) else text.encode(errors="surrogateescape").decode(errors="replace")
+    return found, {name: problems[name] for name in relations if name in problems}
 
 
 def _indexes(connection: sqlite3.Connection) -> dict[str, list[Index]]:
@@ -245,7 +195,7 @@ def _table(structure: Structure) -> Table:
 
 
 def _with_sources(columns: Sequence[Column], words: Mapping[str, frozenset[str]]) -> Iterator[Column]:
-    """Yield *columns*, the generated ones with those that they may be computed from."""
+    """Yield *columns*, generated ones with the columns that they may be computed from."""
     for column in columns:
         named = words.get(fold(column.name))
         others = (each.name for each in columns if each != column)
@@ -254,7 +204,7 @@ def _with_sources(columns: Sequence[Column], words: Mapping[str, frozenset[str]]
 
 
 def _checks(definition: Definition) -> dict[str, list[Check]]:
-    """Return the checks of each column by its folded name."""
+    """Return the checks of each column, by folded name."""
     checks: dict[str, list[Check]] = defaultdict(list)
     for expression in definition.checks:
         for check in read_checks(expression, lexis):
@@ -264,13 +214,13 @@ def _checks(definition: Definition) -> dict[str, list[Check]]:
 
 def _column(row: ColumnRow, structure: Structure, checks: Mapping[str, Sequence[Check]]) -> Column:
     definition, rowid = structure.definition, row.name == structure.rowid
-    type = column_type(_shown(row.type), strict=structure.strict, rowid=rowid)
+    type = column_type(row.type, strict=structure.strict, rowid=rowid)
     folded = fold(row.name) if checks or definition.comments else ""
     column = Column(
         name=row.name,
         type=type,
         nullable=not (row.not_null or rowid),
-        default=row.default and _shown(row.default),
+        default=row.default,
         generated=row.hidden in (VIRTUAL, STORED),
         comment=definition.comments.get(folded, ""),
     )
@@ -280,16 +230,13 @@ def _column(row: ColumnRow, structure: Structure, checks: Mapping[str, Sequence[
 
 
 def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
-    # An index that tells texts apart which the column's own collation does not is no key.
-    finer = [index for index in structure.indexes if structure.is_finer(index)]
-    indexes = [index for index in structure.indexes if index not in finer]
-    rows = structure.rows
-    primary = tuple(row.name for row in sorted(rows, key=lambda row: row.primary) if row.primary)
-    primary = () if any(index.origin == "pk" for index in finer) else primary
+    primary = tuple(row.name for row in sorted(structure.rows, key=lambda row: row.primary) if row.primary)
+    if any(index.origin == "pk" and index not in structure.exact for index in structure.indexes):
+        primary = ()
     certain = {column.name for column in columns if not column.nullable}
     unique = dict.fromkeys(
         tuple(name for name in index.columns if name is not None)
-        for index in indexes
+        for index in structure.exact
         if index.origin != "pk" and not index.partial and certain.issuperset(index.columns)
     )
     keys = (Key(columns=primary, primary=True),) if primary else ()
@@ -297,7 +244,7 @@ def _keys(structure: Structure, columns: Iterable[Column]) -> tuple[Key, ...]:
 
 
 def _row_identifier(structure: Structure) -> str | None:
-    """Return a name of the rowid, if rows have one that no column hides."""
+    """Return a name of the rowid that no column has, None if there is none or no rowid."""
     keeps_rowid = structure.kind is TableKind.VIRTUAL and module_of(structure.sql) in MODULES_WITH_ROWID
     if not keeps_rowid and not (structure.kind is TableKind.TABLE and structure.has_rowid):
         return None
@@ -306,45 +253,23 @@ def _row_identifier(structure: Structure) -> str | None:
 
 
 def _row_estimates(connection: sqlite3.Connection, tables: Iterable[Table]) -> dict[str, int]:
-    """Return about how many rows *tables* have, by name; nothing of those where that takes a count.
+    """Return estimated row counts by table, from the first and the last rowid, which are found quickly.
 
-    ANALYZE, where it has run, has left a count. Otherwise the rowids tell: the first and the last are found
-    at once, and rows lie between them without gaps, unless some were deleted or given keys from elsewhere.
+    They are correct unless rows were deleted or have keys from elsewhere.
     """
-    known = _statistics(connection)
-    others = [table for table in tables if table.kind is TableKind.TABLE and table.name not in known]
-    return known | _ranges(connection, [table for table in others if table.row_identifier is not None])
-
-
-def _statistics(connection: sqlite3.Connection) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name, statistic in _rows(connection, STATISTICS):
-        # The index of a part of the rows counts only these.
-        if match := re.match(r"\d{1,18}\b", str(statistic), re.ASCII):
-            counts[str(name)] = max(counts.get(str(name), 0), int(match[0]))
-    return counts
-
-
-def _ranges(connection: sqlite3.Connection, tables: list[Table]) -> dict[str, int]:
-    if not 0 < len(tables) <= MOST_RANGES:
+    numbered = [each for each in tables if each.kind is TableKind.TABLE and each.row_identifier is not None]
+    if not 0 < len(numbered) <= MOST_RANGES:
         return {}
-    ranges = _rows(connection, "union all".join(_range(*each) for each in enumerate(tables)))
-    most = next((size // SHORTEST_ROW for (size,) in _rows(connection, SIZE) if isinstance(size, int)), 0)
-    # A file too small for so many rows: their keys are not numbers in sequence.
-    return {
-        tables[number].name: rows or 0
-        for number, rows in ranges
-        if isinstance(number, int) and (rows is None or (isinstance(rows, int) and rows <= most))
-    }
-
-
-def _range(number: int, table: Table) -> str:
-    return RANGE.format(number=number, rowid=table.row_identifier, table=identifier(table.name))
-
-
-def _rows(connection: sqlite3.Connection, sql: str) -> Iterable[tuple[object, ...]]:
-    """Return the rows of *sql*, none where a table is missing or damaged: an estimate is no need."""
+    ranges = (
+        RANGE.format(number=number, rowid=table.row_identifier, table=identifier(table.name))
+        for number, table in enumerate(numbered)
+    )
     try:
-        return connection.execute(sql).fetchall()
+        rows = connection.execute("union all".join(ranges)).fetchall()
+        ((size,),) = connection.execute(SIZE)
     except sqlite3.DatabaseError:
-        return ()
+        # A table is damaged, and estimates are optional.
+        return {}
+    # If the file is too small for so many rows, their keys are not sequential.
+    counts = ((numbered[at].name, count or 0) for at, count in rows)
+    return {name: count for name, count in counts if isinstance(count, int) and count <= size // SHORTEST_ROW}

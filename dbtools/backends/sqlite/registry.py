@@ -1,4 +1,4 @@
-"""What dbtools keeps in a SQLite file. A location in; the registry there out, or the store of its tables."""
+"""The tables that dbtools keeps in a SQLite file. A location in; a Registry or a RecordStore out."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -6,16 +6,16 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from dbtools.backends.records import NO_REGISTRY, QUERIES, REVISIONS, Purpose, Registry, registry_from
-from dbtools.backends.sqlite.location import Location, connect, open_file, unavailable
+from dbtools.backends.sqlite.files import Location, connect, open_file, unavailable
 from dbtools.errors import DatabaseUnavailable
 
-LONGEST = 4 * 2**20  #: bytes of the text of one query
-PATIENCE = 5.0  #: seconds that a lock is waited for
+LONGEST = 4 * 2**20  #: bytes of one query
+LOCK_TIMEOUT = 5.0  #: seconds
 HAS_TABLE = "select count(*) from main.sqlite_schema where type = 'table' and name = ?"
 
 
 def read_registry(location: Location) -> Registry | None:
-    """Return what the registry in the file at *location* holds, None where there is none."""
+    """Return the content of the registry in the file at *location*, None if there is none."""
     with closing(_reading(location)) as connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         try:
@@ -42,14 +42,14 @@ def _has(connection: sqlite3.Connection, table: str) -> bool:
 
 
 class SqliteRecords:
-    """The RecordStore in a file; a lock is waited for *patience* seconds, else as usual."""
+    """The RecordStore in a file. A write waits *patience* seconds for a lock."""
 
     DIALECT = "sqlite"
     SCHEMA = "main"
 
     def __init__(self, location: Location, patience: float | None) -> None:
         self._location = location
-        self._patience = PATIENCE if patience is None else patience
+        self._patience = LOCK_TIMEOUT if patience is None else patience
         self._connection: sqlite3.Connection | None = None
 
     def moment(self, text: str) -> str:
@@ -78,7 +78,7 @@ class SqliteRecords:
             raise
 
     def _writing(self) -> sqlite3.Connection:
-        connect(self._location).close()  # says what is wrong with the file itself
+        connect(self._location).close()  # explains what is wrong with the file
         return open_file(self._location, mode="rw", lock_timeout=self._patience)
 
     def fetch(self, sql: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:

@@ -1,35 +1,51 @@
-"""Statements on SQLite: a Run in, rows out, by one hop to a connection's thread, or none."""
+"""Run statements on SQLite: a Run in, rows out, with one hop to a connection's thread, or none.
+
+A Job checks its deadline as it runs, and cuts cells as it reads them. If SQLite refuses to load a cell, the
+statement runs again without texts and blobs, which are then read in pieces by rowid.
+"""
 
 import asyncio
+import codecs
 import sqlite3
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 from threading import Event
 from typing import TypeVar
 
 import sqlalchemy as sa
 
 from dbtools import errors
-from dbtools.backends.plans import Plan
+from dbtools.backends.plans import CELLS_HELD, Plan, identifier
 from dbtools.backends.pool import Pool
 from dbtools.backends.port import Probe, Run
 from dbtools.backends.selects import compile_query, compile_select
+from dbtools.backends.sources import Element
+from dbtools.backends.sqlite.connections import OPERATIONS, Connection, ConnectionLost, Stopped
+from dbtools.backends.sqlite.files import RECOVERY, Location, is_locked, read_any_text, wants_recovery
 from dbtools.backends.sqlite.grammar import SqliteGrammar
 from dbtools.backends.sqlite.inspection import LIST_FORMS
-from dbtools.backends.sqlite.jobs import Connection, Job, Stopped, is_too_big
-from dbtools.backends.sqlite.location import RECOVERY, Location, wants_recovery
-from dbtools.backends.sqlite.lookups import Lookups
-from dbtools.backends.sqlite.stamps import ConnectionLost
 from dbtools.backends.sqlite.syntax import lexis
+from dbtools.catalog import Column
+from dbtools.cells import Cut, held
+from dbtools.errors import SchemaChanged
 from dbtools.results import ResultSet
-from dbtools.statement import QueryShape, Shape
+from dbtools.statement import Output, QueryShape, Select, Shape
+from dbtools.types import ColumnType, Family
 
 T = TypeVar("T")
-
 CONNECTIONS = 8
-ATTEMPTS = 2  #: to run something, where connections are lost
-GRACE = 1.0  #: seconds beyond its timeout in which a statement is expected to have stopped itself
-WRITTEN = "dbtools_probe"  #: a table that is never kept
+ATTEMPTS = 2  #: if a connection is lost
+MOST_SLOW = 1_000  #: lookups that are known to take long
+GRACE = 1.0  #: seconds after its timeout in which a statement should stop by itself
+WRITTEN = "dbtools_probe"  #: a table that must not be created
 GRAMMAR = SqliteGrammar()
+Row = tuple[object, ...]
+Reading = Callable[[Row], Row]  #: a fetched row in, the cells of the result out
+PIECE = 2**20  #: bytes of a large cell that are read at once
+CELL = "select {} from {} where {} = ?"
+LARGE = "('text', 'blob')"  #: storage classes of the cells that are read in pieces
 
 
 class SqliteRunner:
@@ -37,9 +53,9 @@ class SqliteRunner:
 
     confirms = True
 
-    def __init__(self, where: Location) -> None:
-        self._pool = pool_of(lambda: Connection(where), size=CONNECTIONS)
-        self._lookups = Lookups(where)
+    def __init__(self, where: Location, connect: Callable[[Location], Connection] = Connection) -> None:
+        self._pool = pool_of(lambda: connect(where), size=CONNECTIONS)
+        self._slow: set[str] = set()  #: lookups that take long
 
     def compile(self, shape: Shape) -> Plan:
         """Return the SQL of *shape*."""
@@ -48,8 +64,8 @@ class SqliteRunner:
         return compile_select(shape, GRAMMAR)
 
     async def run(self, run: Run) -> ResultSet:
-        """Return the rows of *run*: at once where it reads a row by its key, else in one hop."""
-        found = self._lookups.fetch(run) if run.plan.is_lookup else None
+        """Return the rows of *run*: of a lookup on the event loop if possible, otherwise in one hop."""
+        found = self._lookup(run) if run.plan.is_lookup else None
         if found is not None:
             return found
         try:
@@ -58,48 +74,53 @@ class SqliteRunner:
         except TimeoutError as exc:
             raise errors.TimedOut from exc
 
+    def _lookup(self, run: Run) -> ResultSet | None:
+        """Return the rows of *run* from the connection that was used last, None if that is not possible."""
+        connection: Connection | None = self._pool.warmest
+        if connection is None or run.plan.sql in self._slow:
+            return None
+        try:
+            return connection.lookup(run)
+        except Stopped:
+            if len(self._slow) >= MOST_SLOW:
+                self._slow.clear()
+            self._slow.add(run.plan.sql)
+        return None
+
     async def stamp(self) -> str:
         """Return the stamp of the schema now, in one hop."""
-        return await self._on_thread(lambda connection, _: connection.file.stamp(connection.driver))
+        return await self._on_thread(lambda connection, _: _stamp(connection))
 
     async def ready(self) -> None:
-        """Raise a CallError where no connection can be had."""
+        """Raise a CallError if no connection is available."""
         await self._on_thread(lambda *_: None)
 
     async def probe(self) -> Probe:
-        """Try to make a table on a connection for calls."""
+        """Try to create a table on a connection that serves calls."""
         return await self._on_thread(lambda connection, _: _probe(connection.driver))
 
     async def _on_thread(self, work: Callable[[Connection, Event], T]) -> T:
-        """Return what *work* returns on the thread of a connection, and of another one where that is lost."""
+        """Return the result of *work* on the thread of a connection; repeat it if that is lost."""
         for _ in range(ATTEMPTS):
             try:
                 async with self._pool.connection() as connection:
-                    if self._lookups.are_due:
-                        await self._lookups.renew()
                     result: T = await connection.run(work)
                     return result
             except ConnectionLost as exc:
                 lost = exc
-                # The other connections that wait are out of date as well.
-                await self.reopen()
+                # The idle connections are outdated as well.
+                await self._pool.dispose()
             except (Stopped, sqlite3.Error) as exc:
                 raise translated(exc) from exc
         raise errors.Unreadable from lost
 
-    async def reopen(self) -> None:
-        """Close the connections that nobody uses; those in use are closed when they come back."""
-        self._lookups.drop()
-        await self._pool.dispose()
-
     async def close(self) -> None:
         """Close every connection."""
-        self._lookups.close()
         await self._pool.dispose()
 
 
 def pool_of(connect: Callable[[], Connection], *, size: int) -> Pool:
-    """Return the pool of connections that *connect* makes, each with its thread."""
+    """Return a pool of the connections that *connect* returns."""
 
     async def opened() -> Connection:
         connection = connect()
@@ -112,16 +133,16 @@ def pool_of(connect: Callable[[], Connection], *, size: int) -> Pool:
 
 
 def open_engine(where: Location) -> sa.Engine:
-    """Return an engine that may change the database file at *where*, or make it."""
+    """Return an engine that can change or create the database file at *where*."""
     return sa.create_engine(sa.URL.create("sqlite", database=where.name), poolclass=sa.NullPool)
 
 
 def translated(error: Exception) -> errors.CallError:
-    """Return what *error* means to a caller, without its text: that quotes data."""
+    """Return *error* as a CallError, without its text, which may quote data."""
     if isinstance(error, Stopped):
         return errors.TimedOut()
     name = getattr(error, "sqlite_errorname", "") or ""
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    if is_locked(error):
         return errors.Busy()
     if wants_recovery(error):
         return errors.DatabaseUnavailable(RECOVERY[0], hint=RECOVERY[1])
@@ -138,13 +159,189 @@ def translated(error: Exception) -> errors.CallError:
     return errors.Unreadable()
 
 
+def _stamp(connection: Connection) -> str:
+    connection.driver.execute("begin")
+    try:
+        return connection.stamp()
+    finally:
+        connection.driver.rollback()
+
+
 def _probe(connection: sqlite3.Connection) -> Probe:
-    version = f"SQLite {sqlite3.sqlite_version}"
+    refused = False
     try:
         connection.execute(f"create table {WRITTEN} (id)")
         connection.execute(f"drop table {WRITTEN}")
     except sqlite3.DatabaseError as exc:
         if exc.sqlite_errorname not in ("SQLITE_AUTH", "SQLITE_READONLY"):
             raise
-        return Probe(version=version, refuses_writes=True)
-    return Probe(version=version, refuses_writes=False)
+        refused = True
+    return Probe(version=f"SQLite {sqlite3.sqlite_version}", refuses_writes=refused)
+
+
+class Job:
+    """Runs the statement of *run* on the thread of *connection*, until its deadline or until *cancelled*."""
+
+    def __init__(self, run: Run, connection: Connection, cancelled: Event) -> None:
+        self._run = run
+        self._connection = connection
+        self._cancelled = cancelled
+        self._driver = connection.driver
+        self._outputs, self._shortest = run.plan.outputs, run.plan.shortest
+        self._deadline = time.monotonic() + run.timeout
+
+    def fetch(self) -> ResultSet:
+        """Return the rows, or raise Stopped, SchemaChanged, ConnectionLost or sqlite3.Error."""
+        self._driver.set_progress_handler(self._expired, OPERATIONS)
+        self._connection.search.check = self._check
+        try:
+            self._check()
+            # The rows and the stamp of the schema are from one snapshot.
+            self._driver.execute("begin")
+            if self._run.stamp and self._connection.stamp() != self._run.stamp:
+                raise SchemaChanged
+            return self._fetch_somehow()
+        except sqlite3.OperationalError as exc:
+            # An error in one of our functions has no specific code.
+            if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT or self._expired():
+                raise Stopped from exc
+            raise
+        finally:
+            self._driver.set_progress_handler(None, 0)
+            self._driver.rollback()
+
+    def _fetch_somehow(self) -> ResultSet:
+        """Run the statement, and again in another way if a cell is too large to load."""
+        plan = self._run.plan
+        try:
+            return self._fetch(plan, None)
+        except sqlite3.DataError as exc:
+            if not is_too_big(exc) or not isinstance(plan.shape, Select):
+                raise
+        giant = giant_plan(plan.shape)
+        return self._fetch(giant or filtering_plan(plan.shape), self._giant_row if giant else None)
+
+    def _fetch(self, plan: Plan, read: Reading | None) -> ResultSet:
+        sql = f"{self._run.label.comment}{plan.sql}"
+        parameters = plan.bound(self._run.values, self._run.limit)
+        driver = self._driver
+        return read_any_text(driver, lambda: self._rows(driver.execute(sql, parameters), read))
+
+    def _rows(self, cursor: sqlite3.Cursor, read: Reading | None) -> ResultSet:
+        rows: list[Row] = []
+        total, most, shortest, more = 0, self._run.limit, self._shortest, False
+        try:
+            for row in cursor:
+                if len(rows) == most or total > CELLS_HELD:
+                    more = True
+                    break
+                if read is not None:
+                    row = read(row)
+                length = held(row)
+                if length > shortest or read is not None:
+                    # Only a long row may have a cell to cut, or take long to read.
+                    self._check()
+                    row = tuple(map(_cut, row, self._outputs))
+                    length = held(row) + held(cell.start for cell in row if isinstance(cell, Cut))
+                total += length
+                rows.append(row)
+        finally:
+            cursor.close()
+        return ResultSet(outputs=self._outputs, rows=tuple(rows), more=more, length=total)
+
+    def _giant_row(self, row: Row) -> Row:
+        """Return the cells of *row* of a `giant_plan`."""
+        self._check()
+        half = len(row) // 2
+        cells, kinds = row[:half], row[half:]
+        number = cells[-1]
+        assert isinstance(number, int)
+        return tuple(
+            self._large_cell(output, number, kind) if kind in ("text", "blob") else cell
+            for output, cell, kind in zip(self._outputs, cells, kinds, strict=False)
+        )
+
+    def _large_cell(self, output: Output, number: int, kind: object) -> object:
+        shape, name = self._run.plan.shape, output.term.name
+        assert isinstance(shape, Select)
+        try:
+            blob = self._driver.blobopen(shape.table.name, name, number, readonly=True)
+        except sqlite3.OperationalError:
+            # The cell is computed, or the default of a column that was added after the row. The filter has
+            # already selected the row, in the same transaction.
+            sql = CELL.format(*map(identifier, (name, shape.table.name, str(shape.table.row_identifier))))
+            (cell,) = self._driver.execute(sql, (number,)).fetchone()
+            return _cut(cell, output)
+        with blob:
+            most = len(blob) if output.longest is None else output.longest
+            return self._text(blob, most) if kind == "text" else _begun(blob.read(most), len(blob))
+
+    def _text(self, blob: sqlite3.Blob, most: int) -> object:
+        (encoding,) = self._driver.execute("pragma encoding").fetchone()
+        # As for small cells: invalid UTF-8 is kept, and invalid UTF-16 is replaced.
+        errors = "surrogateescape" if encoding == "UTF-8" else "replace"
+        decoder = codecs.getincrementaldecoder(encoding)(errors)
+        start, whole = "", 0
+        while piece := blob.read(PIECE):
+            self._check()
+            text = decoder.decode(piece, final=blob.tell() == len(blob))
+            start += text[: most - len(start)]
+            whole += len(text)
+        return _begun(start, whole)
+
+    def _check(self) -> None:
+        if self._expired():
+            raise Stopped
+
+    def _expired(self) -> bool:
+        return self._cancelled.is_set() or time.monotonic() > self._deadline
+
+
+def is_too_big(error: Exception) -> bool:
+    """Return whether a cell exceeds the largest that SQLite may load."""
+    return getattr(error, "sqlite_errorname", "") == "SQLITE_TOOBIG" or "too big" in str(error)
+
+
+def _cut(cell: object, output: Output) -> object:
+    """Return *cell*, cut to the longest that *output* allows."""
+    if isinstance(cell, str | bytes) and output.longest is not None:
+        return _begun(cell[: output.longest], len(cell))
+    return cell
+
+
+def _begun(start: str | bytes, whole: int) -> object:
+    """Return *start*, as a Cut if the cell is longer: its length is *whole*."""
+    return start if len(start) == whole else Cut(start=start, length=whole)
+
+
+class FilteringGrammar(SqliteGrammar):
+    """The Grammar for statements that load no cell of a hidden row, except for their filter."""
+
+    barrier = True
+
+
+class GiantGrammar(FilteringGrammar):
+    """The Grammar for statements that load no text and no blob."""
+
+    def cell(self, column: Element, output: Output) -> tuple[Element, ...]:
+        """Read the cell if it is small, and its storage class, which needs no content."""
+        kind = sa.func.typeof(column)
+        small = kind.op("not in", is_comparison=True)(sa.literal_column(LARGE))
+        return sa.case((small, column)), kind
+
+
+@lru_cache(maxsize=100)
+def filtering_plan(shape: Select) -> Plan:
+    """Return a plan of *shape* that does not load hidden rows."""
+    return compile_select(shape, FilteringGrammar())
+
+
+@lru_cache(maxsize=100)
+def giant_plan(shape: Select) -> Plan | None:
+    """Return a plan of *shape* without texts and blobs, None if its cells have no rowid."""
+    own = all(isinstance(output.term, Column) for output in shape.outputs)
+    if shape.table.row_identifier is None or shape.groups or not own:
+        return None
+    integer = ColumnType(family=Family.INTEGER, name="integer")
+    number = Output(term=Column(name=shape.table.row_identifier, type=integer, nullable=False))
+    return compile_select(replace(shape, outputs=(*shape.outputs, number)), GiantGrammar())

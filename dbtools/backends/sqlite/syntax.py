@@ -1,13 +1,25 @@
-"""How SQLite reads SQL, and a query that an operator wrote. Pieces in; names, statements and places out."""
+"""SQLite's syntax, and what only the text of CREATE statements contains: comments, checks, collations.
+
+A comment belongs to:
+- the table, if it is outside the body, on the line of its opening parenthesis, or at the top of the body with
+  an empty line after it; a view, if it is before its SELECT;
+- a column, if it is on the lines before the definition, within it, or at the end of its last line, also after
+  the comma. If that line has several definitions, the comment is ignored;
+- the same owner as the comment directly above it, if it begins in the same column.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise, takewhile
 
 from dbtools.backends.plans import identifier
 from dbtools.sql import (
+    PHRASE,
+    QUOTED,
     WORD,
     Group,
     Kind,
@@ -37,28 +49,28 @@ lexis = Lexis(
     total_operators=words("= == <> != < <= > >= + - * / % & | << >> ~"),
 )
 ASCII_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-NULL = "(null/* a parameter */)"  #: what stands for a parameter in the view
-#: What SQLite says of a name that means nothing, or too much.
-NAMED = re.compile(
-    r"(?:no such (?:table|column|function|window|collation sequence)|ambiguous column name): "
-    r"(?:.*\.)?(?P<name>[^.]+)"
-    r'|near "(?P<word>.+)": syntax error'
-    r"|(?:wrong number of arguments to|misuse of aggregate) function (?P<function>.+)\(\)"
-)
-INCOMPLETE = "incomplete input"
-#: Tables that are joined so are read without a word to the authorizer (3.40).
+#: The authorizer may not learn of tables that are joined like this (3.40).
 SILENT_JOINS = frozenset({"using", "natural"})
-
 Piece = str | Parameter
+SIGNS = ("--", "/*", "check", "collate")  #: a statement without these has an empty Definition
+STEPS = {"(": 1, ",": 0, ")": -1}  #: changes of depth
+CONSTRAINTS = ("constraint", "primary", "unique", "check", "foreign")
+BINARY = "binary"  #: the default collation
+VIEW = "create view "  #: as SQLite normalizes it
+CHECK = re.compile(r"(?<!\S)check$", re.IGNORECASE)  #: at the end of a phrase
+BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
+DECORATION = re.compile(r"[-=*#_~+/\s]*")  #: frames and rules
+TABLE = -1  #: the owner of a comment, besides the number of a definition
+NO_OWNER = -2
 
 
 def fold(name: str) -> str:
-    """Return *name* in lower case as SQLite compares names: only the letters of ASCII."""
+    """Return *name* folded as SQLite compares names: only ASCII letters are lowered."""
     return name.lower() if name.isascii() else name.translate(ASCII_LOWER)
 
 
 def readable(sql: str, word: str = WORD) -> list[Token]:
-    """Return the tokens of *sql* up to where it cannot be read: SQLite keeps a comment that is not closed."""
+    """Return the tokens of *sql* up to an error, such as an unclosed comment, which SQLite accepts."""
     tokens: list[Token] = []
     with suppress(SqlError):
         tokens.extend(tokenize(sql, lexis, word))
@@ -66,36 +78,32 @@ def readable(sql: str, word: str = WORD) -> list[Token]:
 
 
 def in_groups(sql: str) -> Group:
-    """Return *sql* as groups, up to where it cannot be read; as none where brackets do not pair.
-
-    SQLite itself refuses such SQL.
-    """
-    try:
+    """Return *sql* as groups, up to an error; an empty group if brackets do not match."""
+    with suppress(SqlError):
         return grouped(readable(sql), sql)
-    except SqlError:
-        return Group("", 0)
+    return Group("", 0)
 
 
 def words_in(sql: str) -> frozenset[str]:
-    """Return the words and signs of *sql* outside of quotes, folded."""
+    """Return the unquoted words and signs of *sql*, folded."""
     return frozenset(fold(token.word) for token in code_of(sql, lexis))
 
 
 def names_in(sql: str) -> frozenset[str]:
-    """Return the words of *sql* and whatever is in quotes, all folded."""
+    """Return the words and quoted texts of *sql*, folded."""
     return frozenset(fold(token.value) for token in code_of(sql, lexis))
 
 
 def with_names(sql: str) -> str:
-    """Return *sql*, a piece of what an operator wrote, with backticks for double quotes.
+    """Return *sql*, a piece of an operator's SQL, with backticks instead of double quotes.
 
-    SQLite takes a name in double quotes that means nothing for a text (sqlite.org/quirks.html, 8), so that a
-    condition on a column that is gone would be true of every row. In backticks it is a name or an error.
+    SQLite takes an unknown name in double quotes for a text (sqlite.org/quirks.html, 8), so a condition on a
+    dropped column could be true of every row. In backticks, it is an error.
     """
     written, end = "", 0
     for token in tokenize(sql, lexis):
         text = f"`{token.value.replace('`', '``')}`" if _is_double_quoted(token) else token.text
-        # Two names without a blank between them would be one.
+        # Without a blank, two adjacent names would become one.
         joint = " " if written.endswith("`") and text.startswith("`") else ""
         written += (sql[end : token.offset] or joint) + text
         end = token.end
@@ -103,12 +111,12 @@ def with_names(sql: str) -> str:
 
 
 def explained(message: str, sql: str) -> str:
-    """Return what SQLite says of an operator's *sql*, and what to write where a text was meant."""
+    """Return SQLite's *message* about an operator's *sql*, and how to write a text if that was meant."""
     name = message.removeprefix("no such column: ")
     if identifier(name) not in sql:
         return f"{message}."
     text = name.replace("'", "''")
-    return f"{message}. A name stands in double quotes; text stands in single quotes: '{text}'."
+    return f"{message}. Double quotes are for names; write a text in single quotes: '{text}'."
 
 
 def _is_double_quoted(token: Token) -> bool:
@@ -116,64 +124,165 @@ def _is_double_quoted(token: Token) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrittenQuery:
-    """A query in the pieces that the operator wrote, and as many as SQLite reads them."""
+class Definition:
+    """What only a CREATE statement contains, with folded column names."""
 
-    source: Sequence[Piece]
-    pieces: Sequence[Piece]
+    comment: str = ""
+    comments: Mapping[str, str] = field(default_factory=dict)  #: by column
+    checks: tuple[str, ...] = ()  #: the expressions of CHECK constraints
+    collations: Mapping[str, str] = field(default_factory=dict)  #: by column, folded
 
-    @cached_property
-    def text(self) -> str:
-        """The SQL as the operator wrote it."""
-        return "".join(map(str, self.source))
 
-    @cached_property
-    def numbers(self) -> Mapping[str, int]:
-        """The parameters by name, numbered from 1."""
-        names = dict.fromkeys(piece.name for piece in self.pieces if isinstance(piece, Parameter))
-        return {name: number for number, name in enumerate(names, 1)}
+@dataclass(frozen=True, kw_only=True)
+class _Statement:
+    """A CREATE statement, for a view without its query."""
 
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """The words outside of quotes."""
-        return words_in(self.text)
+    sql: str
+    code: Sequence[Token]  #: adjacent words may be one token
+    comments: Sequence[tuple[int, Token]]  #: each with the index of the next token in the code
+    marks: Sequence[int]  #: indexes of the tokens that open, separate and close the definitions
+    checks: Sequence[str]  #: the parentheses after CHECK
 
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """The words, and whatever is in quotes, all folded: what the query names is among them."""
-        return names_in(self.text)
+    def text(self, number: int) -> str:
+        """Return the text of the definition *number*, of a column or a constraint."""
+        begin, end = self.code[self.marks[number]], self.code[self.marks[number + 1]]
+        return self.sql[begin.end : end.offset]
 
-    def offset_of(self, message: str) -> int | None:
-        """Return where what *message* names first stands, None where that does not show.
+    def name(self, number: int) -> str | None:
+        """Return the folded name of the column in the definition *number*, None for a constraint."""
+        first = self.code[self.marks[number] + 1]
+        if first.kind in QUOTED:
+            return fold(first.value)
+        name = fold(first.text.split(None, 1)[0]) if first.kind is Kind.WORD else ""
+        return name if name and name not in CONSTRAINTS else None
 
-        SQLite knows the place (3.38), and the standard library's module does not tell it (Python 3.14).
-        """
-        if message == INCOMPLETE:
-            return len(self.text)
-        named = NAMED.fullmatch(message)
-        # A name in quotes may have a dot.
-        whole = self.places_of(message.partition(": ")[2])
-        places = whole or (self.places_of(named[named.lastindex or 0]) if named else [])
-        # A word may be right in one place and wrong in the next.
-        return places[0] if len(places) == 1 or (places and named and named["name"]) else None
+    def columns(self) -> Iterator[tuple[str, str]]:
+        """Yield the folded name of each column, and its definition."""
+        for number in range(len(self.marks) - 1):
+            if (name := self.name(number)) is not None:
+                yield name, self.text(number)
 
-    def places_of(self, word: str) -> list[int]:
-        """Return where *word* stands, in quotes or not."""
-        return [each.offset for each in tokenize(self.text, lexis) if fold(each.value) == fold(word)]
+    def is_broken(self, begin: Token, end: Token) -> bool:
+        """Return whether there is a line break between the tokens *begin* and *end*."""
+        return "\n" in self.sql[begin.end : end.offset]
 
-    def alone(self) -> str:
-        """Return the query with numbered parameters, as a call runs it."""
-        numbers = self.numbers
-        return "".join(
-            f"?{numbers[each.name]}" if isinstance(each, Parameter) else with_names(each)
-            for each in self.pieces
-        )
 
-    def shown(self) -> str:
-        """Return a statement that can only be a SELECT, with numbered parameters."""
-        return f"select * from ({self.alone()}\n)"
+@lru_cache(maxsize=10_000)  # a refresh parses only changed tables
+def read_definition(sql: str) -> Definition:
+    """Return the Definition in *sql*, the CREATE statement of a table or a view."""
+    folded = sql.lower()
+    if not any(sign in folded for sign in SIGNS):
+        return Definition()
+    statement = _statement(sql, _before_query(sql) if folded.startswith(VIEW) else readable(sql, PHRASE))
+    comments: dict[str | None, list[Token]] = {None: []}
+    for owner, comment in _owned(statement):
+        name = statement.name(owner) if owner >= 0 else None
+        if name is not None or owner == TABLE:
+            comments.setdefault(name, []).append(comment)
+    return Definition(
+        comment=_cleaned(comments.pop(None)),
+        comments={name: _cleaned(found) for name, found in comments.items() if name is not None},
+        checks=tuple(statement.checks),
+        collations=dict(_collations(statement)) if "collate" in folded else {},
+    )
 
-    def with_nulls(self) -> str:
-        """Return the statement with nulls for parameters, as written: a column may be called by its text."""
-        text = "".join(each if isinstance(each, str) else NULL for each in self.pieces)
-        return f"select * from ({text}\n)"
+
+def generation(sql: str) -> Mapping[str, frozenset[str]]:
+    """Return the words in the definition of each column of the CREATE TABLE statement *sql*, folded.
+
+    They include the columns that a generated column is computed from.
+    """
+    return {name: names_in(text) for name, text in _statement(sql, readable(sql, PHRASE)).columns()}
+
+
+def module_of(sql: str) -> str:
+    """Return the folded name of the module in the CREATE VIRTUAL TABLE statement *sql*."""
+    code = (token for token in readable(sql) if token.kind is not Kind.COMMENT)
+    return next((fold(name.value) for using, name in pairwise(code) if using.word == "using"), "")
+
+
+def _before_query(sql: str) -> Iterator[Token]:
+    """Yield the tokens of the CREATE VIEW statement *sql* before its AS, and the comments after it."""
+    tokens = iter(readable(sql))
+    yield from takewhile(lambda token: token.word != "as", tokens)
+    yield from takewhile(lambda token: token.kind is Kind.COMMENT, tokens)
+
+
+def _statement(sql: str, tokens: Iterable[Token]) -> _Statement:
+    code: list[Token] = []
+    comments: list[tuple[int, Token]] = []
+    marks: list[int] = []
+    checks: list[str] = []
+    depth, opening = 0, code
+    for token in tokens:
+        at, text = len(code), token.text
+        if token.kind is Kind.COMMENT:
+            comments.append((at, token))
+            continue
+        code.append(token)
+        if text in STEPS:
+            level, depth = depth, depth + STEPS[text]
+            # Between depths 0 and 1, the body opens and closes; at depth 1, a comma separates definitions.
+            if level + depth in (1, 2):
+                marks.append(at)
+            elif level + depth == 3 and text == "(":
+                opening = code[-2:]
+            # A constant such as (1) belongs to the phrase before it.
+            elif level + depth == 3 and opening[0].kind is Kind.WORD and CHECK.search(opening[0].text):
+                checks.append(sql[opening[1].offset : token.end])
+    return _Statement(sql=sql, code=code, comments=comments, marks=marks, checks=checks)
+
+
+def _owned(statement: _Statement) -> Iterator[tuple[int, Token]]:
+    """Yield each comment with its owner: the number of a definition, TABLE or NO_OWNER."""
+    owner, above = NO_OWNER, None
+    for at, comment in statement.comments:
+        number = bisect_left(statement.marks, at) - 1
+        if not 0 <= number < len(statement.marks) - 1:
+            owner = TABLE
+        elif above is None or not _goes_on(statement.sql, above, comment):
+            owner = _owner(statement, number, at, comment)
+        above = comment
+        yield owner, comment
+
+
+def _goes_on(sql: str, above: Token, comment: Token) -> bool:
+    """Return whether *comment* is directly below the comment *above* and begins in the same column."""
+    columns = {token.offset - sql.rfind("\n", 0, token.offset) for token in (above, comment)}
+    return len(columns) == 1 and sql[above.end : comment.offset].strip(" \t\r") == "\n"
+
+
+def _owner(statement: _Statement, number: int, at: int, comment: Token) -> int:
+    """Return the owner of the *comment* before the token *at*, in or after the definition *number*."""
+    code, marks = statement.code, statement.marks
+    is_first, ends_line = at - 1 == marks[number], statement.is_broken(comment, code[at])
+    if statement.is_broken(code[at - 1], comment):
+        if is_first and BLANK_LINE.search(statement.sql, comment.end, code[at].offset):
+            return NO_OWNER if number else TABLE
+        if is_first or at < marks[number + 1]:
+            return number
+        return number + 1 if code[at].text == "," else NO_OWNER
+    owner = number - 1 if is_first and ends_line else number
+    # ALTER TABLE may have added a column between a comment and its column.
+    is_shared = owner > 0 and ends_line and not statement.is_broken(code[marks[owner] - 1], comment)
+    return NO_OWNER if is_shared else owner
+
+
+def _collations(statement: _Statement) -> Iterator[tuple[str, str]]:
+    """Yield each column with a collation, both folded; the last one of a column counts."""
+    for name, text in statement.columns():
+        for word, collation in pairwise(in_groups(text).parts) if "collate" in text.lower() else ():
+            if word.word == "collate" and isinstance(collation, Token):
+                yield name, fold(collation.value)
+
+
+def _cleaned(comments: Iterable[Token]) -> str:
+    """Return the text of *comments* in one line, without decoration."""
+    lines = [line for comment in comments for line in _lines(comment.text)]
+    return " ".join(" ".join([line for line in lines if not DECORATION.fullmatch(line)]).split())
+
+
+def _lines(comment: str) -> list[str]:
+    if comment.startswith("--"):
+        return [comment.lstrip("-")]
+    return [re.sub(r"^\s*[*!]+(?=\s|$)", "", line) for line in comment[2:-2].splitlines()]

@@ -1,13 +1,12 @@
-"""What SQLite's columns may hold: a declared type in, a ColumnType out; CHECK constraints in, limits out.
+"""The types of SQLite's columns: a declared type in, a ColumnType out; CHECK constraints in, limits out.
 
-A name that people mean something by (DATE, DECIMAL, JSON) counts for more than SQLite's rules of affinity,
-which look for parts of names (https://sqlite.org/datatype3.html, 3.1).
+A well-known name (DATE, DECIMAL, JSON) takes precedence over SQLite's rules of affinity, which look for parts
+of names (https://sqlite.org/datatype3.html, 3.1).
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from enum import StrEnum
 from functools import lru_cache
 
 from dbtools.backends.checks import NUMBER, Check
@@ -32,12 +31,12 @@ FAMILY_OF_NAME: Mapping[str, Family] = {
     "decimal": Family.DECIMAL,
     "numeric": Family.DECIMAL,
     "money": Family.DECIMAL,
-    # These contain "int" and hold none.
+    # These contain "int", but are not integers.
     "interval": Family.ANY,
     "point": Family.ANY,
     "multipoint": Family.ANY,
 }
-#: In SQLite's order, after the names of moments: "timestamp(3) with time zone", "datetime2".
+#: In SQLite's order, after timestamps such as "timestamp(3) with time zone" and "datetime2".
 FAMILY_OF_PART = (
     (re.compile("^(timestamp|datetime)"), Family.TIMESTAMP),
     (re.compile("int"), Family.INTEGER),
@@ -45,26 +44,18 @@ FAMILY_OF_PART = (
     (re.compile("blob|binary"), Family.BYTES),
     (re.compile("real|floa|doub"), Family.NUMBER),
 )
-#: SQLite keeps what stands between a type's words.
+#: SQLite keeps comments between the words of a type.
 COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?(\*/|$)", re.DOTALL)
-#: Even where types are enforced, cells of these may have any length.
+#: Cells of these families may have any length, even if types are enforced.
 LARGE = (Family.TEXT, Family.BYTES, Family.JSON, Family.ANY)
 
 INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 MOMENT = re.compile(r"(\d{4}-\d\d|\d\d:\d\d).*", re.ASCII | re.DOTALL)
 
 
-class Affinity(StrEnum):
-    """What a column makes of the values that it is given or compared with."""
-
-    NUMERIC = "numeric"  #: or INTEGER or REAL, which are compared alike
-    TEXT = "text"
-    BLOB = "blob"  #: takes values as they are
-
-
 @lru_cache(maxsize=1024)
 def column_type(declared: str, *, strict: bool, rowid: bool = False) -> ColumnType:
-    """Return the type of a column *declared* so; *rowid* tells that it is another name of the rowid."""
+    """Return the type of a column *declared* so; *rowid* says whether it is an alias of the rowid."""
     name = " ".join(COMMENT.sub(" ", declared.lower()).split()) or "any"
     family = _family(name)
     integer = family is Family.INTEGER
@@ -87,23 +78,10 @@ def _family(name: str) -> Family:
     return next((family for pattern, family in FAMILY_OF_PART if pattern.search(base)), Family.ANY)
 
 
-@lru_cache(maxsize=1024)
-def affinity(declared: str, *, strict: bool) -> Affinity:
-    """Return the affinity of a column *declared* so: SQLite looks for parts of words, even in comments."""
-    folded = declared.lower()
-    if "int" in folded:
-        return Affinity.NUMERIC
-    if any(part in folded for part in ("char", "clob", "text")):
-        return Affinity.TEXT
-    if not folded or "blob" in folded or (strict and folded == "any"):
-        return Affinity.BLOB
-    return Affinity.NUMERIC
-
-
 def limited(column: Column, checks: Iterable[Check], *, collated: bool) -> Column:
-    """Return *column* with the limits of its *checks*; where *collated*, unequal texts may count as equal.
+    """Return *column* with the limits of its *checks*; if *collated*, different texts may be equal.
 
-    SQLite compares by affinity, so a number that a constraint compares a text with is a text, and no bound.
+    SQLite compares by affinity, so a number that a constraint compares with a text is a text, not a bound.
     """
     type = column.type
     checks = [] if collated and type.family not in NUMERIC else list(checks)

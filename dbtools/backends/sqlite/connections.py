@@ -1,0 +1,178 @@
+"""A read-only connection to a SQLite file, with its thread."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from threading import Event
+from typing import TypeVar
+
+import aiosqlite
+import anyio
+
+from dbtools.backends.port import Run
+from dbtools.backends.sqlite.files import (
+    SCHEMA_VERSION,
+    Location,
+    identity_of,
+    is_locked,
+    open_file,
+    stamp_of,
+    unavailable,
+)
+from dbtools.backends.sqlite.guard import LARGEST_VALUE, LOCK_TIMEOUT, Search, secure
+from dbtools.cells import held
+from dbtools.results import ResultSet
+
+T = TypeVar("T")
+STOP_TIMEOUT = 2.0  #: seconds in which a stopped statement must end, or its connection is abandoned
+PAUSE = 0.01  #: seconds between two attempts to read a locked file
+OPERATIONS = 5_000  #: of SQLite's virtual machine between two calls of a progress handler
+MOST_LOOKS = 5  #: calls of the progress handler for a statement on the event loop
+SMALL_VALUE = 65_536  #: bytes of the largest cell that is read on the event loop
+DATA_VERSION = "pragma data_version"  #: changes when another connection writes to the file
+
+
+class ConnectionLost(Exception):
+    """The connection's thread has ended, or its file or schema has been replaced."""
+
+
+class Connection(aiosqlite.Connection):
+    """A read-only connection with its thread, for the file and the schema that it has opened.
+
+    SQLite caches the schema until schema_version changes, but a program may overwrite the file with a
+    database of the same version.
+
+    aiosqlite 0.22 has no public way to run several steps in one hop. A public `run` would let us drop the use
+    of `_execute`, `_conn` and `_thread`.
+    """
+
+    def __init__(self, where: Location) -> None:
+        super().__init__(lambda: _patiently(self._open), iter_chunk_size=64)
+        # A statement that cannot be stopped must not prevent the process from ending.
+        self._thread.daemon = True
+        self._where, self._identity = where, identity_of(where)
+        self._seen = -1, -1  #: the versions when the stamp was read
+        self._stamp = ""
+        self.search: Search
+        self.ended: asyncio.Future[object] | None = None  #: if abandoned: done when its thread ends
+
+    @property
+    def driver(self) -> sqlite3.Connection:
+        """The driver's connection: for its thread, or for the event loop while the thread is idle."""
+        return self._conn
+
+    def _open(self) -> sqlite3.Connection:
+        """Open the file, or raise DatabaseUnavailable."""
+        try:
+            connection = open_file(self._where, lock_timeout=0)
+            self.search = Search(connection)
+            secure(connection)
+        except sqlite3.Error as exc:
+            if is_locked(exc):
+                raise
+            raise unavailable(self._where, exc) from exc
+        return connection
+
+    def stamp(self) -> str:
+        """Return the stamp of the schema in the current transaction, or raise ConnectionLost."""
+        versions = self._versions()
+        if versions != self._seen:
+            stamp = stamp_of(self.driver, self._identity)
+            if self._stamp not in ("", stamp):
+                raise ConnectionLost
+            self._seen, self._stamp = versions, stamp
+        return self._stamp
+
+    def _versions(self) -> tuple[int, int]:
+        """Return the versions of the schema and of the content, or raise ConnectionLost."""
+        # While a file is being replaced, there may be none; the open one can still be read.
+        if identity_of(self._where) not in (self._identity, ""):
+            raise ConnectionLost
+        (schema,) = self.driver.execute(SCHEMA_VERSION).fetchone()
+        (content,) = self.driver.execute(DATA_VERSION).fetchone()
+        return schema, content
+
+    def lookup(self, run: Run) -> ResultSet | None:
+        """Return the row of the lookup *run*, read on the event loop: a thread would take ten times as long.
+
+        Return None if it must run on the thread, such as for a lock or a large cell, and raise Stopped if it
+        takes long.
+        """
+        driver, plan, looks = self.driver, run.plan, count(1)
+        driver.set_progress_handler(lambda: next(looks) > MOST_LOOKS, OPERATIONS)
+        driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, SMALL_VALUE)
+        try:
+            driver.execute("begin")
+            # After a write, the thread reads the schema again.
+            if not run.stamp or run.stamp != self._stamp or self._versions() != self._seen:
+                return None
+            rows = driver.execute(run.label.comment + plan.sql, run.parameters).fetchmany(run.limit + 1)
+        except (sqlite3.Error, ConnectionLost, ValueError, OverflowError) as exc:
+            if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                raise Stopped from exc
+            return None
+        finally:
+            driver.rollback()
+            driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+            driver.set_progress_handler(None, 0)
+        length, more = sum(map(held, rows)), len(rows) > run.limit
+        if length > plan.shortest:
+            return None
+        return ResultSet(outputs=plan.outputs, rows=tuple(rows[: run.limit]), more=more, length=length)
+
+    async def run(self, work: Callable[["Connection", Event], T]) -> T:
+        """Return the result of *work* on the thread, in one hop, or raise ConnectionLost.
+
+        When the task is cancelled, set the event and wait until *work* has stopped, else abandon it.
+        """
+        cancelled = Event()
+        try:
+            result: T = await self._execute(  # type: ignore[no-untyped-call]
+                _patiently, lambda: work(self, cancelled), cancelled.is_set
+            )
+        except ValueError as exc:
+            raise ConnectionLost from exc
+        except asyncio.CancelledError:
+            cancelled.set()
+            with anyio.CancelScope(shield=True):
+                await self._stop_work()
+            raise
+        return result
+
+    async def _stop_work(self) -> None:
+        with suppress(TimeoutError):
+            try:
+                await self.interrupt()
+                async with asyncio.timeout(STOP_TIMEOUT):
+                    # The thread gets here when *work* has ended.
+                    await self._execute(lambda: None)  # type: ignore[no-untyped-call]
+            except BaseException:
+                # asyncio sends a second cancellation through the scope, and the thread is still busy.
+                self.give_up()
+                raise
+
+    def give_up(self) -> "asyncio.Future[object]":
+        """Close the connection when its thread is idle, and return a future for that."""
+        if self.ended is None:
+            self.ended = self.stop()
+        assert self.ended is not None
+        return self.ended
+
+
+class Stopped(Exception):
+    """The statement was stopped by its deadline or by cancellation."""
+
+
+def _patiently(work: Callable[[], T], is_over: Callable[[], bool] = lambda: False) -> T:
+    """Return the result of *work*, repeating it while another program locks the file."""
+    until = time.monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as exc:
+            if not is_locked(exc) or is_over() or time.monotonic() > until:
+                raise
+        time.sleep(PAUSE)
