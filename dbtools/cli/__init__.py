@@ -57,7 +57,10 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error ends it with one line on stderr and the status that belongs to it."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # a closed pipe fails here, not at the end of the process
+            return result
         except (click.ClickException, Exit):
             raise
         except (KeyboardInterrupt, click.Abort):
