@@ -151,14 +151,13 @@ async def _called(
 ) -> "Answer":
     """Call *tool* as the server would, and log the call."""
     from dbtools.errors import UnknownTool
-    from dbtools.records import CallLogs
-    from dbtools.server import kept_logs
+    from dbtools.records import open_stored_log
     from dbtools.server.calls import Calls, IncomingCall
     from dbtools.server.limiter import Limiter
     from dbtools.service.explanation import problems_of
 
     limiter = Limiter(settings.limits.storage)
-    log = CallLogs([*kept_logs(settings)])
+    log = open_stored_log(settings)
     try:
         request = IncomingCall(caller=caller, tool=tool, arguments=arguments, client="dbtools call")
         return await Calls(toolbox, limiter, log).call(request)

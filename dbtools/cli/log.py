@@ -1,20 +1,22 @@
-"""`dbtools log`: the calls that were logged, for people and for scripts."""
+"""`dbtools log`: the calls in the audit log, for people and for scripts."""
 
 import os
 import re
 import select
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import orjson
 
 from dbtools.cli.options import (
     example,
@@ -22,18 +24,15 @@ from dbtools.cli.options import (
     json_option,
     settings_for,
     target_argument,
-    waiting,
     width_of,
 )
 
-if TYPE_CHECKING:
-    from dbtools.records import FileReader, Stored
-    from dbtools.records.registry import RegistryReader
-
+Call = dict[str, Any]
+Lines = Generator[bytes | None, None, None]  #: of the log; None whenever there is none yet
 OUTCOMES = {"ok": None, "error": "red", "denied": "yellow", "timeout": "magenta", "cancelled": "cyan"}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-PAUSE = 0.2  #: seconds until the file is looked at again
+PAUSE = 0.2  #: seconds until the log is looked at again
 TOGETHER = 200  #: calls that are aligned
 WIDEST = 40  #: characters of a column
 #: What a terminal obeys or reorders, and JSON has an escape for.
@@ -63,6 +62,28 @@ class Moment(click.ParamType[datetime]):
         return moment
 
 
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Which calls to show."""
+
+    since: datetime | None
+    tools: Collection[str]
+    roles: Collection[str]
+    outcomes: Collection[str]
+
+    def accepts(self, call: Call) -> bool:
+        """Return whether to show *call*."""
+        from dbtools.backends.records import moment_of
+
+        time = moment_of(call.get("time")) if self.since else None
+        return (
+            (not self.tools or any(fnmatchcase(str(call.get("tool")), each) for each in self.tools))
+            and (not self.roles or call.get("role") in self.roles)
+            and (not self.outcomes or call.get("outcome") in self.outcomes)
+            and (self.since is None or (time is not None and time >= self.since))
+        )
+
+
 @click.command(epilog=example("dbtools log dbtools.toml --since 1h --outcome denied"))
 @target_argument
 @json_option
@@ -71,91 +92,60 @@ class Moment(click.ParamType[datetime]):
 @click.option("--tool", "tools", multiple=True, help="Only calls of this tool, or of a pattern: 'list_*'.")
 @click.option("--role", "roles", multiple=True, help="Only calls of this role.")
 @click.option("--outcome", "outcomes", multiple=True, type=click.Choice([*OUTCOMES]), help="Only such calls.")
-def log(
-    target: str | None,
-    as_json: bool,
-    follow: bool,
-    since: datetime | None,
-    tools: tuple[str, ...],
-    roles: tuple[str, ...],
-    outcomes: tuple[str, ...],
-) -> None:
+def log(target: str | None, as_json: bool, follow: bool, **filters: Any) -> None:
     """Show the calls in the audit log.
 
     The configuration TARGET says where the log is: in a file, or in a registry.
     """
-    from dbtools.backends.records import moment_of
-
-    reader = _reader(target, as_json, since)
-
-    def is_wanted(call: dict[str, object]) -> bool:
-        return (
-            (not tools or any(fnmatchcase(str(call.get("tool")), each) for each in tools))
-            and (not roles or call.get("role") in roles)
-            and (not outcomes or call.get("outcome") in outcomes)
-            and (since is None or ((time := moment_of(call.get("time"))) is not None and time >= since))
-        )
-
-    lines_of = _json_lines if as_json else Columns().lines
-    try:
-        with closing(reader.follow()) as found:
-            entries = found if follow else iter(partial(next, found), None)
-            wanted = (each for each in entries if each is None or is_wanted(each.call))
-            groups = _together(wanted)
-            with waiting("Waiting for calls" if follow else "Reading the log"):
-                first = list(islice(groups, 1))
-            if not first and not follow and (tools or roles or outcomes or since):
+    wanted, columns = Filter(**filters), Columns()
+    shown = skipped = 0
+    with closing(_lines(target, as_json, wanted.since)) as lines:
+        try:
+            for batch in _batches(lines, follow=follow):
+                calls = [(line, call) for line in batch if (call := _call(line)) is not None]
+                skipped += len(batch) - len(calls)
+                calls = [(line, call) for line, call in calls if wanted.accepts(call)]
+                texts = [_json(line) for line, _ in calls] if as_json else columns.lines(calls)
+                if texts:
+                    click.echo("\n".join(texts))
+                shown += len(texts)
+            if not shown and any(filters.values()):
                 click.echo("No calls match.", err=True)
-            for calls in chain(first, groups):
-                click.echo("\n".join(lines_of(calls)))
-    finally:
-        if reader.skipped:
-            lines = "1 line that holds" if reader.skipped == 1 else f"{reader.skipped} lines that hold"
-            click.echo(f"dbtools: skipped {lines} no call.", err=True)
+        finally:
+            if skipped:
+                no_calls = "1 line that is" if skipped == 1 else f"{skipped} lines that are"
+                click.echo(f"dbtools: skipped {no_calls} not a call.", err=True)
 
 
-def _reader(target: str | None, as_json: bool, since: datetime | None) -> "FileReader | RegistryReader":
+def _lines(target: str | None, as_json: bool, since: datetime | None) -> Lines:
+    """Return the lines of the log that the configuration *target* names."""
     from dbtools.errors import ConfigurationError
-    from dbtools.records import FileReader
+    from dbtools.records import follow_file
 
     settings = settings_for(target)
     if settings.log.registry:
-        from dbtools.records.registry import RegistryReader
+        from dbtools.records.registry import follow_registry
 
-        return RegistryReader(settings.registry.url, since or BEGINNING)
+        return follow_registry(settings.registry.url, since or BEGINNING)
     if not settings.log.file:
         raise ConfigurationError(
-            "The call log goes to stderr.",
-            hint="[log] file of a configuration names a file for it; [log] registry = true keeps it, too.",
+            "The audit log goes to stderr.", hint="Set [log] file, or [log] registry = true, to keep it."
         )
     if not (as_json or os.path.lexists(settings.log.file)):
         click.echo("No calls yet.", err=True)
-    return FileReader(Path(settings.log.file), settings.log.keep)
+    return follow_file(Path(settings.log.file))
 
 
-def _json_lines(calls: "Iterable[Stored]") -> Iterator[str]:
-    for each in calls:
-        line = each.line.decode("utf-8", "replace")
-        yield UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
-
-
-def _together(found: "Iterable[Stored | None]") -> "Iterator[list[Stored]]":
-    """Yield what can be printed together: some calls, or all that there are until more come."""
-    calls: list[Stored] = []
-    for each in found:
-        if each is not None:
-            calls.append(each)
-        if calls and (each is None or len(calls) == TOGETHER):
-            yield calls
-            calls = []
-        if each is None:
+def _batches(lines: Lines, *, follow: bool) -> Iterator[list[bytes]]:
+    """Yield what is shown together: some lines, or all that there are until more come."""
+    while (batch := [*islice(iter(partial(next, lines), None), TOGETHER)]) or follow:
+        yield batch
+        if not batch:
             _pause()
-    if calls:
-        yield calls
 
 
 def _pause() -> None:
-    """Wait for more calls, or end where nobody reads any more."""
+    """Wait for more calls, or end if the reader of our output has ended."""
     if not hasattr(select, "poll"):
         time.sleep(PAUSE)
         return
@@ -165,84 +155,61 @@ def _pause() -> None:
         raise BrokenPipeError
 
 
+def _call(line: bytes) -> Call | None:
+    try:
+        call = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return call if isinstance(call, dict) else None
+
+
+def _json(line: bytes) -> str:
+    return UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode("utf-8", "replace"))
+
+
 class Columns:
-    """Writes calls one below the other; columns get wider with what stands in them, up to a limit."""
+    """Writes calls one below the other; columns grow with their cells, up to a limit."""
 
     def __init__(self) -> None:
-        self._widths = [0] * len(COLUMNS)
+        self._widths = [0] * 6
         self._colours = has_colours(sys.stdout)
         self._room = width_of(sys.stdout)
 
-    def lines(self, found: "Iterable[Stored]") -> Iterator[str]:
-        """Yield the line of each call that was *found*."""
-        calls = [each.call for each in found]
-        rows = [[_cut(_shown(text(call)), WIDEST) for text, _ in COLUMNS] for call in calls]
-        self._widths = [
-            max(width, *map(len, texts))
-            for width, texts in zip(self._widths, zip(*rows, strict=True), strict=True)
+    def lines(self, calls: Sequence[tuple[bytes, Call]]) -> list[str]:
+        """Return the lines of *calls*."""
+        from dbtools.cells import json_of, visible
+
+        rows = [
+            [_cut(visible(each).translate(ESCAPES), WIDEST) for each in _cells(call)] for _, call in calls
         ]
-        for call, row in zip(calls, rows, strict=True):
-            cells = [
-                text.rjust(width) if right else text.ljust(width)
-                for text, width, (_, right) in zip(row, self._widths, COLUMNS, strict=True)
-            ]
-            head = "  ".join(cells)
-            line = _cut(f"{head}  {_arguments(call)}", self._room)
-            yield self._coloured(line, len(head), call)
-
-    def _coloured(self, line: str, head: int, call: dict[str, object]) -> str:
-        colour = OUTCOMES.get(str(call.get("outcome")))
-        if not self._colours:
-            return line
-        return click.style(line[:head], fg=colour) + click.style(line[head:], dim=True)
+        for row in rows:
+            self._widths = list(map(max, self._widths, map(len, row)))
+        lines: list[str] = []
+        for row, (_, call) in zip(rows, calls, strict=True):
+            head = "  ".join(map(str.ljust, row, self._widths))
+            line = _cut(f"{head}  {json_of(call.get('arguments'))}", self._room)
+            if self._colours:
+                colour = OUTCOMES.get(str(call.get("outcome")))
+                line = click.style(line[: len(head)], fg=colour) + click.style(line[len(head) :], dim=True)
+            lines.append(line)
+        return lines
 
 
-def _text(call: dict[str, object], key: str) -> str:
-    value = call.get(key)
-    return "-" if value is None else str(value)
-
-
-def _outcome(call: dict[str, object]) -> str:
-    outcome, code = _text(call, "outcome"), call.get("code")
-    return outcome if code in (None, outcome) else f"{outcome} ({code})"
-
-
-def _role(call: dict[str, object]) -> str:
-    identity = call.get("identity")
-    return _text(call, "role") + (f" ({identity})" if identity is not None else "")
-
-
-def _rows(call: dict[str, object]) -> str:
-    rows = call.get("rows")
-    return "-" if rows is None else f"{rows}{'+' if call.get('truncated') else ''}"
-
-
-def _duration(call: dict[str, object]) -> str:
-    seconds: Any = call.get("duration")
-    return f"{seconds * 1_000:.1f} ms" if isinstance(seconds, int | float) else "-"
-
-
-#: What is shown of a call before its arguments, and whether at the right.
-COLUMNS: tuple[tuple[Callable[[dict[str, object]], str], bool], ...] = (
-    (lambda call: _text(call, "time"), False),
-    (_role, False),
-    (lambda call: _text(call, "tool"), False),
-    (_outcome, False),
-    (_rows, True),
-    (_duration, True),
-)
-
-
-def _arguments(call: dict[str, object]) -> str:
-    from dbtools.cells import json_of
-
-    return json_of(call.get("arguments"))
-
-
-def _shown(text: str) -> str:
-    from dbtools.cells import visible
-
-    return visible(text).translate(ESCAPES)
+def _cells(call: Call) -> tuple[str, ...]:
+    """Return what is shown of *call* before its arguments."""
+    texts = {key: "-" if value is None else str(value) for key, value in call.items()}
+    time, role, tool, outcome, rows = (
+        texts.get(key, "-") for key in ("time", "role", "tool", "outcome", "rows")
+    )
+    identity, code, seconds = call.get("identity"), call.get("code"), call.get("duration")
+    return (
+        time,
+        role if identity is None else f"{role} ({identity})",
+        tool,
+        outcome if code in (None, outcome) else f"{outcome} ({code})",
+        rows + "+" * (rows != "-" and bool(call.get("truncated"))),
+        f"{seconds * 1_000:.1f} ms" if isinstance(seconds, int | float) else "-",
+    )
 
 
 def _cut(text: str, most: int) -> str:

@@ -29,8 +29,6 @@ FILES = click.Path(readable=False)  #: a shell completes the names of files
 SOON = 1.0  #: seconds after which progress is shown
 WIDE = 1_000  #: columns of an output that is not a terminal
 
-Report = Callable[[int, int, str], None]  #: steps done, steps in total, and the name of the next
-
 
 def example(command: str) -> str:
     """Return *command* as the example at the end of a help text."""
@@ -192,12 +190,11 @@ def has_colours(stream: TextIO) -> bool:
 
 
 @contextmanager
-def waiting(title: str) -> Iterator[Report]:
+def waiting(title: str) -> Iterator[None]:
     """Show a progress bar on stderr after a second, if stderr is a terminal."""
     if not is_capable(sys.stderr):
-        yield lambda done, of, name: None
+        yield
         return
-    task: dict[str, Any] = {"description": title, "total": None}
     shown: list[Progress] = []
 
     def show() -> None:
@@ -208,22 +205,15 @@ def waiting(title: str) -> Iterator[Report]:
         text = TextColumn("{task.description}", markup=False)
         columns = (SpinnerColumn(), text, BarColumn(), TimeElapsedColumn())
         progress = Progress(*columns, console=console, transient=True, redirect_stdout=False)
-        progress.add_task(**task)
+        progress.add_task(title, total=None)
         shown.append(progress)
         progress.start()
-
-    def report(done: int, of: int, name: str) -> None:
-        from dbtools.cells import visible
-
-        task.update(description=f"{title} {visible(name)}".rstrip(), total=of or None, completed=done)
-        for progress in shown:
-            progress.update(progress.task_ids[0], **task)
 
     timer = Timer(SOON, show)
     timer.daemon = True
     timer.start()
     try:
-        yield report
+        yield
     finally:
         timer.cancel()
         timer.join()

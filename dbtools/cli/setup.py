@@ -30,7 +30,6 @@ from dbtools.cli.options import (
 if TYPE_CHECKING:
     from dbtools.catalog import Catalog
     from dbtools.service.checking import Review
-    from dbtools.service.resolve import Progress
     from dbtools.settings import Settings
 
 Hidden = Mapping[str, Sequence[str]]  #: names of columns, by the unique name of their table
@@ -251,9 +250,9 @@ def check(target: str | None, against: str | None, connect: bool, as_json: bool)
     if connect and against is not None:
         raise click.UsageError("Use either --connect or --against.")
     other = settings_for(against).database.url if against is not None else None
-    with waiting("Checking") as progress:
+    with waiting("Checking"):
         settings = settings_for(target)
-        found = run(_review, settings, other, progress)
+        found = run(_review, settings, other)
         steps = run(examine, settings) if connect else ()
     if as_json:
         echo(as_json, review_content(found, steps))
@@ -263,14 +262,14 @@ def check(target: str | None, against: str | None, connect: bool, as_json: bool)
         sys.exit(REFUSED)
 
 
-async def _review(settings: "Settings", against: str | None, progress: "Progress") -> "Review":
+async def _review(settings: "Settings", against: str | None) -> "Review":
     from dbtools.server import review_server
     from dbtools.service.checking import check, check_against
 
     served = await review_server(settings)
     if against is not None:
-        return await check_against(settings, against, progress, served)
-    return await check(settings, progress, served)
+        return await check_against(settings, against, served)
+    return await check(settings, served)
 
 
 @click.command(epilog=example("dbtools schema > dbtools.schema.json"))

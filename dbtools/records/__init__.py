@@ -1,17 +1,6 @@
-"""What dbtools itself keeps: the audit log, in lines and in a registry, and the queries of the registry."""
+"""What dbtools itself stores: the audit log, in lines or in a registry, and the queries of the registry."""
 
 from dbtools.records.entries import AuditEntry, Outcome
-from dbtools.records.reading import FileReader, Stored
-from dbtools.records.writing import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
+from dbtools.records.log import AuditLog, FileSink, follow_file, open_log, open_stored_log
 
-__all__ = [
-    "AuditEntry",
-    "CallLog",
-    "CallLogs",
-    "FileReader",
-    "FileSink",
-    "Outcome",
-    "StderrSink",
-    "Stored",
-    "open_registry_sink",
-]
+__all__ = ["AuditEntry", "AuditLog", "FileSink", "Outcome", "follow_file", "open_log", "open_stored_log"]

@@ -22,7 +22,6 @@ from dbtools.backends import open_backend, read_registry
 from dbtools.backends.records import NO_REGISTRY, Purpose, RecordStore, RegistryEntry, moment_of, rfc3339
 from dbtools.cells import json_of
 from dbtools.errors import DatabaseUnavailable, listing, nearest
-from dbtools.records.reading import Stored
 from dbtools.types import quoted
 
 PATIENCE = 2.0  #: seconds that the database has to take some entries of the log
@@ -80,9 +79,9 @@ async def entry_of(url: str, name: str) -> RegistryEntry:
 
 
 async def add(url: str, texts: Mapping[str, str]) -> Mapping[str, RegistryEntry]:
-    """Keep *texts*, by the names of their queries, in the registry at *url*; return what it has of them then.
+    """Store *texts*, by the names of their queries, in the registry at *url*; return their entries.
 
-    What has its text already gets no new version, which would push out the one before: it is only enabled.
+    A query that has its text already is only enabled: a new version would replace the previous one.
     """
     before = await read_entries(url)
     changes = [each for name, text in texts.items() for each in _changes(before.get(name), name, text)]
@@ -99,19 +98,19 @@ async def remove(url: str, name: str) -> None:
 
 
 async def enable(url: str, name: str) -> None:
-    """Have the query *name* of the registry at *url* served."""
+    """Serve the query *name* of the registry at *url*."""
     await entry_of(url, name)
     await _change(url, [_switched(name, enabled=True)])
 
 
 async def disable(url: str, name: str) -> None:
-    """Have the query *name* of the registry at *url* kept, and not served."""
+    """Stop serving the query *name* of the registry at *url*, but keep it."""
     await entry_of(url, name)
     await _change(url, [_switched(name, enabled=False)])
 
 
 def _changes(entry: RegistryEntry | None, name: str, text: str) -> Sequence[sa.UpdateBase]:
-    """Return what has the query *name*, which is *entry* now, served with *text*."""
+    """Return the statements that serve the query *name* with *text*."""
     if entry is not None and entry.current.text == text:
         return [] if entry.current.enabled else [_switched(name, enabled=True)]
     values = {"name": name, "version": _latest(name) + 1, "text": text}
@@ -127,7 +126,7 @@ def _switched(name: str, *, enabled: bool) -> sa.Update:
 
 
 def _latest(name: str) -> sa.ScalarSelect[int]:
-    """Return the highest version of the query *name*, 0 where there is none."""
+    """Return the highest version of the query *name*, or 0."""
     kept = QUERIES.alias("kept")
     highest = sa.func.coalesce(sa.func.max(kept.c.version), 0)
     return sa.select(highest).where(kept.c.name == name).scalar_subquery()
@@ -153,7 +152,7 @@ def _fetch(store: RecordStore, statement: sa.ClauseElement) -> Sequence[Sequence
 
 
 def _compiled(store: RecordStore, statement: sa.ClauseElement, **options: Any) -> sa.sql.compiler.SQLCompiler:
-    """Return *statement* as the database of *store* has it."""
+    """Return *statement* in the dialect of *store*."""
     compiled = statement.compile(
         dialect=_dialect(store.DIALECT),
         schema_translate_map={None: store.SCHEMA},
@@ -200,52 +199,47 @@ class RegistrySink:
         self._store.close()
 
 
-class RegistryReader:
-    """Reads the entries of the audit log that the registry in the database at *url* keeps.
+def follow_registry(url: str, since: datetime) -> Generator[bytes | None, None, None]:
+    """Yield the audit log in the registry at *url* as lines, then those that come; None: none yet.
 
     Servers write side by side, so that an entry may come after one with a higher number.
     """
-
-    skipped = 0
-
-    def __init__(self, url: str, since: datetime) -> None:
-        self._store = open_backend(url).open_records(None)
-        self._since = self._store.moment(rfc3339(since))
-
-    def follow(self) -> Generator[Stored | None, None, None]:
-        """Yield the calls that are there and those that come, and None whenever there is nothing more yet."""
-        newest, missing = 0, set[int]()
-        with closing(self._store):
-            while True:
-                found = self._read(newest, missing)
-                for number, *values in found:
-                    yield _stored(dict(zip(KEYS, values, strict=True)))
-                    missing.discard(number)
-                    missing.update(range(max(newest, number - OVERLAP) + 1, number))
-                    newest = max(newest, number)
-                missing = {number for number in missing if number > newest - OVERLAP}
-                if not found:
-                    yield None
-
-    def _read(self, newest: int, missing: Collection[int]) -> Sequence[Sequence[Any]]:
-        """Return some of the entries after the *newest* so far, and of the *missing* ones that come late."""
-        number, time = CALLS.c.id, CALLS.c.time
-        wanted = sa.select(*READ).where(
-            number >= min(missing, default=newest + 1),
-            (number > newest) | number.in_(missing),
-            time >= sa.literal(self._since, time.type),
-        )
-        try:
-            with self._store.begin(Purpose.READ_CALLS):
-                return _fetch(self._store, wanted.order_by(number).limit(AT_ONCE))
-        except OSError as exc:
-            raise DatabaseUnavailable("[registry] url: The calls in the registry cannot be read.") from exc
-        except DatabaseUnavailable as exc:
-            raise DatabaseUnavailable(f"[registry] url: {exc.message}", hint=exc.hint) from exc
+    newest, missing = 0, set[int]()
+    with closing(open_backend(url).open_records(None)) as store:
+        start = sa.literal(store.moment(rfc3339(since)), CALLS.c.time.type)
+        while True:
+            found = _read(store, start, newest, missing)
+            for number, *values in found:
+                yield _line(dict(zip(KEYS, values, strict=True)))
+                missing.discard(number)
+                missing.update(range(max(newest, number - OVERLAP) + 1, number))
+                newest = max(newest, number)
+            missing = {number for number in missing if number > newest - OVERLAP}
+            if not found:
+                yield None
 
 
-def _stored(call: dict[str, Any]) -> Stored:
-    """Return *call* as it was written, whoever wrote it."""
+def _read(
+    store: RecordStore, start: sa.ColumnElement[Any], newest: int, missing: Collection[int]
+) -> Sequence[Sequence[Any]]:
+    """Return some entries after *newest*, and those of *missing* that have arrived."""
+    number = CALLS.c.id
+    wanted = sa.select(*READ).where(
+        number >= min(missing, default=newest + 1),
+        (number > newest) | number.in_(missing),
+        CALLS.c.time >= start,
+    )
+    try:
+        with store.begin(Purpose.READ_CALLS):
+            return _fetch(store, wanted.order_by(number).limit(AT_ONCE))
+    except OSError as exc:
+        raise DatabaseUnavailable("[registry] url: The calls in the registry cannot be read.") from exc
+    except DatabaseUnavailable as exc:
+        raise DatabaseUnavailable(f"[registry] url: {exc.message}", hint=exc.hint) from exc
+
+
+def _line(call: dict[str, Any]) -> bytes:
+    """Return *call* as a line of the log; others may have written it."""
     moment = moment_of(call["time"])
     call["time"] = rfc3339(moment) if moment else None
     call["truncated"] = None if call["truncated"] is None else bool(call["truncated"])
@@ -253,4 +247,4 @@ def _stored(call: dict[str, Any]) -> Stored:
         call["arguments"] = json.loads(call["arguments"] or "null")
     except ValueError:
         call["arguments"] = None
-    return Stored(json_of(call).encode(), call)
+    return json_of(call).encode()

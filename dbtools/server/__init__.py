@@ -9,16 +9,17 @@ import anyio
 
 from dbtools import errors
 from dbtools.policy import Caller, Finding
+from dbtools.records import open_log
 from dbtools.server.exporting import exporting
 from dbtools.server.limiter import Limiter
-from dbtools.server.running import Operator, kept_logs, open_log, running
+from dbtools.server.running import Operator, running
 from dbtools.server.stdio import private_descriptors, serve
 from dbtools.service.toolbox import Toolbox
 from dbtools.settings import Settings
 
 CLOSING = 10.0  #: seconds in which a server without a client reads its catalog
 
-__all__ = ["kept_logs", "review_server", "serve_stdio"]
+__all__ = ["review_server", "serve_stdio"]
 
 
 async def serve_stdio(settings: Settings, caller: Caller, operator: Operator) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from dbtools import errors
 from dbtools.cells import bytes_of
 from dbtools.policy import Caller
-from dbtools.records import AuditEntry, CallLog, CallLogs, Outcome
+from dbtools.records import AuditEntry, AuditLog, Outcome
 from dbtools.results import Answer, Media
 from dbtools.server.limiter import Limiter
 from dbtools.service.snapshot import View
@@ -51,7 +51,7 @@ class Calls:
         self,
         toolbox: Toolbox,
         limiter: Limiter,
-        log: CallLog | CallLogs | None,
+        log: AuditLog | None,
         *,
         named: bool = False,
     ) -> None:

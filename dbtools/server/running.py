@@ -2,11 +2,10 @@
 
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -16,7 +15,7 @@ from dbtools import errors
 from dbtools.backends.port import Backend
 from dbtools.cells import json_of
 from dbtools.policy import Finding
-from dbtools.records import CallLog, CallLogs, FileSink, StderrSink, open_registry_sink
+from dbtools.records import open_log
 from dbtools.server.calls import Calls
 from dbtools.server.limiter import Limiter
 from dbtools.server.notifications import MOST_STREAMS, Notifications
@@ -115,24 +114,6 @@ async def running(
             await served.backend.close()
         limiter.close()
         log.close()
-
-
-def open_log(settings: Settings) -> CallLogs:
-    """Return the audit log that *settings* describe, or raise ConfigurationError."""
-    section = settings.log
-    stderr = [] if section.file else [CallLog(StderrSink(), arguments=section.arguments)]
-    return CallLogs([*stderr, *kept_logs(settings)])
-
-
-def kept_logs(settings: Settings) -> Iterator[CallLog]:
-    """Yield what keeps the audit log, a file and a registry, or raise ConfigurationError."""
-    section = settings.log
-    if section.file:
-        file = FileSink(Path(section.file), max_bytes=section.max_bytes, keep=section.keep)
-        file.check()
-        yield CallLog(file, arguments=section.arguments)
-    if section.registry:
-        yield CallLog(open_registry_sink(settings.registry.url), arguments=section.arguments)
 
 
 async def _watch(served: Served, operator: Operator) -> None:

@@ -1,4 +1,4 @@
-"""What `dbtools check` finds: a configuration held against the live database, and against a migrated one."""
+"""What `dbtools check` finds: a configuration validated against the live database, or a migrated one."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from dbtools import errors
 from dbtools.backends import open_backend, read_registry
 from dbtools.backends.port import Backend
-from dbtools.catalog import UNTOLD, Catalog, Reads, Table
-from dbtools.errors import listing, nearest
-from dbtools.policy import Finding, Grant, Role, Source, label_of, series, uncovered
+from dbtools.catalog import UNTOLD, Catalog, Reads, Selection, Table
+from dbtools.errors import nearest
+from dbtools.policy import Finding, Source, label_of, series, uncovered
 from dbtools.queries import Permitted
 from dbtools.service.permitted import Library, read_by_functions
 from dbtools.service.queries import registry_url
 from dbtools.service.resolve import (
-    Progress,
     Resolved,
     ResolvedRole,
     catalog_to_serve,
@@ -50,26 +49,24 @@ class Review:
     changes: Mapping[str, RoleChange] | None = None  #: by role, where a migrated database was compared
 
 
-async def check(settings: Settings, progress: Progress, beside: Sequence[Finding] = ()) -> Review:
+async def check(settings: Settings, beside: Sequence[Finding] = ()) -> Review:
     """Return all that is wrong with *settings* for their database, and *beside* it."""
-    return _reviewed(await _resolved(settings, read_catalog, progress), beside)
+    return _reviewed(await _resolved(settings, read_catalog), beside)
 
 
-async def check_against(
-    settings: Settings, url: str, progress: Progress, beside: Sequence[Finding] = ()
-) -> Review:
+async def check_against(settings: Settings, url: str, beside: Sequence[Finding] = ()) -> Review:
     """Return all that is wrong with *settings* for the migrated database at *url*, and what changes there."""
-    before = take_snapshot(await _resolved(settings, catalog_to_serve, progress))
-    resolved = await _resolved(await _migrated(settings, url), read_catalog, progress)
+    before = take_snapshot(await _resolved(settings, catalog_to_serve))
+    resolved = await _resolved(await _migrated(settings, url), read_catalog)
     after = take_snapshot(resolved, before)
     changes = {role: _role_change(before.views[role], view) for role, view in after.views.items()}
     return replace(_reviewed(resolved, beside), changes=changes)
 
 
-async def _resolved(settings: Settings, read: Read, progress: Progress) -> Resolved:
+async def _resolved(settings: Settings, read: Read) -> Resolved:
     backend = open_backend(settings.database.url)
     try:
-        return await resolve(settings, await read(settings, backend), backend, progress=progress)
+        return await resolve(settings, await read(settings, backend), backend)
     finally:
         await backend.close()
 
@@ -87,13 +84,13 @@ def _reviewed(resolved: Resolved, beside: Sequence[Finding]) -> Review:
         findings += role.findings
         findings += _of_role(role, library.queries)
         findings += _of_queries(settings, library, role)
-    # A rule that several roles inherit is wrong once.
-    told = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
-    return Review(findings=told, reads={each.name: _reads_of(each, catalog) for each in library.queries})
+    # A rule that several roles inherit is reported once.
+    in_order = tuple(sorted(dict.fromkeys((*findings, *beside)), key=lambda each: each.level))
+    return Review(findings=in_order, reads={each.name: _reads_of(each, catalog) for each in library.queries})
 
 
 def _source_of(settings: Settings, warning: str) -> Source:
-    """Return where the key is written that *warning* begins with, or else the section of the database."""
+    """Return where the key that begins *warning* is written, or else the database section."""
     key = re.match(r"\[database\] (\w+):", warning)
     return settings.source("database", *([key[1]] if key else []))
 
@@ -103,17 +100,16 @@ def _warning(code: str, message: str, source: Source) -> Finding:
 
 
 def _undescribed(queries: Sequence[Permitted]) -> Iterator[Finding]:
-    """Yield the queries without a description, which a model would miss."""
+    """Yield findings about queries without a description, by which a model chooses them."""
     for permitted in queries:
         if not permitted.query.description:
-            message = f"query {permitted.name}: it has no description, by which a model would choose it."
+            message = f"query {permitted.name}: it has no description, and models choose queries by it."
             yield _warning("no_description", message, permitted.query.source)
 
 
 def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[Finding]:
-    """Yield what is not wrong by itself, and yet hardly meant, of a role that may be granted *queries*."""
+    """Yield findings about what is valid in a role, but hardly intended."""
     role, served = resolved.written, resolved.served
-    yield from _idle_masks(role)
     if not resolved.catalog.tables and not any(served.may_call(each.name) for each in queries):
         yield _warning("sees_nothing", f"role {role.name}: it sees no table.", role.source)
     for table in resolved.catalog.tables:
@@ -128,31 +124,20 @@ def _of_role(resolved: ResolvedRole, queries: Sequence[Permitted]) -> Iterator[F
 
 
 def _of_keys(whole: Table, seen: Table) -> str:
-    """Return what follows where a key of *whole* is not seen as it is, or nothing."""
+    """Return what follows if the role does not see a key of *whole*, or nothing."""
     if len(seen.keys) == len(whole.keys):
         return ""
     if not seen.keys:
-        return f"no key of {seen.name} is seen unmasked: no get_T, and pages are counted off."
+        return f"no key of {seen.name} is visible unmasked, so there is no get_T, and pages use offsets."
     lost = next(key for key in whole.keys if key not in seen.keys)
     return (
-        f"the key {', '.join(lost.columns)} of {seen.name} is not seen unmasked; "
+        f"the key {', '.join(lost.columns)} of {seen.name} is not visible unmasked; "
         f"get_T takes {', '.join(seen.keys[0].columns)}."
     )
 
 
-def _idle_masks(role: Role) -> Iterator[Finding]:
-    for rule in role.rules or ():
-        grant = rule.grant or Grant()
-        seen = set(grant.masks if grant.columns is None else grant.columns).difference(grant.exclude)
-        unseen = [name for name in grant.masks if name not in seen]
-        if unseen:
-            message = f"{listing(unseen)} is not seen, so there is nothing to mask."
-            where = f"role {role.name}, tables.{rule.pattern}.mask"
-            yield _warning("idle_mask", f"{where}: {message}", rule.source)
-
-
 def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) -> Iterator[Finding]:
-    """Yield what is wrong with the queries of *library* that a role names, and what they uncover."""
+    """Yield findings about the queries that a role names, and about what they reveal."""
     role, known = resolved.written, library.known
     unread = "" if settings.registry.url else "A registry counts only where [registry] url names it."
     for grant in role.queries or ():
@@ -161,29 +146,33 @@ def _of_queries(settings: Settings, library: Library, resolved: ResolvedRole) ->
             hint = f"{nearest(grant.pattern, known)}{unread}"
             yield Finding(code="unknown_query", message=f"{message}{hint}".rstrip(), source=grant.source)
     seen = {table.location: table for table in resolved.catalog.tables}
-    for permitted in library.queries if role.rules is not None else ():
+    is_narrowed = role.rules is not None or settings.selection() != Selection()
+    for permitted in library.queries if is_narrowed else ():
         grants = [grant for grant in role.queries or () if grant.means(permitted.name)]
-        if not grants or any(grant.accept_reads for grant in grants):
+        if any(grant.accept_reads for grant in grants) or (role.rules is not None and not grants):
             continue
         shown = list(uncovered(_beneath(permitted), resolved.whole, seen))
-        if shown:
+        if shown and not grants:
+            message = f"query {permitted.name} reads {series(shown)}."
+            yield _warning("reads_hidden", message, permitted.query.source)
+        elif shown:
             meant = f'{{ name = "{permitted.name}", accept_reads = true }}'
             message = (
                 f"role {role.name}, queries: {permitted.name} reads {series(shown)}. "
-                f"The role can call it all the same. If that is intended: {meant}."
+                f"The role can call it nevertheless. If that is intended, write {meant}."
             )
             yield _warning("reads_hidden", message, grants[0].source)
 
 
 def _beneath(permitted: Permitted) -> Reads:
-    """Return what *permitted* reads, functions and what is not known of it as others."""
+    """Return what *permitted* reads; what its functions read counts as others."""
     if permitted.reads is None:
         return Reads(others=(UNTOLD,))
     return Reads(columns=frozenset(permitted.reads), others=tuple(read_by_functions(permitted)))
 
 
 def _reads_of(permitted: Permitted, catalog: Catalog) -> tuple[str, ...]:
-    """Return what *permitted* reads: columns as table.column, and tables of which only rows are read."""
+    """Return the columns, and the tables of which only rows count, that *permitted* reads."""
     if permitted.reads is None:
         return (UNTOLD,)
     places = sorted(permitted.reads)
@@ -200,13 +189,13 @@ async def _migrated(settings: Settings, url: str) -> Settings:
             registry = registry if await read_registry(registry) is not None else ""
         except errors.DatabaseUnavailable:
             registry = ""  # it is served without
-    # Whoever migrates may do more than whoever serves.
+    # A login that migrates may do more than one that serves.
     migrated = settings.having("database", "url", url).having("server", "strict", False)
     return migrated.having("registry", "url", registry)
 
 
 def _role_change(before: View, later: View) -> RoleChange:
-    """Return the change of what can be called: the tools of each table too where they are not listed."""
+    """Return the change of what can be called, listed or not."""
     change = change_of(*(_definitions(view) for view in (before, later)))
     old, new = ({query.name for query in view.setting.queries} for view in (before, later))
     return RoleChange(
@@ -218,7 +207,7 @@ def _role_change(before: View, later: View) -> RoleChange:
 
 
 def _definitions(view: View) -> list[ToolDefinition]:
-    """Return the definitions of the tools of *view*: of those for any table only where they are listed."""
+    """Return the definitions of the tools of *view*; generic ones only if they are listed."""
     listed = {each.name for each in view.definitions} | {each.name for each in view.setting.queries}
     tools = view.tools.values()
     return [tool.definition for tool in tools if tool.table is not None or tool.name in listed]
@@ -229,7 +218,7 @@ async def grants_of(
 ) -> tuple[str, tuple[Finding, ...]]:
     """Return the script for a *login* that reads what the roles *names* read, and what is wrong with them.
 
-    They are held against all that this login sees: what a role may see by itself is still to be granted.
+    Roles are validated against all that this login sees, since their own grants do not exist yet.
     """
     written = [each for each in roles_of(settings, backend.facts.lexis) if each.name in names]
     alone = [replace(each, session=()) for each in written]
@@ -240,12 +229,16 @@ async def grants_of(
     reads = {read for query in queries for read in query.reads or ()}
     findings = dict.fromkeys(finding for each in resolved.roles for finding in each.findings)
     script = await backend.grants(resolved.catalog, served, reads, login)
-    return script, (*findings, *_untold(queries))
+    return script, (*findings, *_unreported(queries))
 
 
-def _untold(queries: Sequence[Permitted]) -> Iterator[Finding]:
-    """Yield where the database does not tell what *queries* read."""
+def _unreported(queries: Sequence[Permitted]) -> Iterator[Finding]:
+    """Yield findings about *queries* whose reads the database does not report."""
     for query in queries:
         whats = [f"the function {name}" for name in query.functions]
         for what in whats if query.reads is not None else ["it", *whats]:
-            yield _warning("unknown_reads", f"query {query.name}: what {what} reads is not told.", Source())
+            yield _warning(
+                "unknown_reads",
+                f"query {query.name}: the database does not report what {what} reads.",
+                Source(),
+            )

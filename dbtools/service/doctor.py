@@ -1,7 +1,6 @@
 """`dbtools check --connect`: try each step from the login to a call. Settings in, findings out."""
 
 import platform
-import socket
 import time
 
 import dbtools
@@ -18,7 +17,6 @@ OK, WARNING, ERROR = "ok", "warning", "error"
 NOT_REFUSED = (
     "The database accepted a write. Use a login that can only read: `dbtools grants` prints its SQL."
 )
-HOST, PORT = "127.0.0.1", 8000  #: the address in the documentation
 MANY_TOKENS = 20_000  #: of definitions, which a model reads before it calls anything
 
 
@@ -36,7 +34,6 @@ async def examine(settings: Settings) -> tuple[Finding, ...]:
             *login,
             _finding(OK, "schema", f"The database has {_size(snapshot.catalog)}."),
             *(_cost(name, view) for name, view in snapshot.views.items()),
-            _port(),
             await _call(toolbox, snapshot),
         )
     finally:
@@ -75,17 +72,6 @@ def _cost(name: str, view: View) -> Finding:
     if tokens <= MANY_TOKENS:
         return _finding(OK, "cost", message)
     return _finding(WARNING, "cost", f"{message} `dbtools tools --role {name} --tokens` shows which.")
-
-
-def _port() -> Finding:
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind((HOST, PORT))
-        except OSError:
-            message = f"Port {PORT} is in use. Take another one: `dbtools serve --http {HOST}:{PORT + 1}`."
-            return _finding(WARNING, "port", message)
-    return _finding(OK, "port", f"Port {PORT} is free for `dbtools serve --http {HOST}:{PORT}`.")
 
 
 async def _call(toolbox: Toolbox, snapshot: Snapshot) -> Finding:

@@ -15,13 +15,13 @@ from dbtools.service.snapshot import View
 from dbtools.statement import QueryShape, Shape, Statement, argument
 from dbtools.telemetry import Tells, is_told, request_comment, request_id, statement_span
 
-BAD_CLAIM = "Or a claim of yours cannot be read."
+BAD_CLAIM = "Or a claim of the caller is invalid."
 NO_LABEL = Label()
 PLANS = 1_000  #: compiled shapes that are kept
 
 
 class Execution:
-    """Runs statements on one database, which is told the id of the request by *tells*, if at all."""
+    """Runs statements on one database; *tells*: how to pass the request ID to it."""
 
     def __init__(self, backend: Backend, tells: Tells | None = None) -> None:
         self._backend = backend
@@ -54,14 +54,14 @@ class Execution:
         try:
             found = await self._run(run)
         except errors.CallError as exc:
-            raise _told(exc, statement, run.timeout) from exc
+            raise _reworded(exc, statement, run.timeout) from exc
         if plan.is_masked:
             types = [output.term.type for output in found.outputs]
             found = replace(found, rows=masked_rows(types, found.rows, view.hash_key))
         return found
 
     async def is_current(self, stamp: str) -> bool:
-        """Return whether the schema is still as of *stamp*; also where nobody can tell."""
+        """Return whether the schema is still as of *stamp*; also if that cannot be found out."""
         return await is_current(await self._backend.runner(), stamp)
 
     async def confirm(self, stamp: str) -> None:
@@ -77,7 +77,7 @@ class Execution:
 
 
 async def _traced(runner: Runner, run: Run) -> ResultSet:
-    """Return the rows of *run*, of which telemetry is told."""
+    """Return the rows of *run*, and record a span."""
     shape = run.plan.shape
     read = shape.name if isinstance(shape, QueryShape) else shape.table.name
     with statement_span(run.plan.sql, read) as span:
@@ -86,12 +86,12 @@ async def _traced(runner: Runner, run: Run) -> ResultSet:
     return found
 
 
-def _told(error: errors.CallError, statement: Statement, timeout: float) -> errors.CallError:
-    """Return *error* in words that fit what *statement* reads."""
+def _reworded(error: errors.CallError, statement: Statement, timeout: float) -> errors.CallError:
+    """Return *error* in words that fit *statement*."""
     if isinstance(error, errors.TimedOut):
         return errors.TimedOut(
             f"The call reached its timeout of {timeout:g} seconds and was stopped.",
-            hint="Narrow it: conditions on key columns are quick, and so are fewer rows.",
+            hint="Narrow it: conditions on key columns are fast, and so are fewer rows.",
         )
     if isinstance(statement.shape, QueryShape):
         return _of_query(error, statement, statement.shape)
@@ -102,7 +102,7 @@ def _told(error: errors.CallError, statement: Statement, timeout: float) -> erro
         return error
     claimed, asked = statement.shape.claimed, listing(statement.shape.asked)
     if not statement.values:
-        # A claim that is no value of the type that it is compared with lets nobody in.
+        # A claim that is not a value of the type that it is compared with denies the call.
         unreadable = errors.Unreadable("A row of this table or view cannot be computed.")
         return errors.Denied() if claimed else unreadable
     parts = [f"Values are given for {asked}."] if asked else []
@@ -121,7 +121,7 @@ def values_of(plan: Plan, statement: Statement, caller: Caller) -> Mapping[str, 
 
 
 def session_of(role: Role, caller: Caller) -> Mapping[str, str]:
-    """Return what the database is told of the *caller*, who has *role*, by setting; or raise Denied."""
+    """Return the settings of a session of *caller*, who has *role*, or raise Denied."""
     told = {
         each.name: each.value if each.claim is None else _claim(caller, each.claim) for each in role.session
     }
@@ -136,7 +136,7 @@ def _claim(caller: Caller, name: str) -> object:
 
 
 def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) -> errors.CallError:
-    """Return *error* in words that fit a permitted query: whoever calls it knows of no table."""
+    """Return *error* in words that fit a permitted query: its callers know no tables."""
     if isinstance(error, errors.SchemaChanged):
         return errors.SchemaChanged("What the query reads has changed or is gone. List the tools again.")
     if not isinstance(error, errors.BadValue | errors.Unreadable):
@@ -149,7 +149,7 @@ def _of_query(error: errors.CallError, statement: Statement, shape: QueryShape) 
     if isinstance(error, errors.Unreadable) or not (bound or shape.claimed):
         return errors.Unreadable("The database cannot compute this query.")
     if not bound:
-        # As of a table: a claim that cannot be read lets nobody in.
+        # As for a table: a claim that cannot be read denies the call.
         return errors.Denied()
     parts = [f"Arguments: {listing(bound)}.", *([BAD_CLAIM] if shape.claimed else [])]
     return errors.BadValue("The database cannot compute this query with these values.", hint=" ".join(parts))

@@ -1,4 +1,4 @@
-"""Why a call is allowed or denied, and its statement. A call in, an Explanation out; nothing is run."""
+"""Why a call is allowed or denied, and its statement. A call in; an Explanation out; nothing runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,11 +16,11 @@ from dbtools.tools.wording import normalised
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What becomes of a call."""
+    """Whether a call is allowed, and how it would run."""
 
     allowed: bool
     reason: str
-    rule: Source = field(default_factory=Source)  #: where that which decided is written
+    rule: Source = field(default_factory=Source)  #: where the deciding rule is written
     sql: str | None = None
     parameters: Sequence[object] = ()  #: in the order of their places
 
@@ -32,7 +32,7 @@ class Explanation:
 async def explain(
     toolbox: Toolbox, backend: Backend, caller: Caller, name: str, arguments: Mapping[str, object]
 ) -> Explanation:
-    """Return what becomes of the call of the tool *name* by *caller*."""
+    """Explain the call of the tool *name* by *caller*."""
     view = await toolbox.view(caller.role)
     tool = view.tools.get(name)
     if tool is None:
@@ -43,7 +43,7 @@ async def explain(
     try:
         statement = tool.bind(arguments).statement
         if statement is None:
-            return Explanation(allowed=True, reason="It tells of tables and reads no rows.", rule=decided)
+            return Explanation(allowed=True, reason="It describes tables and reads no rows.", rule=decided)
         decided = _decided(view, statement.shape)
         for reason, rule in _unclaimed(view, statement.shape, caller):
             return Explanation(allowed=False, reason=reason, rule=rule)
@@ -58,12 +58,12 @@ async def explain(
 
 
 def problems_of(view: View, query: str) -> tuple[Finding, ...]:
-    """Return why *query* is withdrawn, for the operator: nothing where there is none."""
+    """Return why *query* is withdrawn, for the operator."""
     return tuple(each for each in _findings(view) if each.subject == query)
 
 
 def _withheld(view: View, tool: str) -> tuple[Finding, ...]:
-    """Return what is wrong with the role of *view*: of what is withheld only that of which *tool* is."""
+    """Return what is wrong with the role of *view*, as far as it may concern *tool*."""
     return tuple(
         each
         for each in _findings(view)
@@ -73,27 +73,26 @@ def _withheld(view: View, tool: str) -> tuple[Finding, ...]:
 
 
 def _findings(view: View) -> Iterator[Finding]:
-    """Yield what was found that may concern the role of *view*."""
     for each in view.problems:
         if isinstance(each, Finding) and each.role in ("", view.role.name):
             yield each
 
 
 def _bound(view: View, refusal: errors.CallError) -> Source | None:
-    """Return where the limit is written, or the role without one, that is why of the *refusal*."""
+    """Return where the limit is written that explains *refusal*."""
     if not isinstance(refusal, errors.BadArgument) or not refusal.limit:
         return None
     return view.role.bounds.get(refusal.limit, view.role.source)
 
 
 def _named(view: View, arguments: Mapping[str, object]) -> Source | None:
-    """Return where the rule for the table that *arguments* name is written."""
+    """Return where the rule for the table in *arguments* is written."""
     found = view.catalog.named(str(arguments.get("table", "")))
     return _source(view, found[0]) if len(found) == 1 else None
 
 
 def _unclaimed(view: View, shape: Shape, caller: Caller) -> Iterator[tuple[str, Source]]:
-    """Yield which claims of *shape* the *caller* lacks, and where that which asks for each is written."""
+    """Yield each claim of *shape* that *caller* lacks, and where it is required."""
     for table in shape.tables:
         for asked in table.filter.condition.parameters if table.filter else ():
             if caller.claims.get(str(asked.claim)) is None:
@@ -103,18 +102,18 @@ def _unclaimed(view: View, shape: Shape, caller: Caller) -> Iterator[tuple[str, 
         return
     for claim in shape.claims:
         if caller.claims.get(claim) is None:
-            what = f"The query {shape.name} asks for"
+            what = f"The query {shape.name} requires"
             yield f"{what} the claim {claim}, which is missing.", _decided(view, shape)
 
 
 def _source(view: View, table: Table | None) -> Source:
-    """Return where the rule for *table* is written, or the role where there is none."""
+    """Return where the rule for *table* is written, or else the role."""
     rule = view.role.rule_of(view.catalog, table) if table is not None else None
     return rule.source if rule else view.role.source
 
 
 def _decided(view: View, shape: Shape) -> Source:
-    """Return where the grant of what *shape* reads is written."""
+    """Return where the grant for *shape* is written."""
     if isinstance(shape, Select):
         return _source(view, shape.table)
     grants = (grant.source for grant in view.role.queries or () if grant.means(shape.name))
@@ -128,7 +127,7 @@ def _reason(statement: Statement, session: Mapping[str, str]) -> str:
     else:
         first, joined = f"the query {shape.name} may be called, and reads what it says", []
     pairs = ", ".join(f"{name} = {value}" for name, value in session.items())
-    told = [f"the database is told {pairs}"] if session else []
+    told = [f"the session has {pairs}"] if session else []
     return f"{'; '.join([first, *joined, *told])}."
 
 

@@ -1,4 +1,4 @@
-"""The permitted queries that a database knows. Queries as written in, Permitted and findings out."""
+"""Permitted queries validated against a database. Queries in; Permitted and findings out."""
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -7,12 +7,11 @@ from pathlib import Path
 
 from dbtools import errors
 from dbtools.backends.port import NO_SESSION, Backend, Declared, Describe, Facts, Inspected
-from dbtools.catalog import UNTOLD, Catalog, Column, Selection
-from dbtools.errors import listing
-from dbtools.policy import Finding, label_of
+from dbtools.catalog import Catalog, Column
+from dbtools.policy import Finding
 from dbtools.queries import Permitted, Query, texts_of
 from dbtools.queries.declarations import values_in
-from dbtools.service.queries import Written, about, queries_in, read_files, registered_in
+from dbtools.service.queries import LoadedQueries, about, queries_in, read_files, registered_in
 from dbtools.settings.roles import Unusable, declared_cast, untyped
 from dbtools.settings.sections import Settings
 from dbtools.sql import CLAIMS, Parameter
@@ -22,11 +21,11 @@ from dbtools.tools.permitted_queries import NAMES
 from dbtools.types import ColumnType
 
 WITHDRAWN = "withdrawn"  #: the code of a query that does not work
-UNCHECKED = "unchecked"  #: of one that cannot be looked at now, and may work in a moment
+UNCHECKED = "unchecked"  #: of one that cannot be checked now, and may work in a moment
 
 
-class Asked(AsyncExitStack):
-    """Gives what asks the database of operators' SQL in one session, opened at its first use."""
+class Describer(AsyncExitStack):
+    """Describes operators' SQL in one session of the database, opened at its first use."""
 
     def __init__(self, backend: Backend, session: Mapping[str, str] = NO_SESSION) -> None:
         super().__init__()
@@ -42,69 +41,31 @@ class Asked(AsyncExitStack):
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """The queries that can be called, and what is wrong with the others."""
+    """The valid queries, and findings about the others."""
 
     queries: tuple[Permitted, ...] = ()
     findings: tuple[Finding, ...] = ()
-    known: tuple[str, ...] = ()  #: names of all, those that are withdrawn too
-    registry: Hashable = None  #: what the registry held
+    known: tuple[str, ...] = ()  #: names of all, including withdrawn ones
+    registry: Hashable = None  #: the content of the registry
 
 
 async def library_of(
     settings: Settings,
     catalog: Catalog,
-    asked: Asked,
+    describer: Describer,
     *,
-    written: Written | None = None,
-    before: Library | None = None,
+    written: LoadedQueries | None = None,
 ) -> Library:
-    """Return the queries of *settings* that the database understands; the others are withdrawn, and told.
+    """Return the queries of *settings* that the database accepts, from files and the registry.
 
-    Those that are *written* in files, where they have been read; those that cannot be looked at now are as
-    they were *before*.
+    *written*: those in files, if these have been read.
     """
-    written = queries_in(settings, asked.backend.facts.lexis) if written is None else written
-    kept = await registered_in(settings, written.sources, asked.backend)
+    written = queries_in(settings, describer.backend.facts.lexis) if written is None else written
+    kept = await registered_in(settings, written.sources, describer.backend)
     queries = sorted((*written.queries, *kept.queries), key=lambda query: query.name)
-    library = await held_against(settings, catalog, asked, queries, before)
-    trusted = {query.name for query in (*written.queries, *(kept.queries if settings.registry.url else ()))}
-    served, left = _without_left_out(settings, catalog, library, trusted)
-    findings = sorted((*written.findings, *kept.findings, *library.findings, *left), key=_place)
-    return replace(library, queries=served, findings=tuple(findings), registry=kept.stamp)
-
-
-def _without_left_out(
-    settings: Settings, catalog: Catalog, library: Library, trusted: Collection[str]
-) -> tuple[tuple[Permitted, ...], tuple[Finding, ...]]:
-    """Return the queries that may be served where [database] leaves tables out and there are no roles.
-
-    Whoever writes to a registry that nobody has named may not read these: only what is *trusted* may.
-    """
-    if settings.roles or settings.selection() == Selection():
-        return library.queries, ()
-    served: list[Permitted] = []
-    findings: list[Finding] = []
-    for permitted in library.queries:
-        query, reads = permitted.query, list(left_out(permitted, catalog))
-        problem = f"{listing(reads)}, and [database] leaves tables out"
-        if reads and query.name not in trusted:
-            problem = f" is withdrawn: It reads {problem}. [registry] url trusts a registry."
-            findings.append(about(query, problem, WITHDRAWN))
-            continue
-        if reads:
-            findings.append(replace(about(query, f" reads {problem}.", "reads_hidden"), level="warning"))
-        served.append(permitted)
-    return tuple(served), tuple(findings)
-
-
-def left_out(permitted: Permitted, catalog: Catalog) -> Iterator[str]:
-    """Yield what *permitted* reads, or may read, beside the tables of *catalog*."""
-    if permitted.reads is None:
-        yield UNTOLD
-        return
-    yield from read_by_functions(permitted)
-    places = sorted({place[:2] for place in permitted.reads})
-    yield from (label_of(catalog, place) for place in places if catalog.whole.table(*place) is None)
+    library = await validated_queries(settings, catalog, describer, queries)
+    findings = sorted((*written.findings, *kept.findings, *library.findings), key=_place)
+    return replace(library, findings=tuple(findings), registry=kept.stamp)
 
 
 def read_by_functions(permitted: Permitted) -> Iterator[str]:
@@ -112,34 +73,28 @@ def read_by_functions(permitted: Permitted) -> Iterator[str]:
     yield from (f"what the function {name} reads" for name in permitted.functions)
 
 
-async def held_against(
-    settings: Settings,
-    catalog: Catalog,
-    asked: Asked,
-    queries: Sequence[Query],
-    before: Library | None = None,
+async def validated_queries(
+    settings: Settings, catalog: Catalog, describer: Describer, queries: Sequence[Query]
 ) -> Library:
-    """Return those of *queries* that the database understands, and why it does not the others.
+    """Return those of *queries* that the database accepts, and findings about the others.
 
-    Whatever the tools of *catalog* are called, no query is.
+    The names of the tools of *catalog* are taken.
     """
     if not queries:
         return Library()
     findings: list[Finding] = []
     permitted: list[Permitted] = []
     taken = {*define(Setting(catalog=catalog)), *NAMES}
-    kept = before.queries if before is not None else ()
-    describe = await asked()
+    describe = await describer()
     for query in queries:
         if query.name in taken:
             findings.append(about(query, ": a tool has this name already."))
             continue
         try:
-            permitted.append(await _permitted(settings, query, asked.backend.facts, describe))
+            permitted.append(await _permitted(settings, query, describer.backend.facts, describe))
         except Unusable as exc:
             code = exc.finding.code
             findings.append(about(query, f" is withdrawn: {exc}", code, exc.finding.source))
-            permitted += [each for each in kept if each.query == query and code == UNCHECKED]
     known = tuple(query.name for query in queries)
     return Library(queries=tuple(permitted), findings=tuple(findings), known=known)
 
@@ -153,7 +108,7 @@ async def _permitted(settings: Settings, query: Query, facts: Facts, describe: D
     found = [await inspected(query, present, describe) for present in query.body.variants()]
     shown = [[(column.name, column.type.name) for column in each.columns] for each in found]
     if any(columns != shown[0] for columns in shown[1:]):
-        problem = "Its columns are not the same with all of its clauses and with none."
+        problem = "Its columns differ with and without its optional clauses."
         raise Unusable(WITHDRAWN, problem, query.sql_source)
     types = {name: type for each in found for name, type in each.parameters.items()}
     _check_values(query, types)
@@ -181,7 +136,7 @@ async def inspected(query: Query, present: Collection[str], describe: Describe) 
 
 
 def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
-    """Raise Unusable where *query* declares a value that the type in *types* does not have."""
+    """Raise Unusable if *query* declares a value that its type does not have."""
     for parameter in query.parameters:
         type = types[parameter.name]
         for keyword, text in values_in(parameter):
@@ -194,7 +149,7 @@ def _check_values(query: Query, types: Mapping[str, ColumnType]) -> None:
 
 
 def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str, str]:
-    """Return the casts of the claims of *query*, by parameter, unless the database gives them types."""
+    """Return the casts of the claims of *query* by parameter, unless the database gives them types."""
     if facts.claim_casts is None:
         return {}
     fixed = query.body.written(())  # no clause has a claim
@@ -206,7 +161,7 @@ def _claim_casts(settings: Settings, query: Query, facts: Facts) -> Mapping[str,
 
 
 def _columns(found: Sequence[Inspected]) -> tuple[Column, ...]:
-    """Return the columns, nullable where they are in any variant, and lenient likewise."""
+    """Return the columns, nullable or lenient if they are so in any variant."""
     return tuple(
         replace(
             next((column for column in columns if column.type.lenient), columns[0]),
@@ -221,12 +176,12 @@ async def candidates(
 ) -> tuple[Mapping[str, str], tuple[Finding, ...]]:
     """Return the texts of the queries in *files*, by name, or none and what is wrong with some.
 
-    They are held against the live database, which has *catalog*; each text is as a file of its own.
+    Each is validated against the live database, which has *catalog*; each text could be a separate file.
     """
     lexis = backend.facts.lexis
     written = read_files({str(path): path for path in files}, lexis)
-    async with Asked(backend) as asked:
-        library = await held_against(settings, catalog, asked, written.queries)
+    async with Describer(backend) as describer:
+        library = await validated_queries(settings, catalog, describer, written.queries)
     findings = (*written.findings, *library.findings)
     found = (texts_of(path.read_text("utf-8"), str(path)) for path in (() if findings else files))
     return {name: text for texts in found for name, text in texts.items()}, findings

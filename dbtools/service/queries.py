@@ -1,4 +1,4 @@
-"""The permitted queries of a configuration as they are written: texts in, queries and findings out."""
+"""The permitted queries in files and the registry. Texts in; queries and findings out."""
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,6 +11,7 @@ from dbtools import errors
 from dbtools.backends import read_registry
 from dbtools.backends.port import Backend
 from dbtools.backends.records import Registry, RegistryEntry
+from dbtools.catalog import Selection
 from dbtools.policy import Finding, Source
 from dbtools.queries import Query, read_queries, sources_of
 from dbtools.queries.headers import NAME
@@ -20,19 +21,19 @@ from dbtools.sql import Lexis
 from dbtools.types import quoted
 
 MOST_FILES = 10_000  #: in the folder of queries and below it: a server looks through all of them each second
-NO_REGISTRY = "no_registry"  #: the code of one that cannot be read
+NO_REGISTRY = "no_registry"  #: the code of a registry that cannot be read
 FILE = "registry"  #: what findings name instead of a folder
-PATIENCE = 3.0  #: seconds: all else that is served waits for it
+PATIENCE = 3.0  #: seconds that a refresh waits for the registry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
-    """The queries that files have, or a registry."""
+class LoadedQueries:
+    """The queries in files, or in a registry."""
 
     queries: tuple[Query, ...] = ()
     findings: tuple[Finding, ...] = ()
-    sources: Mapping[str, Source] = field(default_factory=dict)  #: by name, of those that cannot be used too
-    stamp: Hashable = None  #: of all that a registry holds
+    sources: Mapping[str, Source] = field(default_factory=dict)  #: by name, of unusable ones too
+    stamp: Hashable = None  #: of the content of a registry
 
 
 def about(query: Query, problem: str, code: str = "bad_query", source: Source | None = None) -> Finding:
@@ -41,19 +42,19 @@ def about(query: Query, problem: str, code: str = "bad_query", source: Source | 
     return Finding(code=code, message=message, source=place, subject=query.name)
 
 
-def queries_in(settings: Settings, lexis: Lexis) -> Written:
+def queries_in(settings: Settings, lexis: Lexis) -> LoadedQueries:
     """Return the queries in the folder of *settings*, by name, and what is wrong with its files.
 
     Raise ConfigurationError where there is too much in it.
     """
     if not settings.queries.directory:
-        return Written()
+        return LoadedQueries()
     folder = Path(settings.queries.directory)
     if not os.path.isdir(folder):
         hint = errors.nearest_path(folder)
         message = f"[queries] directory: there is no folder {quoted(str(folder), 200)}. {hint}".rstrip()
         source = settings.source("queries", "directory")
-        return Written(findings=(Finding(code="no_queries", message=message, source=source),))
+        return LoadedQueries(findings=(Finding(code="no_queries", message=message, source=source),))
     try:
         files = query_files(folder)
     except errors.ConfigurationError as exc:
@@ -79,7 +80,7 @@ def query_files(folder: Path) -> Sequence[Path]:
     return sorted(path for path in found if path.suffix.lower() == ".sql" and os.path.isfile(path))
 
 
-def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
+def read_files(paths: Mapping[str, Path], lexis: Lexis) -> LoadedQueries:
     """Return the queries in *paths*, which are shown as their keys, by name; and what is wrong with these."""
     queries: dict[str, Query] = {}
     findings: list[Finding] = []
@@ -88,7 +89,7 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            message = "the file cannot be read as text in UTF-8."
+            message = "the file is not UTF-8 text."
             source = Source(file=name, line=1)
             findings.append(Finding(code="bad_query", message=message, source=source))
             sources.setdefault(path.stem, source)
@@ -100,57 +101,58 @@ def read_files(paths: Mapping[str, Path], lexis: Lexis) -> Written:
             first = queries.setdefault(query.name, query)
             if first is not query:
                 place = str(first.source).rstrip(": ")
-                findings.append(about(query, f": there is one of this name at {place}."))
+                findings.append(about(query, f": the name is already used at {place}."))
     in_order = tuple(queries[name] for name in sorted(queries))
-    return Written(queries=in_order, findings=tuple(findings), sources=sources)
+    return LoadedQueries(queries=in_order, findings=tuple(findings), sources=sources)
 
 
 def registry_url(settings: Settings) -> str:
-    """Return where the registry is that is served, nothing where none is.
+    """Return where the registry is that is served, or nothing.
 
-    Whoever writes to it defines tools: where there are roles, only one that is named is trusted so far.
+    Its writers define tools. If roles or [database] narrow what callers see, it must be named to count.
     """
-    return settings.registry.url or ("" if settings.roles else settings.database.url)
+    is_narrowed = settings.roles or settings.selection() != Selection()
+    return settings.registry.url or ("" if is_narrowed else settings.database.url)
 
 
-async def registered_in(settings: Settings, files: Mapping[str, Source], backend: Backend) -> Written:
-    """Return the queries in the registry of *settings* that are enabled and have no name of *files*.
+async def registered_in(settings: Settings, files: Mapping[str, Source], backend: Backend) -> LoadedQueries:
+    """Return the enabled queries of the registry of *settings*, unless *files* have the name.
 
-    What is in files wins, also where it does not work. A registry that cannot be read is what is found.
+    A file wins even if it does not work. A registry that cannot be read is a finding.
     """
-    url = registry_url(settings)
+    url, lexis = registry_url(settings), backend.facts.lexis
     registry: Registry | None = None
-    entries: Mapping[str, RegistryEntry] = {}
     try:
         registry = await _read(url, backend) if url else None
-        if registry is not None:
-            entries = registry.entries()
-        elif settings.registry.url:
+        if registry is None and settings.registry.url:
             message = "The database has no registry. `dbtools registry upgrade URL` makes one."
-            return Written(findings=(_unread(settings, errors.ConfigurationError(message)),))
-    except TimeoutError:
-        problem = f"The registry does not answer within {PATIENCE:g} seconds."
-        return Written(findings=(_unread(settings, errors.DatabaseUnavailable(problem)),))
+            raise errors.ConfigurationError(message)
+        entries = registry.entries() if registry else {}
     except errors.DbtoolsError as exc:
-        return Written(findings=(_unread(settings, exc),), stamp=registry or str(exc))
-    queries: list[Query] = []
-    findings: list[Finding] = []
-    for name, entry in entries.items():
-        if entry.current.enabled and name in files:
-            findings.append(_covered(name, files[name]))
-        elif entry.current.enabled:
-            found, problems = query_of(entry, backend.facts.lexis)
-            queries += found
-            findings += problems
-    return Written(queries=tuple(queries), findings=tuple(findings), stamp=registry)
+        return LoadedQueries(findings=(_unread(settings, exc),), stamp=registry or str(exc))
+    enabled = [entry for entry in entries.values() if entry.current.enabled]
+    covered = [entry.current.name for entry in enabled if entry.current.name in files]
+    found = [query_of(entry, lexis) for entry in enabled if entry.current.name not in files]
+    return LoadedQueries(
+        queries=tuple(query for queries, _ in found for query in queries),
+        findings=(
+            *(_covered(name, files[name]) for name in covered),
+            *(problem for _, problems in found for problem in problems),
+        ),
+        stamp=registry,
+    )
 
 
 async def _read(url: str, backend: Backend) -> Registry | None:
     if url == backend.url:
-        # It has a patience of its own, which begins when nobody else asks.
+        # It has its own time limit, which begins when its turn comes.
         return await backend.registry()
-    with anyio.fail_after(PATIENCE):
-        return await read_registry(url)
+    try:
+        with anyio.fail_after(PATIENCE):
+            return await read_registry(url)
+    except TimeoutError as exc:
+        problem = f"The registry does not answer within {PATIENCE:g} seconds."
+        raise errors.DatabaseUnavailable(problem) from exc
 
 
 def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
@@ -163,7 +165,7 @@ def _unread(settings: Settings, problem: errors.DbtoolsError) -> Finding:
 
 def _covered(name: str, other: Source) -> Finding:
     place = str(other).rstrip(": ")
-    message = f"query {name}: it is not served, since there is one of this name at {place}."
+    message = f"query {name}: it is not served: the name is already used at {place}."
     source = Source(file=_place(name), line=1)
     return Finding(code="covered", message=message, level="warning", source=source, subject=name)
 
@@ -179,5 +181,5 @@ def query_of(entry: RegistryEntry, lexis: Lexis) -> tuple[tuple[Query, ...], tup
 
 
 def _place(name: str) -> str:
-    """Return what findings name instead of a file: as one, where *name* can be that of a query."""
+    """Return what findings name in place of a file."""
     return f"{FILE}/{name}" if NAME.fullmatch(name) else FILE

@@ -1,9 +1,9 @@
-"""What a configuration means to a live database. Settings and a backend in; a Resolved out.
+"""A configuration applied to a live database. Settings and a backend in; a Resolved out.
 
-Serving, `check`, `explain` and `grants` all start from it. What cannot be meant is withheld and reported.
+Serving, `check`, `explain` and `grants` all start from it. What is invalid is withheld and reported.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,8 +16,8 @@ from dbtools.conditions import Names, is_total
 from dbtools.errors import listing, nearest
 from dbtools.policy import Finding, QueryGrant, Role, Rule, Source, lens_of
 from dbtools.queries import Permitted
-from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Asked, Library, inspected, library_of
-from dbtools.service.queries import NO_REGISTRY, Written
+from dbtools.service.permitted import UNCHECKED, WITHDRAWN, Describer, Library, inspected, library_of
+from dbtools.service.queries import NO_REGISTRY, LoadedQueries
 from dbtools.settings.roles import Unusable, declared_cast, roles_of, token_findings, untyped
 from dbtools.settings.sections import Settings, TableSection
 from dbtools.sql import Fragment, Parameter
@@ -25,29 +25,19 @@ from dbtools.types import Family, quoted
 from dbtools.vetting import UNKNOWN_TABLE, vetted, withheld_findings
 
 BAD_FILTER = "bad_filter"
-Checked = Sequence[tuple[Rule, Rule]]  #: rules as they are written, and as they were checked
 HINT = "`dbtools grants` prints a login that can only read."
-UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that should be read and cannot
-Progress = Callable[[int, int, str], None]  #: how many of how many roles are done, and the next
+UNREAD = (NO_REGISTRY, "error")  #: code and level of a registry that cannot be read
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedRole:
-    """A role, as the database lets it be served."""
+    """A role as configured, and as the database lets it be served."""
 
     written: Role
-    served: Role  #: without what cannot be meant
-    whole: Catalog = field(repr=False)  #: what the database itself lets the role see
+    served: Role  #: without what is invalid
+    whole: Catalog = field(repr=False)  #: what the database lets the role see
     catalog: Catalog = field(repr=False)  #: the part of it that the role is granted
     findings: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What was asked of the database, and stays where it cannot answer for a moment."""
-
-    library: Library
-    rules: Mapping[str, Checked]  #: by role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,22 +47,19 @@ class Resolved:
     catalog: Catalog = field(repr=False)
     roles: tuple[ResolvedRole, ...]
     library: Library = field(default_factory=Library)
-    findings: tuple[Finding, ...] = ()  #: that are about no role and no query
+    findings: tuple[Finding, ...] = ()  #: about neither a role nor a query
     settings: Settings = field(default_factory=Settings, repr=False)
     stamps: Mapping[str, Hashable] = field(default_factory=dict)  #: of what it was made from, by name
 
     @property
-    def kept(self) -> Kept:
-        """What stays where the database cannot be asked the next time."""
-        rules: dict[str, Checked] = {}
-        for each in self.roles:
-            pairs = zip(each.written.rules or (), each.served.rules or (), strict=False)
-            rules[each.written.name] = [(it, checked) for it, checked in pairs if checked.grant]
-        return Kept(library=self.library, rules=rules)
+    def unchecked(self) -> str:
+        """Why something cannot be checked at this moment, or nothing."""
+        found = (each for each in self.problems if isinstance(each, Finding) and each.code == UNCHECKED)
+        return next((each.message for each in found), "")
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The findings by which queries are missing, all at once."""
+        """Why queries may be missing, if the registry cannot be read."""
         return tuple(str(each) for each in self.library.findings if (each.code, each.level) == UNREAD)
 
     @cached_property
@@ -88,24 +75,18 @@ async def resolve(
     backend: Backend,
     *,
     roles: Sequence[Role] | None = None,
-    written: Written | None = None,
-    before: Kept | None = None,
-    progress: Progress = lambda done, of, name: None,
+    written: LoadedQueries | None = None,
 ) -> Resolved:
-    """Return what *settings* mean to the database behind *backend*, which has *catalog*.
+    """Return what *settings* serve of the database behind *backend*, which has *catalog*.
 
-    For all roles, unless *roles* are given. Queries are read from their files, unless these are *written*. A
-    query or a row filter that the database cannot look at now stays as it was *before*.
+    *roles*: by default all; *written*: the queries in files, if they have been read.
     """
     roles = roles_of(settings, backend.facts.lexis) if roles is None else roles
     resolved: list[ResolvedRole] = []
-    async with Asked(backend) as asked:
-        kept = before.library if before is not None else None
-        library = await library_of(settings, catalog, asked, written=written, before=kept)
-        for done, role in enumerate(roles):
-            progress(done, len(roles), role.name)
-            earlier = before.rules.get(role.name, ()) if before is not None else ()
-            resolved.append(await _role(settings, role, catalog, asked, library.queries, earlier))
+    async with Describer(backend) as describer:
+        library = await library_of(settings, catalog, describer, written=written)
+        for role in roles:
+            resolved.append(await _role(settings, role, catalog, describer, library.queries))
     return Resolved(
         catalog=catalog,
         roles=tuple(_shared(resolved)),
@@ -120,7 +101,7 @@ async def resolve(
 
 
 def _shared(roles: Sequence[ResolvedRole]) -> Iterator[ResolvedRole]:
-    """Yield *roles* with one catalog for all that see the same: tools are made once from each catalog."""
+    """Yield *roles* with one catalog for all that see the same: each catalog gets its tools once."""
     catalogs: list[Catalog] = []
     for role in roles:
         known = next((each for each in catalogs if each == role.catalog), None)
@@ -133,14 +114,13 @@ async def _role(
     settings: Settings,
     role: Role,
     catalog: Catalog,
-    asked: Asked,
+    describer: Describer,
     queries: Sequence[Permitted],
-    earlier: Checked,
 ) -> ResolvedRole:
-    """Return *role* held against the database: what cannot be meant is withheld."""
+    """Return *role* validated against the database, without what is invalid."""
     if not role.session:
-        return await _held(settings, role, catalog, asked, earlier)
-    backend = asked.backend
+        return await _validated(settings, role, catalog, describer)
+    backend = describer.backend
     # Claims are not known yet; that they can be set is.
     session = {setting.name: setting.value for setting in role.session}
     try:
@@ -148,17 +128,17 @@ async def _role(
     except errors.Refused as exc:
         message = f"role {role.name}, set_role and settings: {exc.message}"
         finding = Finding(code="bad_session", message=message, source=role.session[-1].source)
-        nobody = replace(role, rules=(), queries=())
-        return seen_by(nobody, catalog, written=role, findings=(*role.problems, finding))
-    async with Asked(backend, session) as asked:
-        held = await _held(settings, role, seen, asked, earlier)
-        return await _with_working_queries(held, asked, queries)
+        blind = replace(role, rules=(), queries=())
+        return seen_by(blind, catalog, written=role, findings=(*role.problems, finding))
+    async with Describer(backend, session) as describer:
+        held = await _validated(settings, role, seen, describer)
+        return await _with_working_queries(held, describer, queries)
 
 
 def seen_by(
     role: Role, whole: Catalog, *, written: Role | None = None, findings: Sequence[Finding] = ()
 ) -> ResolvedRole:
-    """Return what *role* sees of *whole*, with *findings* and with what is withheld from it."""
+    """Return what *role* sees of *whole*, with *findings* and those about what is withheld."""
     lens = lens_of(whole, role)
     found = (*findings, *withheld_findings(whole, role, lens))
     return ResolvedRole(
@@ -170,19 +150,16 @@ def seen_by(
     )
 
 
-async def _held(
-    settings: Settings, role: Role, whole: Catalog, asked: Asked, earlier: Checked
-) -> ResolvedRole:
+async def _validated(settings: Settings, role: Role, whole: Catalog, describer: Describer) -> ResolvedRole:
     served, findings = vetted(whole, role)
     findings = (*role.problems, *findings)
-    filters = _Filters(settings=settings, role=served, catalog=whole, asked=asked)
+    filters = _Filters(settings=settings, role=served, catalog=whole, describer=describer)
     rules: list[Rule] = []
     for rule in served.rules or ():
         try:
             rules.append(await filters.checked(rule))
         except Unusable as exc:
-            kept = earlier if exc.finding.code == UNCHECKED else ()
-            rules.append(next((each for it, each in kept if it == rule), replace(rule, grant=None)))
+            rules.append(replace(rule, grant=None))
             findings += (exc.finding,)
     if served.rules is not None:
         served = replace(served, rules=tuple(rules))
@@ -196,11 +173,11 @@ class _Filters:
     settings: Settings
     role: Role
     catalog: Catalog
-    asked: Asked
+    describer: Describer
 
     async def checked(self, rule: Rule) -> Rule:
-        """Return *rule* with the types of its filter's claims; raise Unusable where it cannot be used."""
-        grant, catalog, facts = rule.grant, self.catalog, self.asked.backend.facts
+        """Return *rule* with the types of the claims in its filter, or raise Unusable."""
+        grant, catalog, facts = rule.grant, self.catalog, self.describer.backend.facts
         if grant is None or grant.filter is None:
             return rule
         tables = [table for table in catalog.tables if self.role.rule_of(catalog, table) == rule]
@@ -208,7 +185,7 @@ class _Filters:
             return rule
         where, condition = f"role {self.role.name}, tables.{rule.pattern}.where", grant.filter.condition
         casts: set[tuple[str, ...]] = set()
-        describe = await self.asked()
+        describe = await self.describer()
         for table in tables:
             try:
                 casts.add(await describe.condition(table, condition))
@@ -217,7 +194,7 @@ class _Filters:
                 message = f"{where}, of {catalog.label(table)}: {exc.message}"
                 raise Unusable(code, message, rule.source) from exc
         if len(casts) > 1:
-            message = f"{where}: its claims have another type in each table."
+            message = f"{where}: its claims have different types in its tables."
             raise Unusable(BAD_FILTER, message, rule.source)
         known = casts.pop()
         if facts.claim_casts is not None:
@@ -231,7 +208,7 @@ class _Filters:
 
     @cached_property
     def _columns(self) -> Mapping[str, set[tuple[Family, bool]]]:
-        """The families of columns by their names, each with whether its values can be compared."""
+        """The families of columns by name, each with whether its values can be compared."""
         columns: dict[str, set[tuple[Family, bool]]] = {}
         for table in self.catalog.tables:
             for column in table.columns:
@@ -240,7 +217,6 @@ class _Filters:
         return columns
 
     def _names(self, condition: Fragment, facts: Facts) -> Names:
-        """Return what the names in *condition* may mean."""
         raising = set(self.catalog.raising)
         if not facts.lexis.lenient:
             text = condition.text.lower()
@@ -257,9 +233,9 @@ class _Filters:
 
 
 async def _with_working_queries(
-    held: ResolvedRole, asked: Asked, queries: Sequence[Permitted]
+    held: ResolvedRole, describer: Describer, queries: Sequence[Permitted]
 ) -> ResolvedRole:
-    """Return *held* with those of *queries* that it is granted and that work in its session."""
+    """Return *held* with those granted *queries* that work in its session."""
     granted = held.served.queries
     if not granted:
         return held
@@ -271,7 +247,7 @@ async def _with_working_queries(
             continue
         try:
             for present in permitted.query.body.variants():
-                await inspected(permitted.query, present, await asked())
+                await inspected(permitted.query, present, await describer())
         except Unusable as exc:
             role, name = held.served.name, permitted.name
             message = f"role {role}, queries: {name} is withdrawn: {exc}"
@@ -285,10 +261,10 @@ async def _with_working_queries(
 
 
 async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
-    """Return what the database holds, with the descriptions that *settings* add to it."""
+    """Return the catalog of the database, with the descriptions in *settings*."""
     catalog = described(await backend.introspect(settings.selection()), settings)
     if settings.roles:
-        # What they name and the login may not select is told with the rules that name it.
+        # Tables that the login may not select are reported with the rules that name them.
         return catalog
     places = [place for place in sorted(catalog.unreadable) if catalog.table(*place) is None]
     if not places:
@@ -298,7 +274,7 @@ async def read_catalog(settings: Settings, backend: Backend) -> Catalog:
 
 
 def described(catalog: Catalog, settings: Settings) -> Catalog:
-    """Return *catalog* as *settings* describe it; a name that is not there, or no more, describes nothing."""
+    """Return *catalog* with the descriptions in *settings*; unknown names describe nothing."""
     tables = {table.location: table for table in catalog.tables}
     for name, section in settings.tables.items():
         table = _meant(catalog, name)
@@ -308,7 +284,7 @@ def described(catalog: Catalog, settings: Settings) -> Catalog:
 
 
 def description_findings(catalog: Catalog, settings: Settings) -> Iterator[Finding]:
-    """Yield what [tables] and [tools] pin name and *catalog* does not have."""
+    """Yield findings about names in [tables] and [tools] pin that *catalog* does not have."""
     for name, section in settings.tables.items():
         table = _meant(catalog, name)
         if table is None:
@@ -327,7 +303,7 @@ def description_findings(catalog: Catalog, settings: Settings) -> Iterator[Findi
 
 
 def _meant(catalog: Catalog, name: str) -> Table | None:
-    """Return the one table that *name* means, readable or not."""
+    """Return the one table that *name* refers to, readable or not."""
     found = catalog.whole.named(name)
     return found[0] if len(found) == 1 else None
 
@@ -336,7 +312,7 @@ def _unknown_table(catalog: Catalog, name: str, key: str, source: Source) -> Fin
     whole = catalog.whole
     found = whole.named(name)
     labels = [whole.label(table) for table in found or whole.tables]
-    problem = "means several tables" if found else "is no table of the database"
+    problem = "means several tables" if found else "is not a table of the database"
     message = f"{key}: {quoted(name)} {problem}. {nearest(name, labels)}There are: {listing(labels)}."
     return Finding(code=UNKNOWN_TABLE, message=message, source=source)
 
@@ -349,7 +325,7 @@ def _described(table: Table, section: TableSection) -> Table:
 
 
 def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...]:
-    """Return what the login can do beyond reading: errors where [server] strict forbids it."""
+    """Return what the login can do beyond reading: errors if [server] strict forbids it."""
     level = "error" if settings.server.strict else "warning"
     source = settings.source("database")
     return tuple(
@@ -359,7 +335,7 @@ def posture_findings(settings: Settings, catalog: Catalog) -> tuple[Finding, ...
 
 
 async def catalog_to_serve(settings: Settings, backend: Backend) -> Catalog:
-    """Return what the database holds, or raise ConfigurationError where [server] strict forbids its login."""
+    """Return the catalog of the database; raise ConfigurationError if [server] strict forbids its login."""
     catalog = await read_catalog(settings, backend)
     if settings.server.strict and catalog.posture:
         raise errors.ConfigurationError(

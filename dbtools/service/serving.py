@@ -1,13 +1,12 @@
-"""What serves a database: settings in, a toolbox out, and a Watch that refreshes it when something changes.
+"""Serving a database: settings in, a toolbox out, and a Watch that refreshes it when something changes.
 
-The schema, the files and the registry are looked at from time to time, and compared with what the snapshot
-was made from; some tell by themselves as well. What is noticed during a refresh leads to another one. A
-refresh that fails leaves all as it is, and is tried again; that is told once.
+The Watch polls the schema, the files and the registry, and compares them with what the snapshot was made
+from; a notification makes it look at once. A change during a refresh leads to another one. If a refresh
+fails, the snapshot stays, and the refresh is tried again; the failure is reported once.
 """
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,7 +18,6 @@ from dbtools.backends.port import Backend, Heard, Look, Subject
 from dbtools.policy import Finding
 from dbtools.service.current import Current
 from dbtools.service.execution import Execution
-from dbtools.service.permitted import UNCHECKED
 from dbtools.service.queries import registry_url
 from dbtools.service.resolve import Resolved, catalog_to_serve, resolve
 from dbtools.service.snapshot import DATABASE, Snapshot
@@ -30,10 +28,9 @@ from dbtools.tools.definition import Change
 
 FILES, REGISTRY = "files", "registry"  #: the names of stamps
 FILES_INTERVAL = 1.0  #: seconds between two looks
-SHARE = 100  #: looks that take long are followed by pauses so many times as long
-MOST = 3  #: intervals that a pause takes at the most, however slow a database is to answer
-SAMPLES = 3  #: looks of which the quickest counts: a busy machine makes any look long
-PATIENCE = (1.0, 2.0, 5.0, 10.0, 30.0)  #: seconds before what failed is tried again, each time longer
+SHARE = 100  #: a pause takes so many times as long as the look before it
+MOST = 3  #: intervals that a pause takes at most
+PATIENCE = (1.0, 2.0, 5.0, 10.0, 30.0)  #: seconds before retries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +38,14 @@ class Observed:
     """Something that may change, by the name of its stamp in a snapshot."""
 
     name: str
-    #: Lends what looks at it; is given what to call when it tells by itself.
+    #: Opens what looks at it; gets what to call at a notification.
     open: Callable[[Heard], AbstractAsyncContextManager[Look]]
     interval: float  #: seconds between two looks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What serves a database, and what may change of it."""
+    """A served database, and what may change of it."""
 
     toolbox: Toolbox
     backend: Backend  #: to be closed
@@ -75,10 +72,7 @@ def open_served(settings: Settings, only: str | None = None) -> Served:
 
 
 def open_toolbox(settings: Settings, only: str | None = None) -> tuple[Toolbox, Backend]:
-    """Return the toolbox that *settings* describe, and the database behind it, which is to be closed.
-
-    It is for all roles, or for the role *only*.
-    """
+    """Return the toolbox of *settings*, for all roles or the role *only*, and the database to be closed."""
     served = open_served(settings, only)
     return served.toolbox, served.backend
 
@@ -93,49 +87,42 @@ async def snapshot_of(settings: Settings) -> Snapshot:
 
 
 async def _resolved(current: Current, backend: Backend) -> Resolved:
-    """Return what the settings, read again where they have changed, mean to the database now."""
+    """Return what the files, read again if they have changed, mean to the database now."""
     await anyio.to_thread.run_sync(current.read)
-    settings, written, before = current.settings, current.written, current.kept
+    settings = current.settings
     roles = [each for each in roles_of(settings, backend.facts.lexis) if current.role in (None, each.name)]
     catalog = await catalog_to_serve(settings, backend)
-    resolved = await resolve(settings, catalog, backend, roles=roles, written=written, before=before)
-    current.kept = resolved.kept
-    stamps: dict[str, Hashable] = {FILES: current.stamp_of_read, REGISTRY: resolved.library.registry}
-    if any(isinstance(each, Finding) and each.code == UNCHECKED for each in resolved.problems):
-        # It is no stamp that a look finds: all is looked at again soon.
-        stamps[DATABASE] = UNCHECKED
-    return replace(resolved, findings=(*current.findings, *resolved.findings), stamps=stamps)
+    resolved = await resolve(settings, catalog, backend, roles=roles, written=current.loaded_queries)
+    return replace(
+        resolved,
+        findings=(*current.findings, *resolved.findings),
+        stamps={FILES: current.stamp_of_read, REGISTRY: resolved.library.registry},
+    )
 
 
 def _observed(current: Current, backend: Backend) -> Iterator[Observed]:
-    """Yield what may change while the database is served with the *current* settings."""
+    """Yield what may change while *current* settings are served."""
     yield Observed(
         name=DATABASE, open=partial(backend.listen, Subject.SCHEMA), interval=backend.facts.interval
     )
     settings = current.settings
-    url = settings.registry.url or settings.database.url
     if settings.origin.path:
         look_at_files: Look = partial(anyio.to_thread.run_sync, current.stamp)
         yield Observed(name=FILES, open=lambda heard: nullcontext(look_at_files), interval=FILES_INTERVAL)
+    url = settings.registry.url or settings.database.url
+    registry = backend if url == backend.url else open_backend(url)
+
+    @asynccontextmanager
+    async def look_at_registry(heard: Heard) -> AsyncIterator[Look]:
+        async with registry.listen(Subject.REGISTRY, heard) as look:
+
+            async def look_if_it_counts() -> Hashable:
+                # With roles, which may come and go, only a registry that is named counts.
+                return await look() if registry_url(current.settings) == url else None
+
+            yield look_if_it_counts
+
     if settings.origin.path or registry_url(settings):
-        registry = backend if url == backend.url else open_backend(url)
-
-        @asynccontextmanager
-        async def look_at_registry(heard: Heard) -> AsyncIterator[Look]:
-            async with AsyncExitStack() as stack:
-                look: Look | None = None
-
-                async def look_where_it_counts() -> Hashable:
-                    # With roles, which may come and go, one that nobody has named does not.
-                    nonlocal look
-                    if registry_url(current.settings) != url:
-                        return None
-                    if look is None:
-                        look = await stack.enter_async_context(registry.listen(Subject.REGISTRY, heard))
-                    return await look()
-
-                yield look_where_it_counts
-
         yield Observed(name=REGISTRY, open=look_at_registry, interval=registry.facts.interval)
 
 
@@ -152,10 +139,9 @@ class Watch:
     ) -> None:
         self._toolbox = toolbox
         self._observed = observed
-        self._tell = tell  #: an operator what is wrong
-        self._mended = mended  #: and what is so no more
+        self._tell = tell  #: reports a problem
+        self._mended = mended  #: reports that one is over
         self._told: dict[str, str] = {}  #: what is wrong now, by what it is about
-        self._due = anyio.Event()
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -164,40 +150,31 @@ class Watch:
         unsubscribe = self._toolbox.subscribe(self._note)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._refresh)
-                self._toolbox.watched(self._ask)
                 for each in self._observed:
                     group.start_soon(self._watch, each)
         finally:
-            self._toolbox.watched(None)
             unsubscribe()
 
-    def _ask(self) -> None:
-        self._due.set()
-
     def _note(self, snapshot: Snapshot, _: Mapping[str, Change]) -> None:
-        """Tell what is wrong in *snapshot* and was not before; what is mended, where nothing is."""
+        """Report the problems that are new in *snapshot*, or else those that are gone."""
         before, self._problems = self._problems, _problems(snapshot)
         new = [each for each in self._problems if each not in before]
         gone = [each for each in before if each not in self._problems]
         for each in new:
             self._tell(each)
         for each in () if new else gone:
-            self._mended(f"No longer so: {each}")
+            self._mended(f"Resolved: {each}")
 
     async def _refresh(self) -> None:
-        while True:
-            await self._due.wait()
-            self._due = anyio.Event()
-            try:
-                await self._toolbox.refresh()
-            except errors.DbtoolsError as exc:
-                self._complain("refresh", f"What has changed cannot be read, and all stays as it was: {exc}")
-            else:
-                self._settle("refresh", "What has changed is read again, and in force.")
+        try:
+            await self._toolbox.refresh()
+        except errors.DbtoolsError as exc:
+            self._complain("refresh", f"Changes cannot be read, so the previous state stays in force: {exc}")
+        else:
+            self._settle("refresh", "Changes are in force again.")
 
     async def _watch(self, observed: Observed) -> None:
-        """Look at *observed* for ever, opening it again where that fails."""
+        """Look at *observed* for ever; open it again if that fails."""
         failures = 0
         while True:
             nudge = _Nudge()
@@ -205,54 +182,52 @@ class Watch:
                 async with observed.open(nudge.hear) as look:
                     await self._look(observed, look, nudge)
             except errors.DbtoolsError as exc:
-                self._complain(observed.name, f"{observed.name}: changes are not seen for now: {exc}")
+                self._complain(observed.name, f"{observed.name}: cannot watch for changes: {exc}")
             await anyio.sleep(PATIENCE[min(failures, len(PATIENCE) - 1)])
             failures = 0 if nudge.looked else failures + 1
 
     async def _look(self, observed: Observed, look: Look, nudge: "_Nudge") -> None:
-        """Look again and again, until that fails; have a refresh made where the snapshot is out of date."""
+        """Look again and again, and refresh if the snapshot is out of date."""
         asked: object = None
         waits, times = 0.0, 0
-        spent: deque[float] = deque(maxlen=SAMPLES)
         while True:
             began = anyio.current_time()
             stamp = await look()
             ended = anyio.current_time()
-            spent.append(ended - began)
             nudge.looked = True
-            self._settle(observed.name, f"{observed.name}: changes are seen again.")
+            self._settle(observed.name, f"{observed.name}: watching for changes again.")
             current = (await self._toolbox.snapshot()).stamps.get(observed.name)
-            # A refresh for the same stamp is on its way, or has failed and is tried again later.
+            # A refresh for the same stamp that has failed is tried again later.
             if stamp != current and (stamp != asked or ended > waits):
                 times = times + 1 if stamp == asked else 0
                 asked, waits = stamp, ended + PATIENCE[min(times, len(PATIENCE) - 1)]
-                self._ask()
-            pause = min(SHARE * min(spent), MOST * observed.interval) if len(spent) == SAMPLES else 0.0
+                await self._refresh()
+            pause = min(SHARE * (ended - began), MOST * observed.interval)
             with anyio.move_on_after(max(observed.interval, pause)):
                 await nudge.event.wait()
             nudge.event = anyio.Event()
 
     def _complain(self, about: str, problem: str) -> None:
-        """Tell *problem*, unless it is what has been told before."""
+        """Report *problem* once."""
         if self._told.get(about) != problem:
             self._told[about] = problem
             self._tell(problem)
 
     def _settle(self, about: str, news: str) -> None:
-        """Tell the *news*, where something was wrong."""
+        """Report *news* if something was wrong."""
         if self._told.pop(about, None) is not None:
             self._mended(news)
 
 
 class _Nudge:
-    """What what is observed and tells by itself does to its looks."""
+    """Lets a notification cut a pause short."""
 
     def __init__(self) -> None:
         self.event = anyio.Event()
         self.looked = False
 
     def hear(self) -> None:
-        """Have the next look come at once: whoever tells may be anybody, and the look decides."""
+        """Look at once: anyone may notify, and the look decides."""
         self.event.set()
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 from dbtools import errors
 from dbtools.catalog import Catalog
 from dbtools.cells import json_of
 from dbtools.policy import Finding, Role
 from dbtools.results import Listing, Surface
+from dbtools.service.permitted import UNCHECKED
 from dbtools.service.resolve import Resolved
 from dbtools.settings.sections import Settings
 from dbtools.tools import Chosen, choose, define, listed, pinned_tables
@@ -105,8 +105,8 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
     manner = resolved.settings.manner()
     same = before is not None and before.settings.manner().listing == manner.listing
     surfaces = {name: view.chosen for name, view in before.views.items()} if before and same else {}
-    offers: dict[Hashable, _Offer] = {}
-    views: list[View] = []
+    offers: dict[Hashable, View] = {}
+    views: dict[str, View] = {}
     for each in resolved.roles:
         role, chosen = each.served, surfaces.get(each.served.name)
         queries = tuple(query for query in resolved.library.queries if role.may_call(query.name))
@@ -114,12 +114,13 @@ def take_snapshot(resolved: Resolved, before: Snapshot | None = None) -> Snapsho
         key = (id(each.catalog), role.limits, tuple(query.name for query in queries), chosen)
         if key not in offers:
             setting = Setting(catalog=each.catalog, limits=role.limits, style=manner.style, queries=queries)
-            offers[key] = _offer(setting, manner.listing, chosen)
-        views.append(_view(resolved, role, offers[key]))
+            offers[key] = _view(resolved, role, setting, manner.listing, chosen)
+        views[role.name] = replace(offers[key], role=role)
     return Snapshot(
         catalog=resolved.catalog,
-        views={view.role.name: view for view in views},
-        stamps={DATABASE: resolved.catalog.stamp, **resolved.stamps},
+        views=views,
+        # No look finds the other stamp, so another refresh follows soon.
+        stamps={DATABASE: UNCHECKED if resolved.unchecked else resolved.catalog.stamp, **resolved.stamps},
         missing=resolved.missing,
         settings=resolved.settings,
     )
@@ -137,45 +138,29 @@ def changes_of(before: Snapshot, after: Snapshot) -> Mapping[str, Change]:
 
 
 def _offers(views: Iterable[View | None]) -> Hashable:
-    """Return by what the lists of *views* are known."""
     return tuple(view and (id(view.definitions), id(view.setting)) for view in views)
 
 
 def _change(before: View | None, after: View | None) -> Change:
-    """Return how the lists of a role differ, which may not be there, and then lists nothing."""
+    """Return how the lists of a role differ; a role that is absent lists nothing."""
     change = change_of(before.definitions if before else (), after.definitions if after else ())
     resources = (before.resources if before else ()) != (after.resources if after else ())
     updated = tuple(updated_resources(before.setting, after.setting)) if before and after else ()
     return replace(change, resources=resources, updated=updated)
 
 
-class _Offer(NamedTuple):
-    """What roles that see the same can call, and what is listed of that."""
-
-    setting: Setting
-    chosen: Chosen
-    tools: Toolset
-    definitions: tuple[ToolDefinition, ...]
-    resources: tuple[Resource, ...]
-
-
-def _offer(setting: Setting, listing: Listing, chosen: Chosen | None) -> _Offer:
+def _view(resolved: Resolved, role: Role, setting: Setting, listing: Listing, chosen: Chosen | None) -> View:
     tools = define(setting)
     chosen = chosen or choose(listing, tools)
     shown = listed(chosen, tools, pinned_tables(listing, setting.catalog))
-    definitions = tuple(tool.definition for tool in shown)
-    return _Offer(setting, chosen, tools, definitions, tuple(define_resources(setting)))
-
-
-def _view(resolved: Resolved, role: Role, offer: _Offer) -> View:
     return View(
         role=role,
-        setting=offer.setting,
-        chosen=offer.chosen,
+        setting=setting,
+        chosen=chosen,
         problems=resolved.problems,
         stamp=resolved.catalog.stamp,
         hash_key=resolved.settings.policy.hash_key.encode(),
-        tools=offer.tools,
-        definitions=offer.definitions,
-        resources=offer.resources,
+        tools=tools,
+        definitions=tuple(tool.definition for tool in shown),
+        resources=tuple(define_resources(setting)),
     )

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Protocol, TypeVar
 
 import anyio
@@ -59,8 +58,6 @@ class Toolbox:
         self._execution = execution
         self._refreshing = anyio.Lock()
         self._listeners: list[Listener] = []
-        self._ask: Callable[[], None] | None = None
-        self._ended = anyio.Event()  #: of the next refresh
         self.current: Snapshot | None = None  #: the snapshot, if there is one yet
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -71,27 +68,20 @@ class Toolbox:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def watched(self, ask: Callable[[], None] | None) -> None:
-        """Have calls that are out of date *ask* for a refresh, and wait for it; None: they make it."""
-        self._ask = ask
-
     async def refresh(self) -> Snapshot:
         """Read the catalog again and replace the snapshot; where that fails the old one stays."""
-        try:
-            async with self._refreshing:
-                return await self._refresh()
-        finally:
-            self._ended.set()
-            self._ended = anyio.Event()
+        async with self._refreshing:
+            return await self._refresh()
 
     async def _refresh(self) -> Snapshot:
-        before = self.current
-        make = partial(take_snapshot, await self._resolve(), before)
+        before, resolved = self.current, await self._resolve()
         if before is None:
-            self.current = make()
+            self.current = take_snapshot(resolved)
             return self.current
+        if resolved.unchecked:
+            raise errors.DatabaseUnavailable(resolved.unchecked)
         # Calls go on meanwhile, on the old one.
-        after = await anyio.to_thread.run_sync(make)
+        after = await anyio.to_thread.run_sync(take_snapshot, resolved, before)
         changes = await anyio.to_thread.run_sync(changes_of, before, after)
         self.current = after
         for listener in tuple(self._listeners):
@@ -99,7 +89,7 @@ class Toolbox:
         return after
 
     async def snapshot(self) -> Snapshot:
-        """Return the current snapshot, taking the first one if there is none yet."""
+        """Return the current snapshot, or take the first one."""
         if self.current is None:
             async with self._refreshing:
                 if self.current is None:
@@ -134,9 +124,9 @@ class Toolbox:
         return await self._answered(caller, answer, seen)
 
     async def _answered(self, caller: Caller, answer: Callable[[View], Awaitable[T]], seen: View | None) -> T:
-        """Return what *answer* makes of what is *seen*, and of what is later where the schema has changed.
+        """Return what *answer* makes of *seen*, or of a later view if the schema has changed.
 
-        Whatever goes wrong may be so because of that: a tool or a column that is new, or gone.
+        Any error may be due to that: a tool or a column may be new, or gone.
         """
         view = seen or await self.view(caller.role)
         began, pause = time.monotonic(), 0.0
@@ -149,7 +139,7 @@ class Toolbox:
                 later: Snapshot | None = None
                 left = began + view.role.limits.timeout - time.monotonic()
                 with anyio.move_on_after(left):
-                    # Who changes the schema all the time keeps nobody busy all the time.
+                    # A schema that changes all the time must not keep the server busy.
                     await anyio.sleep(pause)
                     later = await self._later(view)
                 if later is None:
@@ -157,29 +147,23 @@ class Toolbox:
             view, pause = later.view(caller.role), min(pause + PAUSE, 1)
 
     async def _later(self, seen: View) -> Snapshot | None:
-        """Return the snapshot of a schema that has changed since *seen*, None where it has not."""
+        """Return the snapshot of a schema that has changed since *seen*, or None if it has not."""
         if self._shows(seen) and await self._execution.is_current(seen.stamp):
             return None
-        if self._shows(seen) and self._ask is not None:
-            # A call that waits no longer ends no refresh for the others.
-            self._ask()
-            await self._ended.wait()
-            return None if self._shows(seen) else self.current
         try:
             async with self._refreshing:
                 return await self._refresh() if self._shows(seen) else self.current
         except errors.DbtoolsError:
-            # Whoever watches tells why.
+            # The Watch reports why.
             return None
 
     def _shows(self, view: View) -> bool:
-        """Return whether the current snapshot has *view*, and not a later one."""
         return self.current is not None and self.current.views.get(view.role.name) is view
 
     async def _execute(
         self, statement: Statement | None, view: View, caller: Caller, timeout: float = math.inf
     ) -> ResultSet:
-        """Return the rows of *statement*; where the catalog has the answer, none, once it is up to date."""
+        """Return the rows of *statement*, or none if the catalog has the answer and is up to date."""
         if statement is not None:
             return await self._execution.execute(statement, view, caller, timeout)
         await self._execution.confirm(view.stamp)
@@ -188,7 +172,7 @@ class Toolbox:
     async def _inquire(
         self, inquiries: Sequence[Statement], view: View, caller: Caller
     ) -> Sequence[ResultSet]:
-        """Return the results of *inquiries*, as many as are there soon: the call has its answer already."""
+        """Return the results of *inquiries* that arrive soon: the call has its answer already."""
         found: list[ResultSet] = []
         ends = time.monotonic() + PATIENCE
         for statement in inquiries:
@@ -240,7 +224,7 @@ class Toolbox:
 
 
 def _is_large(found: ResultSet) -> bool:
-    """Return whether *found* is to be rendered on a thread, so that other callers need not wait."""
+    """Return whether to render *found* on a thread, so that other callers need not wait."""
     return len(found.rows) * len(found.outputs) > MANY or found.is_longer(LARGE)
 
 

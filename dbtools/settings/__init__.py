@@ -3,28 +3,22 @@
 from dbtools.settings.files import is_file, load, settings_of
 from dbtools.settings.roles import typed_claims
 from dbtools.settings.sections import (
-    AuthSection,
     DatabaseSection,
     JwtSection,
     LimitsSection,
     LogSection,
-    RegistrySection,
     ResultsSection,
-    ServerSection,
     Settings,
     TableSection,
     ToolsSection,
 )
 
 __all__ = [
-    "AuthSection",
     "DatabaseSection",
     "JwtSection",
     "LimitsSection",
     "LogSection",
-    "RegistrySection",
     "ResultsSection",
-    "ServerSection",
     "Settings",
     "TableSection",
     "ToolsSection",

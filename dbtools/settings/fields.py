@@ -5,9 +5,11 @@ from math import isfinite
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, ValidationInfo
 
+from dbtools.backends import open_backend, resolved_url, url_of_file
 from dbtools.dates import seconds_of
+from dbtools.errors import ConfigurationError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 NAME = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/?#@*,]+)(?::\d{1,5})?"  #: of a host, as it stands in Host
@@ -15,7 +17,6 @@ HASH = r"^[0-9A-Fa-f]{64}$"
 
 
 def _seconds(value: object) -> object:
-    """Read "10s", "500ms" or "2m" as seconds."""
     return seconds_of(value) if isinstance(value, str) else _number(value)
 
 
@@ -27,7 +28,7 @@ def _number(value: object) -> object:
 
 
 def _claim(value: object) -> object:
-    """Refuse what no caller can have as a claim, or no database as a value."""
+    """Refuse a value that no claim can have."""
     is_whole = isinstance(value, int) and -(2**63) <= value < 2**63
     if not (isinstance(value, str) or is_whole or (isinstance(value, float) and isfinite(value))):
         raise ValueError("must be a string, true, false or a finite number")
@@ -35,7 +36,7 @@ def _claim(value: object) -> object:
 
 
 def _shaped(pattern: str, problem: str) -> AfterValidator:
-    """Refuse what is not as in *pattern*, and do not quote it: it may hold a secret of the environment."""
+    """Require *pattern*, without quoting the value: it may hold a secret of the environment."""
 
     def checked(text: str) -> str:
         if re.fullmatch(pattern, text) is None:
@@ -46,7 +47,7 @@ def _shaped(pattern: str, problem: str) -> AfterValidator:
 
 
 def _parts(text: str) -> SplitResult | None:
-    """Return the parts of the http or https URL that *text* is, None where it is none."""
+    """Return the parts of an http or https URL, or None."""
     try:
         parts = urlsplit(text)
         is_whole = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("https", "http")
@@ -67,11 +68,28 @@ def _strings(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-def _keys(text: str) -> str:
+def _url(text: str, about: ValidationInfo) -> str:
+    """Return the full URL of a database; relative paths start in the folder of the file."""
+    if not text or not about.context:
+        return text
+    folder = about.context["folder"]
+    url = resolved_url(text, folder) if "://" in text else url_of_file(folder / text)
+    try:
+        open_backend(url)
+    except ConfigurationError as exc:
+        raise ValueError(str(exc).removesuffix(".")) from exc
+    return url
+
+
+def _path(text: str, about: ValidationInfo) -> str:
+    return str(about.context["folder"] / text) if text and about.context else text
+
+
+def _keys(text: str, about: ValidationInfo) -> str:
     if not text.strip():
         raise ValueError("must be a URL or a file of keys")
     if "://" not in text:
-        return text
+        return _path(text, about)
     parts = _parts(text)
     if parts is None:
         raise ValueError("must be an https URL or a file of keys")
@@ -103,6 +121,8 @@ Audience = Annotated[
 Audiences = Annotated[
     tuple[Audience, ...], BeforeValidator(_strings, json_schema_input_type=str | tuple[str, ...])
 ]
+DatabaseUrl = Annotated[str, AfterValidator(_url)]
+FilePath = Annotated[str, AfterValidator(_path)]
 KeysPlace = Annotated[str, AfterValidator(_keys)]
 Issuer = Annotated[
     str, _shaped(r"(?s).*\S.*", "must be the value of the claim iss, such as https://id.example.com/")

@@ -2,26 +2,24 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin
 from urllib.parse import quote
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from dbtools import errors
 from dbtools.backends import open_backend, resolved_url, url_of_file
 from dbtools.cells import visible
 from dbtools.errors import listing, nearest, nearest_path
 from dbtools.policy import Source
-from dbtools.settings.positions import DEEPEST, LONGEST, Key, TomlFile, file_error
+from dbtools.settings.positions import DEEPEST, LONGEST, Key, TomlFile, file_error, stamp_of
 from dbtools.settings.sections import DatabaseSection, Settings
 from dbtools.types import quoted
 
 FILE = "dbtools.toml"
-GRANT = 4  #: parts of the place of a grant, [roles.R] tables.T or the number of one of [roles.R] queries
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -81,31 +79,30 @@ def load(path: Path, file: str = "") -> Settings:
     Complaints call it *file*, or else by its name.
     """
     written = _read(path, file or path.name)
+    content, folder = _filled(written.content(), written, ()), path.absolute().parent
     try:
-        settings = Settings.model_validate(_filled(written.content(), written, ()))
+        settings = Settings.model_validate(content, context={"folder": folder})
     except ValidationError as exc:
         raise _complaint(exc, written) from exc
-    folder = path.absolute().parent
-    database, registry = _full(settings.database.url, folder), _full(settings.registry.url, folder)
-    _check(settings, database, registry, written)
-    settings = settings.having("database", "url", database).having("registry", "url", registry)
-    for section, key, value in (
-        ("queries", "directory", settings.queries.directory),
-        ("log", "file", settings.log.file),
-    ):
-        settings = settings.having(section, key, str(folder / value) if value else "")
-    jwt = settings.auth.jwt
-    if jwt is not None and "://" not in jwt.jwks:
-        jwt = jwt.model_copy(update={"jwks": str(folder / jwt.jwks)})
-    return settings.having("auth", "jwt", jwt).written_in(written)
+    if not settings.database.url:
+        raise file_error(written.source(("database",)), "[database] url is missing.")
+    if settings.log.registry and not settings.registry.url:
+        raise written.error(("log", "registry"), "needs the database of a registry: [registry] url.")
+    facts = open_backend(settings.database.url).facts
+    if settings.database.request_id == "application_name" and not facts.names_connections:
+        problem = "connections to this database have no names."
+        raise written.error(("database", "request_id"), problem, hint='There is "comment".')
+    return settings.written_in(written)
 
 
 def _read(path: Path, file: str) -> TomlFile:
     if os.path.exists(path) and not is_file(path):
         # Reading a pipe would wait for its writer.
-        raise errors.ConfigurationError(f"{visible(file)}: this is no regular file.")
+        raise errors.ConfigurationError(f"{visible(file)}: not a regular file.")
+    stamp = stamp_of(str(path))  # before it is read: a later change must not be missed
     try:
-        return TomlFile(path=str(path.absolute()), file=file, text=path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return TomlFile(path=str(path.absolute()), file=file, text=text, stamp=stamp)
     except OSError as exc:
         if isinstance(exc, FileNotFoundError):
             hint = nearest_path(path)
@@ -113,34 +110,11 @@ def _read(path: Path, file: str) -> TomlFile:
         raise errors.ConfigurationError(f"{visible(file)}: the file cannot be read.") from exc
     except UnicodeDecodeError as exc:
         line = exc.object[: exc.start].count(b"\n") + 1
-        raise file_error(Source(file=file, line=line), "not TOML: this is no text in UTF-8.") from exc
-
-
-def _check(settings: Settings, url: str, registry: str, written: TomlFile) -> None:
-    """Raise ConfigurationError where *settings* do not fit each other, *url* or the URL of the *registry*."""
-    if not url:
-        raise file_error(written.source(("database",)), "[database] url is missing.")
-    for section, place in (("database", url), ("registry", registry)):
-        try:
-            if place:
-                open_backend(place)
-        except errors.ConfigurationError as exc:
-            raise written.error((section, "url"), exc.message, hint=exc.hint) from exc
-    if settings.log.registry and not registry:
-        raise written.error(("log", "registry"), "needs the database of a registry: [registry] url.")
-    if settings.database.request_id == "application_name" and not open_backend(url).facts.names_connections:
-        problem = "connections to this database have no names."
-        raise written.error(("database", "request_id"), problem, hint='There is "comment".')
-
-
-def _full(url: str, folder: Path) -> str:
-    if not url:
-        return ""
-    return resolved_url(url, folder) if "://" in url else url_of_file(folder / url)
+        raise file_error(Source(file=file, line=line), "not TOML: the file is not UTF-8 text.") from exc
 
 
 def _filled(value: Any, written: TomlFile, key: tuple[int | str, ...]) -> Any:
-    """Return *value* with each ${NAME} in its strings replaced from the environment."""
+    """Return *value* with each ${NAME} replaced from the environment."""
     if len(key) > DEEPEST:
         raise written.error(key, f"there are more than {DEEPEST} levels of keys.")
     if any("\0" in each for each in (value, *key[-1:]) if isinstance(each, str)):
@@ -161,29 +135,50 @@ def _variable(written: TomlFile, key: Key, match: re.Match[str]) -> str:
     before, after = match.string[: match.start()], match.string[match.end() :]
     if "://" in before and "@" not in before.partition("://")[2] and "@" in after:
         # A user or a password in a URL: what would end it there is percent-encoded (RFC 3986, 3.2.1).
-        # It may be encoded already; a percent sign of its own is not.
+        # It may be encoded already; a lone percent sign is not.
         value = re.sub("%(?![0-9A-Fa-f]{2})", "%25", os.environ[name])
         return quote(value, safe="%!$&'()*+,;=:")
     return os.environ[name]
 
 
 def _complaint(exc: ValidationError, written: TomlFile) -> errors.ConfigurationError:
-    first = _telling(exc.errors(include_url=False))
-    place = [part for part in _key_of(first["loc"]) if not str(part).startswith("function-")]
-    if first["type"] == "extra_forbidden":
-        known = _known(place[:-1])
-        near = nearest(str(place[-1]), known) or _unquoted(place, first["input"])
-        return written.error(place, "there is no such key.", hint=f"{near}Keys here: {listing(known)}.")
-    words = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    message = _wanted(place, first["type"]) or words
-    # Not of texts: one may hold a secret of the environment.
+    """Return the error for the operator, of an unknown key first: it may be a missing one, misspelt."""
+    found = [(_place(each["loc"]), each) for each in exc.errors(include_url=False)]
+    unknown = [each for each in found if each[1]["type"] == "extra_forbidden"]
+    place, first = unknown[0] if unknown else max(found, key=lambda each: len(each[0]))
     given = first["input"]
+    if unknown:
+        known = _known(place[:-1])
+        near = nearest(str(place[-1]), known) or _unquoted(place, given)
+        return written.error(place, "there is no such key.", hint=f"{near}Keys here: {listing(known)}.")
+    kinds = [KINDS[each["type"]] for other, each in found if other == place and each["type"] in KINDS]
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = f"must be {' or '.join(kinds)}" if kinds else message.replace("Field required", "is missing")
+    # Texts are not quoted: one may hold a secret of the environment.
     is_short = isinstance(given, float) or (isinstance(given, int) and given.bit_length() <= LONGEST)
     return written.error(place, f"{message}{f', not {given}' if is_short else ''}.")
 
 
+#: By the type of an error: what a value must be.
+KINDS: Mapping[str, str] = {
+    "bool_type": "true or false",
+    "tuple_type": "an array",
+    "string_type": "a string",
+    "int_type": "an integer",
+    "dict_type": "{ … }",
+    "model_type": "{ … }",
+}
+
+
+def _place(location: Key) -> Key:
+    """Return the key at *location*, without the names of types that pydantic adds."""
+    if location[0] == "roles" and len(location) > 4 and location[2] in ("tables", "queries"):
+        location = (*location[:4], *location[5:])
+    return [part for part in location if not str(part).startswith("function-")]
+
+
 def _unquoted(place: Key, given: object) -> str:
-    """Return how the name of a table with its schema is written, if *given* at *place* is that of one."""
+    """Return how to write the name of a table with its schema, if that was meant at *place*."""
     *sections, schema, table = place
     is_table = sections == ["tables"] or (sections[:1] == ["roles"] and sections[2:] == ["tables"])
     if not is_table or not isinstance(given, dict | bool):
@@ -191,60 +186,20 @@ def _unquoted(place: Key, given: object) -> str:
     return f'A name with its schema stands in quotes: tables."{schema}.{table}". '
 
 
-def _telling(found: Sequence[ErrorDetails]) -> ErrorDetails:
-    """Return the error that helps: a key that nobody knows, since what is missing may be that one.
-
-    Of a grant, which may be of several forms, what its table wants.
-    """
-    unknown = [each for each in found if each["type"] == "extra_forbidden"]
-    if unknown:
-        return unknown[0]
-    same = [each for each in found if each["loc"][:GRANT] == found[0]["loc"][:GRANT]]
-    tables = [each for each in same if each["loc"][GRANT:][:1] != ("bool",)]
-    return max(tables or same, key=lambda each: len(each["loc"]))
-
-
-def _key_of(place: tuple[int | str, ...]) -> list[int | str]:
-    """Return the key that is written at *place*, without the forms of grants."""
-    if place[:1] != ("roles",) or place[2:3] not in (("tables",), ("queries",)):
-        return list(place)
-    return [*place[:GRANT], *place[GRANT + 1 :]]
-
-
-WANTED: Mapping[str, str] = {
-    "tuple_type": "must be an array of strings",
-    "string_type": "must be a string",
-    "int_type": "must be an integer",
-    "dict_type": "must be { … }",
-    "model_type": "must be { … }",
-    "missing": "is missing",
-}
-
-
-def _wanted(place: Key, problem: str) -> str:
-    """Return what is wanted at *place*, nothing where the *problem* has words of its own."""
-    is_grant = tuple(place[:1]) == ("roles",) and tuple(place[2:3]) == ("tables",) and len(place) == GRANT
-    if is_grant and problem == "model_type":
-        return "must be true, false or { … }"
-    if tuple(place) == ("auth", "tokens") and problem == "tuple_type":
-        return "must be an array of { … }"
-    return WANTED.get(problem, "")
-
-
-def _known(place: Sequence[int | str]) -> list[str]:
-    """Return the keys that may stand at *place*."""
-    model: Any = Settings
+def _known(place: Key) -> Collection[str]:
+    section: Any = Settings
+    is_name = False  # of a role or a table
     for part in place:
-        model = _within(model, part)
-    return list(getattr(model, "model_fields", {}))
+        if is_name or isinstance(part, int):
+            is_name = False
+            continue
+        annotation = section.model_fields[part].annotation
+        is_name = get_origin(annotation) is dict
+        section = _section_in(annotation)
+    return tuple(section.model_fields)
 
 
-def _within(model: Any, part: int | str) -> Any:
-    """Return what stands below *part* in *model*, a section or a table of sections by any name."""
-    if isinstance(part, int):
-        return model  # that of each element of the array
-    fields = getattr(model, "model_fields", None)
-    below = fields[part].annotation if fields and part in fields else get_args(model)[-1]
-    below = get_args(below)[0] if get_origin(below) is tuple else below
-    sections = [each for each in get_args(below) if hasattr(each, "model_fields")]
-    return sections[0] if sections and get_origin(below) is not dict else below
+def _section_in(annotation: Any) -> Any:
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    return next(filter(None, map(_section_in, get_args(annotation))), None)

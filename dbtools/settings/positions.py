@@ -1,11 +1,12 @@
-"""A TOML file: what it says, and where each key is written, which its parser does not tell."""
+"""A TOML file: its content, and the line of each key, which the parser does not give."""
 
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from dbtools import errors
 from dbtools.cells import one_line
@@ -23,13 +24,31 @@ TOKEN = re.compile(
 Key = Sequence[int | str]
 
 
+class FileStamp(NamedTuple):
+    """What differs after a change of a file."""
+
+    number: int
+    written: int  #: nanoseconds
+    size: int
+
+
+def stamp_of(path: str) -> FileStamp | None:
+    """Return the stamp of the file at *path*, or None if there is none."""
+    try:
+        found = os.stat(path) if path else None
+    except (OSError, ValueError):
+        return None
+    return found and FileStamp(number=found.st_ino, written=found.st_mtime_ns, size=found.st_size)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TomlFile:
     """A file as it was read."""
 
     path: str = ""
-    file: str = ""  #: as it opens from the current folder, and as complaints call it; none: there is no file
+    file: str = ""  #: as seen from the current folder, and named in errors; empty: there is no file
     text: str = ""
+    stamp: FileStamp | None = None
 
     def content(self) -> dict[str, Any]:
         """Return what the text says, or raise ConfigurationError."""
@@ -41,15 +60,25 @@ class TomlFile:
             source = Source(file=self.file, line=int(line or self.text.count("\n") + 1))
             raise file_error(source, f"not TOML: {_cut(problem)}.") from exc
         except (ValueError, RecursionError) as exc:
-            source = Source(file=self.file, line=line_of_unreadable(self.text))
-            is_deep = isinstance(exc, RecursionError)
-            problem = "too many brackets are open." if is_deep else "a number has too many digits."
-            raise file_error(source, problem) from exc
+            much = "brackets" if isinstance(exc, RecursionError) else "digits in a number"
+            raise file_error(Source(file=self.file, line=1), f"there are too many {much}.") from exc
 
     def source(self, key: Key) -> Source:
-        """Return where *key* is written."""
-        line = line_of(self.text, [str(part) for part in key]) or 1
-        return Source(file=self.file, line=line) if self.file else Source()
+        """Return where *key*, or else the nearest key above it, is written."""
+        path = tuple(map(str, key))
+        lines = (self._lines.get(path[:end]) for end in range(len(path), 0, -1))
+        return Source(file=self.file, line=next(filter(None, lines), 1)) if self.file else Source()
+
+    @cached_property
+    def _lines(self) -> Mapping[tuple[str, ...], int]:
+        """The line of each key, and of the first key below each table without a header."""
+        above: dict[tuple[str, ...], int] = {}
+        written: dict[tuple[str, ...], int] = {}
+        for line, path in _keys(self.text):
+            written.setdefault(path, line)
+            for end in range(1, len(path)):
+                above.setdefault(path[:end], line)
+        return {**above, **written}
 
     def error(self, key: Key, problem: str, *, hint: str = "") -> errors.ConfigurationError:
         """Return the error that *key* has a *problem*."""
@@ -66,60 +95,26 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def line_of(text: str, path: Sequence[str]) -> int | None:
-    """Return the number of the line on which the key *path*, or else the nearest key above it, is written."""
-    lines = _lines(text)
-    keys = (tuple(path[:end]) for end in range(len(path), 0, -1))
-    return next((lines[key] for key in keys if key in lines), None)
-
-
-def line_of_unreadable(text: str) -> int:
-    """Return the line on which the statement of *text* begins that is too long or too deep for the parser."""
-    for line, statement in _statements(text):
-        try:
-            tomllib.loads(statement)
-        except tomllib.TOMLDecodeError:
-            continue
-        except (ValueError, RecursionError):
-            return line
-    return 1
-
-
-@lru_cache(maxsize=4)
-def _lines(text: str) -> Mapping[tuple[str, ...], int]:
-    """Return where each key of *text* is written, or else the first one below it."""
-    above: dict[tuple[str, ...], int] = {}
-    written: dict[tuple[str, ...], int] = {}
-    for line, path in _keys(text):
-        written.setdefault(path, line)
-        for end in range(1, len(path)):
-            above.setdefault(path[:end], line)
-    return {**above, **written}
-
-
 def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield each line that begins a table or a key, with the path of the key.
-
-    The tables of an array have their number in it.
-    """
+    """Yield the line and the path of each table and key; tables of an array have their number in it."""
     table: tuple[str, ...] = ()
     numbers: dict[tuple[str, ...], int] = {}
-    for start, statement in _statements(text):
+    for line, statement in _statements(text):
         try:
             read = tomllib.loads(statement)
         except (ValueError, RecursionError):
             continue
-        is_header = statement.lstrip().startswith("[")
+        header = statement.lstrip()[:2]
         for path in _paths(read):
-            if statement.lstrip().startswith("[["):
-                inside = [each for each in numbers if len(each) > len(path) and each[: len(path)] == path]
-                numbers = {**numbers, path: numbers.get(path, -1) + 1, **dict.fromkeys(inside, -1)}
-            table = _numbered(path, numbers) if is_header else table
-            yield start, table if is_header else (*table, *path)
+            if header == "[[":
+                numbers[path] = numbers.get(path, -1) + 1
+            if header.startswith("["):
+                table = _numbered(path, numbers)
+            yield line, table if header.startswith("[") else (*table, *path)
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each header and each key with its value, as it is written, and the line on which it begins."""
+    """Yield each header and each key with its value as text, and its first line."""
     line = lines = 1
     begin = depth = 0
     for token in TOKEN.finditer(text):
@@ -132,7 +127,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _numbered(path: tuple[str, ...], numbers: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
-    """Return *path* with the number of the table behind the name of each array of tables."""
+    """Return *path* with the number of the table after the name of each array of tables."""
     whole: list[str] = []
     for end, name in enumerate(path, start=1):
         number = numbers.get(path[:end])
@@ -141,7 +136,7 @@ def _numbered(path: tuple[str, ...], numbers: Mapping[tuple[str, ...], int]) -> 
 
 
 def _paths(content: Mapping[str, object], depth: int = 1) -> Iterator[tuple[str, ...]]:
-    """Yield the path of each key that leads to a value, or to an empty table."""
+    """Yield the path of each key that leads to a value or an empty table."""
     for name, value in content.items():
         while isinstance(value, list) and len(value) == 1 and value[0] == {}:
             value = value[0]

@@ -25,8 +25,8 @@ def role_names(settings: Settings) -> tuple[str, ...]:
     if "roles" in settings.model_fields_set and not settings.roles:
         raise file_error(
             settings.source("roles"),
-            "[roles] has no role, so that nobody may see anything.",
-            hint="Without [roles] there is one role that sees all.",
+            "[roles] defines no role, so no caller can see anything.",
+            hint="Without [roles], one role sees everything.",
         )
     return tuple(settings.roles) or (Role.name,)
 
@@ -34,7 +34,7 @@ def role_names(settings: Settings) -> tuple[str, ...]:
 def roles_of(settings: Settings, lexis: Lexis) -> tuple[Role, ...]:
     """Return the roles that are configured, or the one that sees everything.
 
-    What cannot be meant is withheld, and is among the problems of its role.
+    What is invalid is withheld, and is among the problems of its role.
     """
     limits = Limits(**{name: value for name, value in settings.limits if name != "storage"})
     names = role_names(settings)
@@ -85,7 +85,6 @@ def _role(settings: Settings, name: str, limits: Limits, lexis: Lexis) -> Role:
 
 
 def _bounds(settings: Settings) -> dict[str, Source]:
-    """Return where the limits of all roles are written."""
     return {key: settings.source("limits", key) for key in settings.limits.model_fields_set}
 
 
@@ -97,7 +96,7 @@ def _query_grants(settings: Settings, role: str) -> Iterator[QueryGrant]:
 
 
 class Unusable(Exception):
-    """Something that an operator wrote cannot be meant, and its finding says why."""
+    """Something in the configuration is invalid; its finding says why."""
 
     def __init__(self, code: str, message: str, source: Source) -> None:
         super().__init__(message)
@@ -105,7 +104,7 @@ class Unusable(Exception):
 
 
 def _traced(settings: Settings, name: str, above: tuple[str, ...], found: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the roles *found* and the role *name*, behind those that it inherits from; each once."""
+    """Return *found* and the role *name*, each once, after the roles that it inherits from."""
     problem = ""
     if name in above:
         problem = f"{quoted(name)} inherits from itself."
@@ -165,7 +164,7 @@ def _filter(where: str, place: str, source: Source, lexis: Lexis) -> RowFilter:
 
 
 def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
-    """Yield what the database is told when *role* calls."""
+    """Yield the settings of the database session of *role*."""
     section = settings.roles[role]
     for name, value in section.settings.items():
         source = settings.source("roles", role, "settings", name)
@@ -173,7 +172,7 @@ def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
         if name.lower() == SET_ROLE:
             problem = "write set_role instead"
         elif claim is None and LIKE_CLAIM.search(value):
-            problem = "a claim is all of a value, or none of it, and is written :claims.name"
+            problem = "a claim must be the whole value, written :claims.name"
         elif claim is not None and "." not in name:
             problem = "only a setting with a dot in its name, such as app.user, may have a claim"
         if problem:
@@ -186,7 +185,7 @@ def _session(settings: Settings, role: str) -> Iterator[SessionSetting]:
 
 
 def token_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield the tokens that stand for no role: whoever shows them is refused."""
+    """Yield findings about tokens without a role: their callers are refused."""
     roles = role_names(settings)
     for token in settings.auth.tokens:
         if token.role not in roles:
@@ -202,9 +201,9 @@ def typed_claims(settings: Settings, claims: Mapping[str, object]) -> Mapping[st
 
 
 def _typed(value: object, type: ColumnType | None) -> object:
-    """Return *value* as one of *type*, None where it is none; a text may be the value as it is written.
+    """Return *value* as one of *type*, or None; a text may be the written form of the value.
 
-    Where no type is declared an array or an object is none: nobody would see it equal anything.
+    Without a declared type, an array or an object is None: it equals nothing.
     """
     if type is None:
         return None if isinstance(value, list | dict) else value

@@ -11,7 +11,9 @@ from dbtools.results import Listing, Manner, Rows, Style, Surface, Text
 from dbtools.settings.fields import (
     Audiences,
     Claim,
+    DatabaseUrl,
     Duration,
+    FilePath,
     Hash,
     Host,
     Issuer,
@@ -36,7 +38,9 @@ class Section(BaseModel):
 class DatabaseSection(Section):
     """[database]: the database to serve, and which of its tables."""
 
-    url: str = Field(default="", description="database file or URL; ${NAME} is read from the environment")
+    url: DatabaseUrl = Field(
+        default="", description="database file or URL; ${NAME} is read from the environment"
+    )
     schemas: tuple[str, ...] = Field(
         default=(), description="schemas to serve; by default all except system schemas"
     )
@@ -98,7 +102,7 @@ class ToolsSection(Section):
 class QueriesSection(Section):
     """[queries]: permitted queries."""
 
-    directory: str = Field(default="", description="folder of .sql files whose queries become tools")
+    directory: FilePath = Field(default="", description="folder of .sql files whose queries become tools")
 
 
 class ResultsSection(Section):
@@ -183,7 +187,7 @@ class PolicySection(Section):
 class RegistrySection(Section):
     """[registry]: the database that holds permitted queries and the audit log."""
 
-    url: str = Field(
+    url: DatabaseUrl = Field(
         default="",
         description="database file or URL; by default the served database, or none if there are roles",
     )
@@ -195,17 +199,13 @@ class LogSection(Section):
     format: Literal["text", "json"] = Field(
         default="text", description="format of the server's log on stderr"
     )
-    file: str = Field(default="", description="audit log: a file of JSON lines; by default stderr")
+    file: FilePath = Field(default="", description="audit log: a file of JSON lines; by default stderr")
     arguments: StrictBool = Field(
         default=False, description="whether the audit log has the values of arguments"
     )
     registry: StrictBool = Field(
         default=False, description="whether to write the audit log to the registry of [registry] url, too"
     )
-    max_bytes: Whole = Field(
-        default=10 * 2**20, ge=10_000, description="size at which the audit log is rotated"
-    )
-    keep: Whole = Field(default=5, ge=0, le=1_000, description="rotated files to keep: FILE.1, FILE.2, …")
 
 
 class ServerSection(Section):
@@ -271,7 +271,7 @@ class JwtSection(Section):
     @field_validator("resource")
     @classmethod
     def _url(cls, text: str, others: ValidationInfo) -> str:
-        """Return the URL of this server: *text*, or else an audience that can be it."""
+        """Return *text*, or else an audience that can be the URL of this server."""
         given = (text,) if text else others.data.get("audience", ())
         if url := next(filter(is_resource, given), ""):
             return url
@@ -288,7 +288,6 @@ class AuthSection(Section):
     @field_validator("tokens")
     @classmethod
     def _names_differ(cls, tokens: tuple[TokenSection, ...]) -> tuple[TokenSection, ...]:
-        """Refuse tokens with the same name: the audit log could not distinguish them."""
         numbers: dict[str, int] = {}
         for number, name in enumerate((token.name for token in tokens), 1):
             if name and numbers.setdefault(name, number) != number:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dbtools.policy import Caller
-from dbtools.records import CallLog, FileSink
+from dbtools.records import AuditLog, FileSink
 from dbtools.server.calls import Calls, IncomingCall
 from dbtools.server.limiter import Limiter
 from dbtools.service.serving import open_toolbox
@@ -92,7 +92,7 @@ async def test_filter_costs_a_call_little(shop: Target, report: Report, tool: st
 
 
 async def test_log_and_quotas_cost_a_call_little(shop: Target, report: Report, tmp_path: Path) -> None:
-    log = CallLog(FileSink(tmp_path / "calls.jsonl", max_bytes=10**9, keep=0), arguments=False)
+    log = AuditLog([FileSink(tmp_path / "calls.jsonl")], arguments=False)
     async with _opened(shop) as toolbox:
         calls = Calls(toolbox, Limiter(), log)
         request = IncomingCall(caller=BOSS, tool="get_customers", arguments={"id": KEYS["get_customers"]})

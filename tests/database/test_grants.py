@@ -1,7 +1,6 @@
 """`dbtools grants`: the script makes a login that reads what a role reads, and nothing else."""
 
 import json
-import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -204,7 +203,7 @@ def test_login_of_several_roles_reads_what_any_of_them_reads(shop: Shop) -> None
     shop.execute(script := shop.script(f"{ROLES}{clerk}", "support", "clerk"))
 
     assert shop.selectable() == {**SUPPORT, "public.secret": {"id"}}
-    assert "each of the roles 'support' and 'clerk'" in " ".join(script.split("\n-- "))
+    assert "the roles 'support' and 'clerk'" in " ".join(script.split("\n-- "))
 
 
 def test_roles_that_run_as_different_ones_have_different_logins(shop: Shop) -> None:
@@ -449,7 +448,7 @@ def test_login_may_become_the_role_that_its_statements_run_as(shop: Shop) -> Non
         shop.execute(f"drop owned by {reader}; drop role {reader}")
 
     assert become == SUPPORT
-    assert alone == {} or shop.server.version < 16
+    assert alone == {}
     assert (result.exit_code, json.loads(result.stdout)["row_count"]) == (0, 1)
     assert [line for line in checked.stdout.splitlines() if "role support" in line or "error" in line] == []
 
@@ -459,16 +458,12 @@ def test_role_that_is_there_already_keeps_what_it_was_granted(shop: Shop) -> Non
     roles = ROLES.replace("[roles.support]\n", f'[roles.support]\nset_role = "{reader}"\n')
     shop.execute(f"create role {reader}; grant select (id) on regions to {reader}")
     try:
-        script = shop.script(roles)
-        shop.execute(script)
+        shop.execute(shop.script(roles))
         become = shop.selectable(after=f"set role {reader}")
     finally:
         shop.execute(f"drop owned by {reader}; drop role {reader}")
 
     assert become == {"public.regions": {"id"}}
-    assert f'-- grant select ("id", "name") on table "public"."regions" to "{reader}";' in re.sub(
-        r"--\s+grant", "-- grant", script
-    )
 
 
 def test_script_refuses_a_login_that_owns_something(shop: Shop) -> None:
@@ -514,30 +509,14 @@ def test_name_of_the_login_is_taken_for_a_name(shop: Shop) -> None:
 
 
 def test_script_tells_what_is_left_to_do(shop: Shop) -> None:
-    shop.execute(
-        """
-        alter table regions enable row level security;
-        grant select on secret to public;
-        grant create on schema app to public;
-        create function closed(integer) returns boolean language sql as 'select true';
-        revoke execute on function closed(integer) from public;
-        create foreign data wrapper nothing;
-        create server nowhere foreign data wrapper nothing;
-        create foreign table far (id integer) server nowhere;
-        """
-    )
-    roles = '[roles.support]\ntables.regions = { where = "closed(id)" }\ntables.far = true\n'
-    told = shop.script(roles).partition("commit;")[2]
+    told = shop.script("[roles.support]\ntables.regions = true\n").partition("commit;")[2]
     database = shop.url.rpartition("/")[2]
 
     for each in (
-        f"\\password {shop.login}",
+        f'\\password "{shop.login}"',
         f'revoke temporary on database "{database}" from public;',
-        'revoke create on schema "app" from public;',
-        'revoke all on table "public"."secret" from public;',
-        f'grant execute on function public.closed(integer) to "{shop.login}";',
-        "row of public.regions.",
-        "user mapping: public.far.",
+        'revoke create on schema "public" from public;',
+        f'"{shop.login}" sees no row without a policy',
     ):
         assert each in " ".join(told.replace("--  ", "").split()), each
 

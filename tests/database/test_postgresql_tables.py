@@ -349,22 +349,6 @@ async def test_type_of_a_closed_schema_is_not_compared(postgresql_url: str, read
     assert catalog.tables[0].columns == (Column(name="mood", type=incomparable(mood)),)
 
 
-async def test_foreign_key_that_the_login_may_not_compare_is_not_joinable(
-    postgresql_url: str, reader: str
-) -> None:
-    ddl = f"""
-    create table p (id uuid primary key);
-    create table t (a uuid references p);
-    grant select on p, t to {reader};
-    """
-    revoke = "revoke execute on function uuid_eq(uuid, uuid) from public;"
-
-    allowed = await _catalog_of_role(postgresql_url, reader, ddl)
-    forbidden = await _catalog_of_role(postgresql_url, reader, revoke)
-
-    assert [catalog.tables[1].foreign_keys[0].joinable for catalog in (allowed, forbidden)] == [True, False]
-
-
 async def test_names_of_what_the_login_may_not_select_are_known(postgresql_url: str, reader: str) -> None:
     grants = f"grant usage on schema app to {reader}; grant select on app.badge to {reader}"
     part = f"create table part (id integer, pay integer); grant select (id) on part to {reader}"

@@ -284,22 +284,6 @@ async def test_type_whose_operators_are_out_of_reach_is_not_compared(postgresql_
     assert here.columns == (Column(name="c", type=replace(feet, name="feet", equatable=True)),)
 
 
-async def test_deeply_nested_types_are_cut_off(postgresql_url: str) -> None:
-    nested = "".join(f"create type n{depth} as (c n{depth - 1});" for depth in range(1, 200))
-
-    table = await table_of(
-        postgresql_url, f"create type n0 as (c text); {nested} create table t (c n199)", "t"
-    )
-
-    levels, type = 0, table.columns[0].type
-    while type.family is Family.OBJECT:
-        levels, type = levels + 1, type.fields[0][1]
-    assert (levels, type) == (
-        16,
-        incomparable(ColumnType(family=Family.OTHER, name="n183", cast="public.n183", large=True)),
-    )
-
-
 async def test_key_that_cannot_be_compared_is_none(postgresql_url: str) -> None:
     ddl = """
     create type mood as enum ('sad', 'ok');

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from dbtools.backends.postgresql.posture import MOST_NAMES
+from dbtools.backends.postgresql.introspection import MOST_NAMES
 from dbtools.catalog import Catalog, Selection
 from dbtools.service.serving import open_toolbox
 from dbtools.service.snapshot import View

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dbtools.errors import DatabaseUnavailable
 from dbtools.service.explanation import Explanation
 from tests.database.query_shop import FILES, QueryShop, ServeQueries
 from tests.protocol.test_command_line import run
@@ -123,7 +124,7 @@ def test_call_is_explained(shop: QueryShop) -> None:
     assert "where country = " in str(allowed.sql)
     assert allowed.reason == "the query customers_of may be called, and reads what it says."
     assert (denied.allowed, denied.sql, denied.rule.line) == (False, None, 8)
-    assert denied.reason == "The query mine asks for the claim tenant, which is missing."
+    assert denied.reason == "The query mine requires the claim tenant, which is missing."
     assert wrong.reason == "country is missing. It is text: Two letters."
     assert shop.explain("peek", {}, role="child").rule.line == 13
     assert isinstance(allowed, Explanation)
@@ -169,7 +170,7 @@ def test_check_tells_what_queries_uncover(dialect: str, serve_queries: ServeQuer
             if each["code"] in ("reads_hidden", "unknown_query")
         ]
 
-    meant = "The role can call it all the same. If that is intended: { name = "
+    meant = "The role can call it nevertheless. If that is intended, write { name = "
     assert found == [
         (22, "unknown_query", f"role wrong, queries: there is no query 'peak'. Did you mean peek? {UNREAD}"),
         (22, "unknown_query", f"role wrong, queries: there is no query 'x*'. {UNREAD}"),
@@ -543,9 +544,11 @@ def test_functions_whose_reads_nobody_knows_are_told(serve_queries: ServeQueries
     ]
     assert [each["message"] for each in found["findings"] if each["code"] == "reads_hidden"] == [
         "role clerk, queries: leaks_of reads what the function public.leak reads. "
-        'The role can call it all the same. If that is intended: { name = "leaks_of", accept_reads = true }.'
+        "The role can call it nevertheless. "
+        'If that is intended, write { name = "leaks_of", accept_reads = true }.'
     ]
-    assert "query leaks_of: what the function public.leak reads is not told." in script.stderr
+    unreported = "query leaks_of: the database does not report what the function public.leak reads."
+    assert unreported in script.stderr
 
 
 def test_mistake_in_a_clause_is_told_on_its_line(dialect: str, serve_queries: ServeQueries) -> None:
@@ -566,7 +569,7 @@ def test_query_that_reads_what_database_leaves_out_is_told(dialect: str, serve_q
         found = [(each["level"], each["message"]) for each in _found(shop) if each["code"] == "reads_hidden"]
 
     label = "secrets" if dialect == "sqlite" else "public.secrets"
-    message = f"query peek reads {label}, and [database] leaves tables out."
+    message = f"query peek reads {label}, which the role does not see."
     assert found == [("warning", message)]
 
 
@@ -663,7 +666,8 @@ def test_query_of_a_table_that_a_migration_holds_is_looked_at_again(serve_querie
         shop.refresh()
         after = _queries(shop, "default")
         shop.bare.execute("begin; lock table secrets in access exclusive mode")
-        shop.refresh()
+        with pytest.raises(DatabaseUnavailable, match="peek"):
+            shop.refresh()
         again = _queries(shop, "default")
         shop.bare.execute("rollback")
 

@@ -353,7 +353,7 @@ def test_files_win_over_the_registry(registry: Place, tmp_path: Path) -> None:
     queries, told = _served(_configured(tmp_path, text))
 
     assert queries == ["names", "things"]
-    problem = "it is not served, since there is one of this name at queries/things.sql:1."
+    problem = "it is not served: the name is already used at queries/things.sql:1."
     assert told == [f"registry/things:1: warning: query things: {problem}"]
 
 
@@ -388,21 +388,17 @@ def test_registry_that_is_not_named_is_not_trusted_where_there_are_roles(
     assert named == (["things"], [])
 
 
-def test_registry_that_is_not_named_reads_nothing_that_is_left_out(registry: Place, tmp_path: Path) -> None:
-    names = "-- name: names\n-- description: Names.\nselect 1 as one"
-    anyio.run(add, registry.url, {"things": THINGS, "names": names})
+def test_registry_that_is_not_named_does_not_count_where_tables_are_left_out(
+    registry: Place, tmp_path: Path
+) -> None:
+    anyio.run(add, registry.url, {"things": THINGS})
     database = f'[database]\nurl = "{registry.url}"\nexclude = ["thing"]\n'
 
-    queries, told = _served(_configured(tmp_path, database))
-    named, warned = _served(_configured(tmp_path, f'{database}[registry]\nurl = "{registry.url}"\n'))
+    found = _served(_configured(tmp_path, database))
+    named = _served(_configured(tmp_path, f'{database}[registry]\nurl = "{registry.url}"\n'))
 
-    label = "thing" if registry.url.startswith("sqlite") else "public.thing"
-    problem = f"reads {label}, and [database] leaves tables out."
-    assert (queries, named) == (["names"], ["names", "things"])
-    assert told == [
-        f"registry/things:1: error: query things is withdrawn: It {problem} [registry] url trusts a registry."
-    ]
-    assert warned == [f"registry/things:1: warning: query things {problem}"]
+    assert found == ([], [])
+    assert named == (["things"], [])
 
 
 def test_registry_may_be_in_another_database(place: Place, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_registry_of_a_stranger_is_not_read_by_a_superuser(
     with roles("nologin") as (evil,):
         postgresql_server.execute(f"{REGISTRY}; alter {whose} owner to {evil}", url=postgresql_url)
         called = run("call", postgresql_url, "evil")
-        with pytest.raises(errors.DatabaseUnavailable, match="it is not read"):
+        with pytest.raises(errors.DatabaseUnavailable, match="The registry is not read"):
             anyio.run(read_entries, postgresql_url)
 
     assert called.exit_code == 2
@@ -117,7 +117,7 @@ def test_call_log_of_a_stranger_is_not_read_by_a_superuser(
         result = run("log", str(path))
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "it is not read" in result.stderr
+    assert "The registry is not read" in result.stderr
 
 
 def test_registry_of_a_role_is_read_by_its_members_and_of_the_owner_by_all(
@@ -131,7 +131,7 @@ def test_registry_of_a_role_is_read_by_its_members_and_of_the_owner_by_all(
             url=postgresql_url,
         )
         mine = anyio.run(read_entries, _as(postgresql_url, member))
-        with pytest.raises(errors.DatabaseUnavailable, match="it is not read"):
+        with pytest.raises(errors.DatabaseUnavailable, match="The registry is not read"):
             anyio.run(read_entries, _as(postgresql_url, other))
         name = _name(postgresql_url)
         postgresql_server.execute(f"alter database {name} owner to {team}", url=postgresql_url)
@@ -153,7 +153,7 @@ def test_member_that_does_not_inherit_does_not_trust(
         postgresql_server.execute(
             f"{REGISTRY}; grant {evil} to {login}; {owned}; {granted}", url=postgresql_url
         )
-        with pytest.raises(errors.DatabaseUnavailable, match="it is not read"):
+        with pytest.raises(errors.DatabaseUnavailable, match="The registry is not read"):
             anyio.run(read_entries, _as(postgresql_url, login))
 
 

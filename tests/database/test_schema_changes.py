@@ -235,17 +235,17 @@ def test_file_that_is_overwritten_shows_nothing_that_is_hidden(
 async def test_migration_that_comes_while_a_query_is_looked_at_withdraws_nothing_for_good(
     postgresql_database: Callable[[str], AbstractContextManager[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_view = inspection._Inspection.of_view
+    of_view = inspection.Description._of_view
     with postgresql_database(DDL) as url:
 
-        async def migrate(self: Any) -> Any:
-            found = await of_view(self)
+        async def migrate(self: inspection.Description, prepared: Any) -> Any:
+            found = await of_view(self, prepared)
             other = await asyncpg.connect(url)
             await other.execute(TYPE["postgresql"])
             await other.close()
             return found
 
-        monkeypatch.setattr(inspection._Inspection, "of_view", migrate)
+        monkeypatch.setattr(inspection.Description, "_of_view", migrate)
         async with inspection.describe(url, {}) as describe:
             with pytest.raises(Refused) as refused:
                 await describe.query(("select size from things",), {})

@@ -21,8 +21,7 @@ GRANT = '[roles.default]\ntables.person = { where = "id = 1" }\n'
 TOKEN = f'[auth]\ntokens = [{{ sha256 = "{"0" * 64}", role = "default", nmae = "x" }}]\n'
 BAD = [
     pytest.param(TOKEN, "auth.tokens.0.nmae: there is no such key.", id="unknown key of a token"),
-    pytest.param(f"[limits]\nmax_rows = {'9' * 5_000}\n", "a number has too many digits.", id="digits"),
-    pytest.param(f"[limits]\nmax_rows = {'[' * 5_000}\n", "too many brackets are open.", id="brackets"),
+    pytest.param("[limits]\nmax_rows =\n", "not TOML", id="no TOML"),
     pytest.param(
         '[queries]\ndirectory = "/"\n', "[queries] directory: more than 10000 files", id="all files"
     ),
@@ -73,9 +72,9 @@ async def test_server_goes_on_with_the_one_before_through_changes_of_the_schema(
     assert later["structuredContent"]["rows"] == [[1, "Ada", None]]
     assert last["structuredContent"]["rows"] == [[1, "Ada", None, None]]
     assert mended.status_code == 200
-    told = [line for line in log.splitlines() if says in line and "No longer so" not in line]
+    told = [line for line in log.splitlines() if says in line and "Resolved: " not in line]
     assert ["dbtools.toml:6: error: " in line for line in told] == [True]
-    assert told[0].endswith("What was there before stays in force.")
+    assert told[0].endswith("The previous configuration stays in force.")
 
 
 async def _told(client: httpx2.AsyncClient, configuration: str) -> httpx2.Response:

@@ -359,7 +359,7 @@ async def test_configuration_is_watched_and_a_broken_one_breaks_nothing(
     assert "Who buys" in described["list_customers"]["description"]
     assert [name for name in broken if name not in described] == ["more"]
     assert broken["list_customers"] == described["list_customers"]
-    assert log.count("What was there before stays in force.") == 1
+    assert log.count("The previous configuration stays in force.") == 1
 
 
 async def test_query_that_a_migration_breaks_is_gone_until_it_is_mended(

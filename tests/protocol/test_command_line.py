@@ -471,7 +471,8 @@ def test_unknown_table_in_the_configuration_is_told_with_its_line(folder: Path) 
     called = run("call", "table.toml", "list_person", "limit=1")
 
     assert checked.exit_code == 1
-    assert "table.toml:3: error: [tables]: 'persons' is no table of the database. Did you mean person?" in (
-        checked.stdout
+    assert (
+        "table.toml:3: error: [tables]: 'persons' is not a table of the database. Did you mean person?"
+        in (checked.stdout)
     )
     assert called.exit_code == 0

@@ -1,19 +1,17 @@
 """`dbtools check --connect`: what each step says, on each database, and what it makes of faults."""
 
 import json
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
 
 from dbtools import __version__
 from dbtools.backends.port import Probe
 from dbtools.backends.sqlite import Backend
 from dbtools.cli import main
-from dbtools.service.doctor import HOST, PORT, findings_of_connection
+from dbtools.service.doctor import findings_of_connection
 
 SHOP = "create table goods (id integer primary key, name text); insert into goods values (1, 'tent');"
 ROLES = """
@@ -28,18 +26,6 @@ def _check(*words: str) -> Result:
     return result
 
 
-@pytest.fixture
-def free_port() -> None:
-    """Skip where another program of this machine has the port that is tried."""
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind((HOST, PORT))
-        except OSError:
-            pytest.skip(f"port {PORT} is taken")
-
-
-@pytest.mark.usefixtures("free_port")
 def test_each_step_is_a_line_with_its_outcome(url_of: Callable[[str], str]) -> None:
     url = url_of(SHOP)
     result = _check(url)
@@ -56,10 +42,9 @@ def test_each_step_is_a_line_with_its_outcome(url_of: Callable[[str], str]) -> N
             for line in lines
             if line.startswith("ok: role default: sees 1 table with 2 columns; its 4 tools cost ")
         ),
-        f"ok: Port {PORT} is free for `dbtools serve --http {HOST}:{PORT}`.",
         *(line for line in lines if line.startswith("ok: role default: list_rows on goods answers in ")),
     ]
-    assert len(lines) == 8
+    assert len(lines) == 7
     assert "ok" not in {each["level"] for each in json.loads(_check(url, "--json").stdout)["findings"]}
 
 
@@ -80,23 +65,6 @@ def test_role_that_needs_claims_is_not_called(sqlite_database: Callable[[str], P
     assert result.exit_code == 0
     assert "warning: role clerk: its row filters need claims" in result.stdout
     assert "dbtools call --role clerk --claim NAME=VALUE list_rows table=goods" in result.stdout
-
-
-def test_port_that_is_taken_is_a_warning_with_another_one(sqlite_database: Callable[[str], Path]) -> None:
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            taken.bind((HOST, PORT))
-            taken.listen()
-        except OSError:
-            pass  # somebody else has taken it already
-        result = _check(str(sqlite_database(SHOP)))
-
-    assert (
-        f"warning: Port {PORT} is in use. Take another one: `dbtools serve --http {HOST}:{PORT + 1}`"
-        in result.stdout
-    )
-    assert result.exit_code == 0
 
 
 def test_database_that_is_not_there_is_no_finding() -> None:

@@ -1,4 +1,4 @@
-"""`dbtools log`: what it prints of which calls, over rotations and as they come, and its exit statuses."""
+"""`dbtools log`: what it prints of which calls, those that come too, and its exit statuses."""
 
 import json
 import os
@@ -24,7 +24,6 @@ CONFIGURATION = """
 url = "shop.db"
 [log]
 file = "calls.jsonl"
-keep = 2
 """
 
 
@@ -57,11 +56,9 @@ ALL = [OLDEST, OLD, NEW, NEWEST]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the current folder: a configuration, and a log that has been rotated."""
+    """Give the current folder: a configuration and a log."""
     (tmp_path / "dbtools.toml").write_text(CONFIGURATION)
-    (tmp_path / "calls.jsonl.2").write_text(OLDEST)
-    (tmp_path / "calls.jsonl.1").write_text(OLD)
-    (tmp_path / "calls.jsonl").write_text(NEW + NEWEST)
+    (tmp_path / "calls.jsonl").write_text("".join(ALL))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -155,7 +152,7 @@ def test_strange_calls_are_shown(folder: Path, line: str) -> None:
     result = run("--tool", "None")
 
     assert result.exit_code == 0
-    assert run().stdout.count("\n") == 3
+    assert run().stdout.count("\n") == 1
 
 
 def test_lines_that_hold_no_call_are_counted(folder: Path) -> None:
@@ -164,7 +161,7 @@ def test_lines_that_hold_no_call_are_counted(folder: Path) -> None:
     result = run("--json")
 
     assert (result.exit_code, result.stdout) == (0, "".join([*ALL, NEW]))
-    assert result.stderr == "dbtools: skipped 2 lines that hold no call.\n"
+    assert result.stderr == "dbtools: skipped 2 lines that are not a call.\n"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +266,7 @@ def test_follow_prints_calls_as_they_come_until_interrupted(
     rest, complaint = following.communicate(timeout=PATIENCE)
 
     assert found == [OLDEST, NEW, *added]
-    assert (rest, complaint) == ("", "dbtools: skipped 1 line that holds no call.\n")
+    assert (rest, complaint) == ("", "dbtools: skipped 1 line that is not a call.\n")
     assert following.returncode == 130
 
 

@@ -144,7 +144,7 @@ def test_file_that_is_no_text_is_refused_whole(registry: str) -> None:
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "latin.sql:1: error: the file cannot be read as text in UTF-8.\ndbtools: No query was saved.\n"
+        "latin.sql:1: error: the file is not UTF-8 text.\ndbtools: No query was saved.\n"
     )
     assert json.loads(run("query", "list", registry, "--json").stdout) == []
 

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from anyio import run as run_async
 
-from dbtools.records import open_registry_sink
+from dbtools.records.registry import RegistrySink
 from tests.protocol.changing import Changing, open_changing
 from tests.protocol.client import PATIENCE, spawn
 from tests.protocol.test_command_line import run
@@ -116,7 +116,7 @@ def logged(url: str, tmp_path: Path) -> Path:
 
 
 def _write(url: str, *lines: str) -> None:
-    sink = open_registry_sink(url)
+    sink = RegistrySink(url)
     sink.write(deque(line.encode() for line in lines))
     sink.close()
 
@@ -225,7 +225,7 @@ def test_database_without_a_registry_ends_the_log_with_2(
 
 def test_sink_goes_on_once_the_database_has_a_registry(url_of: Callable[[str], str]) -> None:
     url = url_of(DDL)
-    sink, lines = open_registry_sink(url), deque([NEW.encode()] * 3)
+    sink, lines = RegistrySink(url), deque([NEW.encode()] * 3)
     with pytest.raises(OSError, match=r"the registry takes no calls: .*dbtools_call"):
         sink.write(lines)
     kept = len(lines)
@@ -239,7 +239,7 @@ def test_sink_goes_on_once_the_database_has_a_registry(url_of: Callable[[str], s
 def test_locked_file_takes_the_same_calls_later(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
     assert run("registry", "upgrade", url).exit_code == 0
-    sink, lines = open_registry_sink(url), deque([NEW.encode()])
+    sink, lines = RegistrySink(url), deque([NEW.encode()])
     with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
         other.execute("begin immediate")
         with pytest.raises(OSError, match=r"the registry takes no calls: .*locked"):

@@ -12,7 +12,7 @@ import pytest
 from dbtools import errors
 from dbtools.backends.sqlite.connections import Connection
 from dbtools.policy import Caller
-from dbtools.records import CallLog
+from dbtools.records import AuditLog
 from dbtools.server.calls import Calls, IncomingCall
 from dbtools.server.kernel import Peer, Session
 from dbtools.server.limiter import Limiter
@@ -122,7 +122,7 @@ async def test_comment_reaches_sqlite(sqlite_database: Callable[[str], Path], tm
 
 async def test_call_that_is_refused_as_malformed_has_the_id_of_its_request(path: Path) -> None:
     toolbox, database = open_toolbox(settings_for(path))
-    log = create_autospec(CallLog)
+    log = create_autospec(AuditLog)
     server = Server(toolbox, Calls(toolbox, Limiter(), log, named=True))
     request = Request(1, "tools/call", {})
 

@@ -120,9 +120,7 @@ def test_schema_of_the_file_accepts_it() -> None:
         pytest.param("[limits]\nmax_tokens = 499", ["limits.max_tokens:"], id="too few tokens"),
         pytest.param("[limits]\nmax_cell = -1", ["limits.max_cell:"], id="negative"),
         pytest.param("limits = 5", ["limits: must be { … }, not 5."], id="number for a section"),
-        pytest.param(
-            "[auth]\ntokens = 'x'", ["auth.tokens: must be an array of { … }."], id="text for tokens"
-        ),
+        pytest.param("[auth]\ntokens = 'x'", ["auth.tokens: must be an array."], id="text for tokens"),
         pytest.param("[limits]\ntimeout = 'soon'", ["limits.timeout:", "10s"], id="duration in words"),
         pytest.param("[limits]\ntimeout = '10 d'", ["limits.timeout:", "10s"], id="unknown unit"),
         pytest.param("[limits]\ntimeout = '-1s'", ["limits.timeout:"], id="negative duration"),
@@ -167,7 +165,7 @@ def test_schema_of_the_file_accepts_it() -> None:
         ),
         pytest.param(
             "[roles.a]\nqueries = [5]",
-            ["roles.a.queries.0: must be a string, not 5."],
+            ["roles.a.queries.0: must be a string or { … }, not 5."],
             id="number for a query",
         ),
         pytest.param(
@@ -191,7 +189,9 @@ def test_schema_of_the_file_accepts_it() -> None:
             id="schema without quotes in the heading of a table",
         ),
         pytest.param(
-            "[roles.a]\ntables.x = 5", ["roles.a.tables.x: must be true, false or { … }, not 5."], id="grant"
+            "[roles.a]\ntables.x = 5",
+            ["roles.a.tables.x: must be true or false or { … }, not 5."],
+            id="grant",
         ),
     ],
 )

@@ -75,7 +75,7 @@ async def _told(statement: Statement, failing: Failing) -> str:
         pytest.param(BadValue("A view."), PLAIN, {"a": 0, "b": None}, BAD_VALUES, id="one given"),
         pytest.param(
             *(BadValue("A view."), CLAIMED, {"a": 0}),
-            f"{BAD_VALUES} Or a claim of yours cannot be read.",
+            f"{BAD_VALUES} Or a claim of the caller is invalid.",
             id="claim",
         ),
         pytest.param(

@@ -70,19 +70,13 @@ async def _call(toolbox: Toolbox, role: Role) -> Answer:
     return await toolbox.call(Caller(role=role.name), "list_sale", {})
 
 
-async def test_call_waits_for_a_refresh_no_longer_than_it_may_and_others_get_it(
+async def test_calls_wait_for_the_refresh_of_another_no_longer_than_they_may(
     changed: Changed, toolbox: Toolbox
 ) -> None:
-    asked = anyio.Event()
-    toolbox.watched(asked.set)
-
-    async def refresh() -> None:
-        await asked.wait()
-        await toolbox.refresh()
-
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:
-            group.start_soon(refresh)
+            group.start_soon(toolbox.refresh)
+            await anyio.wait_all_tasks_blocked()
             with pytest.raises(errors.SchemaChanged):
                 await _call(toolbox, HASTY)
             group.start_soon(_call, toolbox, PATIENT)

@@ -180,14 +180,16 @@ async def test_refresh_that_fails_keeps_what_was_and_is_told_once(world: World) 
             await world.until(lambda number=number: world.read == number)  # type: ignore[misc]
 
         assert await _stamp(toolbox) == "1"
-        assert world.told == ["What has changed cannot be read, and all stays as it was: The server is away."]
+        assert world.told == [
+            "Changes cannot be read, so the previous state stays in force: The server is away."
+        ]
 
         world.now = SECOND
         world.hear()
         await world.until(lambda: world.read == 5)
         await toolbox.refresh()
         assert await _stamp(toolbox) == "2"
-    assert world.mended == ["What has changed is read again, and in force."]
+    assert world.mended == ["Changes are in force again."]
 
 
 async def test_look_that_fails_is_told_once_and_opened_again(world: World) -> None:
@@ -198,8 +200,8 @@ async def test_look_that_fails_is_told_once_and_opened_again(world: World) -> No
         await world.until(lambda: world.read == 2)
 
     assert world.opened == 3
-    assert world.told == ["database: changes are not seen for now: The server is away."]
-    assert world.mended == ["database: changes are seen again."]
+    assert world.told == ["database: cannot watch for changes: The server is away."]
+    assert world.mended == ["database: watching for changes again."]
 
 
 async def test_warning_that_is_new_is_told(world: World) -> None:
@@ -221,7 +223,7 @@ async def test_warning_that_is_gone_is_told_unless_another_is_there(world: World
             await world.until(lambda number=number: len(world.told) + len(world.mended) == number - 1)  # type: ignore[misc]
 
     assert world.told == [third]
-    assert world.mended == [f"No longer so: {one}", f"No longer so: {third}"]
+    assert world.mended == [f"Resolved: {one}", f"Resolved: {third}"]
 
 
 class Leaps(selectors.SelectSelector):
@@ -282,10 +284,10 @@ async def _pauses(interval: float, lasting: Sequence[float]) -> list[float]:
     ("lasting", "pauses"),
     [
         pytest.param((0, 0, 0, 0), [10, 10, 10, 10], id="quick"),
-        pytest.param((0.25, 0.25, 0.25, 0.25), [10, 10, 25, 25], id="slow"),
-        pytest.param((1, 1, 1, 1), [10, 10, 30, 30], id="slower"),
-        pytest.param((1_000, 1_000, 1_000, 1_000), [10, 10, 30, 30], id="slowest"),
-        pytest.param((1, 0, 1, 1, 1), [10, 10, 10, 10, 30], id="one is quick"),
+        pytest.param((0.25, 0.25), [25, 25], id="slow"),
+        pytest.param((1, 1), [30, 30], id="slower"),
+        pytest.param((1_000, 1_000), [30, 30], id="slowest"),
+        pytest.param((1, 0, 1), [30, 10, 30], id="one is quick"),
     ],
 )
 def test_pause_grows_with_the_looks_to_three_intervals(lasting: Sequence[float], pauses: list[float]) -> None:

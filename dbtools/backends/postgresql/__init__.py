@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbtools.backends import port
-from dbtools.backends.port import NO_SESSION, Describe, Facts, Heard, Look, Reads, Runner, Subject
+from dbtools.backends.port import NO_SESSION, Facts, Heard, Look, Reads, Runner, Subject
 from dbtools.backends.postgresql import changes, inspection
 from dbtools.backends.postgresql.connections import apply, opened
 from dbtools.backends.postgresql.grants import write_script
@@ -96,7 +96,9 @@ class Backend(port.Backend):
         self._search_path = catalog.search_path
         return catalog
 
-    def describe(self, session: Mapping[str, str] = NO_SESSION) -> AbstractAsyncContextManager[Describe]:
+    def describe(
+        self, session: Mapping[str, str] = NO_SESSION
+    ) -> AbstractAsyncContextManager[inspection.Description]:
         """Return a context that checks operators' SQL."""
         return inspection.describe(self.url, session)
 
@@ -114,8 +116,8 @@ class Backend(port.Backend):
 
     async def grants(self, catalog: Catalog, roles: Sequence[Role], reads: Reads, login: str) -> str:
         """Return a script that grants *login* what *roles* and their queries read."""
-        async with opened(self.url, NO_CATALOG) as connection:
-            return await write_script(connection, catalog, roles, reads, login)
+        async with self.describe() as description:
+            return await write_script(description, catalog, roles, reads, login)
 
     async def install_watch(self) -> None:
         """Run the watch script, as a superuser."""

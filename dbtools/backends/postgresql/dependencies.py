@@ -1,7 +1,7 @@
-"""What queries, views and inheriting tables of PostgreSQL read and call. A connection, or a tree, in.
+"""What queries, views and inherited tables of PostgreSQL read and call. A connection, or a tree, in.
 
-The server keeps each view with its parsed query, which names the tables, columns and functions that it reads
-directly; pg_depend would leave out the system's functions, of which some read whatever they are told.
+The server keeps each view with its parsed query, a tree that names the tables, columns and functions that it
+uses directly. pg_depend leaves out the system's functions, of which some read whatever they are given.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncpg import Record
 
-from dbtools.backends.postgresql.catalog_queries import class_of, of_extension, with_parts
+from dbtools.backends.postgresql.catalog_queries import of_extension
 from dbtools.catalog import Reads
 from dbtools.sql import words
 
@@ -27,71 +27,52 @@ FIRST_OWN = 16384  #: the first number of what did not come with the server
 SELECT = 2  #: the bit of the privilege
 WHOLE_ROW = 0  #: the number that stands for all columns
 BIT_OF_WHOLE_ROW = 7
-NOT_TEMPORARY = ("25006", "42501")  #: the states of a server or a login that makes no temporary views
-#: How the tree of a query tells what it reads of each table; before version 16 the table itself told it.
+#: The tables that a tree reads, with privileges and columns; from version 16 on they stand in a list apart.
 READS = re.compile(
-    r"\{RTEPERMISSIONINFO :relid (\d+) :inh \w+"
-    r" :requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\)"
-)
-READS_BEFORE_16 = re.compile(
-    r":relid (\d+) (?:(?!:relid ).)*? :requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\)",
+    r":relid (\d+) (?:(?!:relid ).)*?:requiredPerms (\d+) :checkAsUser \d+ :selectedCols \(b([ \d]*)\)",
     re.DOTALL,
 )
 FUNCTIONS = re.compile(r"\{\w+ (?::opno \d+ )?:(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
-#: What makes values of a type, and so holds its constraints against them: a column or a field that is read
-#: does not.
+#: What makes values of a type, and so checks its constraints: a column or a field that is read does not.
 COERCED = re.compile(r"(?P<field>:fieldnum \d+ )?:(?:resulttype|consttype) (?P<type>\d+)")
 #: The types of the columns of functions in FROM.
 MADE = re.compile(r":(?:funccoltypes|coltypes) \(o ([\d ]+)\)")
 ORIGINS = re.compile(
-    r":resno \d+ :resname \S+ :ressortgroupref \d+ :resorigtbl (\d+) :resorigcol (-?\d+) :resjunk false"
+    r":resno \d+ :resname (?:\\.|\S)+ :ressortgroupref \d+ :resorigtbl (\d+) :resorigcol (-?\d+)"
+    r" :resjunk false",
+    re.DOTALL,
 )
 #: An outer join, or grouping by more than one set: either makes nulls of what has none.
 MAKES_NULLS = re.compile(r":jointype [^0]|:groupingSets [^<]")
 
-#: Functions that write, or act on more than their own statement: a permitted query calls none of them. They
-#: are known by name, in the system's schema or in an extension. A read-only transaction stops few of them.
-#: What a user has written under the same name is the user's own business.
+#: The volatile functions of the system that a query may call. All others may write, or act on more than their
+#: own statement: a read-only transaction stops few of them.
+HARMLESS = words(
+    "array_sample array_shuffle clock_timestamp currval gen_random_uuid lastval pg_*_size pg_blocking_pids "
+    "pg_current_wal_* pg_is_* pg_last_* pg_partition_* pg_sleep* pg_stat_get_* pg_xact_* random* timeofday "
+    "txid_status uuidv*"
+)
+#: Functions of the system and of extensions that no query may call either. What a user has written under the
+#: same name is the user's own business.
 ACTING = words(
-    # Sequences.
-    "nextval setval "
-    # A number of a transaction, which writing alone takes.
-    "txid_current pg_current_xact_id "
-    # Large objects, which are written outside of any privilege on tables.
-    "lo_* loread lowrite "
-    # Locks that outlive the transaction, and messages to others.
-    "pg_advisory_* pg_try_advisory_* pg_notify pg_logical_emit_message "
-    # The session: its settings, and with them who it is.
-    "set_config setseed pg_export_snapshot "
-    # Other sessions, and the server.
-    "pg_cancel_backend pg_terminate_backend pg_reload_conf pg_rotate_logfile* pg_log_* pg_promote "
-    "pg_switch_wal pg_create_restore_point pg_backup_* pg_start_backup pg_stop_backup "
-    "pg_wal_replay_pause pg_wal_replay_resume pg_stat_reset* pg_stat_statements_reset "
-    "pg_stat_force_next_flush pg_clear_*_stats pg_restore_*_stats pg_import_system_collations "
-    "pg_extension_config_dump pg_nextoid pg_stop_making_pinned_objects binary_upgrade_* "
-    "brin_summarize_* brin_desummarize_* gin_clean_pending_list pg_prewarm autoprewarm_* "
-    "pg_buffercache_evict* pg_truncate_visibility_map heap_force_* "
-    # Replication.
-    "pg_create_*_slot pg_copy_*_slot pg_drop_replication_slot pg_replication_slot_advance "
-    "pg_sync_replication_slots pg_logical_slot_* pg_replication_origin_* "
-    # Files of the server.
-    "pg_read_file* pg_read_binary_file* pg_stat_file pg_ls_* pg_file_* pg_logdir_ls "
+    # A number of a transaction, which otherwise only a write takes; and statistics.
+    "txid_current pg_current_xact_id pg_stat_statements_reset "
+    # Files and caches of the server, and large objects.
+    "pg_file_* pg_logdir_ls pg_prewarm autoprewarm_* pg_buffercache_evict* pg_truncate_visibility_map "
+    "heap_force_* lo_* "
     # Other servers.
     "dblink* postgres_fdw_disconnect* "
-    # SQL in a text, of which nobody knows what it reads.
-    "query_to_xml* table_to_xml* schema_to_xml* database_to_xml* cursor_to_xml* xpath_table ts_stat "
-    "ts_rewrite crosstab* connectby"
+    # SQL in a text, which may read anything.
+    "*_to_xml* xpath_table ts_stat ts_rewrite crosstab* connectby"
 )
 #: System functions that describe objects by name or number, or say how much is in them: what a view shows
-#: by them is not among the columns that it reads.
+#: with them is not among the columns that it reads.
 DESCRIBING = words(
-    "pg_stat_get_* pg_database_size pg_indexes_size pg_table_size pg_tablespace_size "
-    "pg_total_relation_size pg_prepared_statement pg_cursor pg_typeof pg_lock_status pg_has_role "
-    "pg_current_logfile pg_hba_file_rules pg_ident_file_mappings pg_filenode_relation "
+    "pg_stat_get_* pg_*_size pg_prepared_statement pg_cursor pg_typeof pg_has_role pg_filenode_relation "
     "pg_listening_channels format_type acldefault json*_populate_record* pg_relation_* pg_table_* "
     "*_description pg_get_* pg_describe_object pg_identify_object* pg_sequence_* pg_partition_* "
     "pg_*_is_visible pg_index*_has_property to_reg* reg*out reg*in has_*_privilege currval lastval "
-    "row_security_active pg_show_all_settings pg_show_all_file_settings aclexplode"
+    "row_security_active pg_show_all_settings aclexplode"
 )
 #: The trees of the queries of the views $1, as the server keeps them.
 TREES = """
@@ -99,25 +80,39 @@ select r.ev_class as view, r.ev_action::pg_catalog.text as tree
 from pg_catalog.pg_rewrite as r
 where r.ev_class = any($1::pg_catalog.oid[]) and r.ev_type = '1'
 """
-#: The temporary view $1: its tree, and the names and types of its columns.
-KEPT = """
-select r.ev_action::pg_catalog.text as tree, a.names, a.types, a.modifiers
-from pg_catalog.pg_class as c
-join pg_catalog.pg_rewrite as r on r.ev_class = c.oid
-cross join lateral (
-    select coalesce(pg_catalog.array_agg(a.attname::pg_catalog.text order by a.attnum), '{}') as names,
-        coalesce(pg_catalog.array_agg(a.atttypid order by a.attnum), '{}') as types,
-        coalesce(pg_catalog.array_agg(a.atttypmod order by a.attnum), '{}') as modifiers
-    from pg_catalog.pg_attribute as a
-    where a.attrelid = c.oid and a.attnum > 0
-) as a
-where c.relnamespace = pg_catalog.pg_my_temp_schema()
-    and c.relname = $1::pg_catalog.text and r.ev_type = '1'
+#: The functions $1, and those with the names $2: whether they may read tables, whether they came with the
+#: system or with an extension, and whether they are volatile ones of the system.
+CALLED = f"""
+select f.oid as number, n.nspname::text as schema, f.proname::text as name,
+    f.oid >= '16384' and not (e.known and f.provolatile = 'i') as reads,
+    f.oid < '16384' or e.known as known, f.oid < '16384' and f.provolatile = 'v' as volatile
+from pg_catalog.pg_proc as f
+join pg_catalog.pg_namespace as n on n.oid = f.pronamespace
+cross join lateral (select {of_extension("pg_proc", "f.oid")} as known) as e
+where f.oid = any($1::pg_catalog.oid[]) or f.proname = any($2::pg_catalog.name[])
+order by n.nspname, f.proname
 """
-#: The columns of the tables $1, and whether each surely has no nulls: those that inherit a table may have.
-READ_COLUMNS = """
-select
-    c.oid as relation, n.nspname::text as schema, c.relname::text as name, a.attnum as number,
+#: The trees of the CHECK constraints of the domains that the types $1 are, or are made of.
+CHECKS = """
+with recursive made (type, part) as (
+    select u.oid, u.oid
+    from pg_catalog.unnest($1::pg_catalog.oid[]) as u (oid)
+    union
+    select m.type, p.oid
+    from made as m
+    join pg_catalog.pg_type as t on t.oid = m.part
+    left join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid and a.attnum > 0
+    cross join lateral pg_catalog.unnest(array[t.typbasetype, t.typelem, a.atttypid]) as p (oid)
+)
+select m.type, k.conbin::pg_catalog.text as tree
+from made as m
+join pg_catalog.pg_constraint as k on k.contypid = m.part
+where m.part <> '0' and k.contype = 'c'
+"""
+#: The columns of the tables $1, by the names of the tables that partitions belong to; and whether each surely
+#: has no nulls, which the columns of those that inherit a table may have.
+COLUMNS = """
+select c.oid as relation, n.nspname::text as schema, r.relname::text as name, a.attnum as number,
     a.attname::text as column,
     a.attnotnull and (c.relkind = 'p' or c.relkind = 'r' and not c.relhassubclass)
     and not exists (
@@ -125,33 +120,6 @@ select
         from pg_catalog.pg_constraint as k
         where k.conrelid = c.oid and k.contype = 'n' and a.attnum = any(k.conkey) and not k.convalidated
     ) as filled
-from pg_catalog.pg_class as c
-join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-left join pg_catalog.pg_attribute as a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-where c.oid = any($1::pg_catalog.oid[])
-"""
-#: The functions $1, whether they came with the system or with an extension, and whether they may read tables.
-CALLED = f"""
-select f.oid as number, n.nspname::text as schema, f.proname::text as name,
-    n.nspname not in ('pg_catalog', 'information_schema') and not (e.known and f.provolatile = 'i') as reads,
-    n.nspname = 'pg_catalog' or e.known as known
-from pg_catalog.pg_proc as f
-join pg_catalog.pg_namespace as n on n.oid = f.pronamespace
-cross join lateral (select {of_extension(class_of("pg_proc"), "f.oid")} as known) as e
-where f.oid = any($1::pg_catalog.oid[])
-order by n.nspname, f.proname
-"""
-#: The trees of the CHECK constraints of the domains among the types $1 and all that these are made of.
-CHECKS = f"""
-{with_parts("select u.oid from pg_catalog.unnest($1::pg_catalog.oid[]) as u (oid)")}
-select k.conbin::pg_catalog.text as tree
-from pg_catalog.pg_constraint as k
-where k.contypid in (select s.oid from types as s) and k.contype = 'c'
-"""
-#: The columns of the tables $1; those of a partition are columns of the table that it is part of.
-COLUMNS = """
-select c.oid as relation, n.nspname::text as schema, r.relname::text as name, a.attnum as number,
-    a.attname::text as column
 from pg_catalog.pg_class as c
 join pg_catalog.pg_class as r
     on r.oid = coalesce(pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid, c.oid)
@@ -174,32 +142,26 @@ with recursive ancestors (relation, ancestor) as (
 select *
 from ancestors
 """
-#: Those of the types $1 that are the rows of tables, of which they name the columns.
-ROW_TYPES = """
-select t.oid as number
-from pg_catalog.pg_type as t
-join pg_catalog.pg_class as c on c.oid = t.typrelid
-where t.oid = any($1::pg_catalog.oid[]) and c.relkind <> 'c'
-"""
 
 
 async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[int, Reads]:
-    """Return what *views* and tables that inherit read directly, by number."""
-    version = connection.get_server_version().major
-    trees: Sequence[Record] = await connection.fetch(TREES, views) if views else []
-    read = {row["view"]: list(reads_of(row["tree"], version)) for row in trees}
-    pairs = [(row["relation"], row["ancestor"]) for row in await connection.fetch(ANCESTORS)]
+    """Return what *views* and inherited tables read directly, by number."""
+    trees = {row["view"]: row["tree"] for row in await connection.fetch(TREES, views)}
+    read = {view: list(reads_of(tree)) for view, tree in trees.items()}
+    pairs = [tuple(row) for row in await connection.fetch(ANCESTORS)]
     tables = {table for each in read.values() for table, _ in each}.union(*pairs)
-    names = Names(await connection.fetch(COLUMNS, sorted(tables)) if tables else [])
-    others = await _others(connection, {row["view"]: row["tree"] for row in trees})
+    rows = by_relation(await connection.fetch(COLUMNS, sorted(tables)))
     columns: defaultdict[int, set[Place]] = defaultdict(set)
     parents: defaultdict[int, set[Place]] = defaultdict(set)
     for view, places in read.items():
         for table, numbers in places:
-            columns[view].update(names.places(table, names.columns(table, numbers)))
+            columns[view] |= {location_of(rows[table]), *places_of(rows[table], numbers)}
     for child, ancestor in pairs:
-        columns[ancestor].update(names.shared(child, ancestor))
-        parents[child].update(names.shared(ancestor, child))
+        parents[child] |= {location_of(rows[ancestor]), *places_of(rows[ancestor])}
+        schema, name, _ = location_of(rows[child])
+        columns[ancestor] |= {(schema, name, column) for *_, column in parents[child]}
+    called = await called_by(connection, trees)
+    others = {view: tuple(_others(tree, called[view])) for view, tree in trees.items()}
     return {
         each: Reads(
             columns=frozenset(columns[each]), parents=frozenset(parents[each]), others=others.get(each, ())
@@ -208,89 +170,71 @@ async def read_dependencies(connection: Any, views: Sequence[int]) -> Mapping[in
     }
 
 
-async def called_in(connection: Any, tree: str, types: Collection[int] = ()) -> set[int]:
-    """Return the functions that the query of *tree* calls, those of the domains that it makes too.
-
-    *types* are others of which it makes values.
-    """
-    called = functions_of(tree)
-    made, seen = types_made_in(tree) | set(types), set[int]()
-    while made:
-        trees = [row["tree"] for row in await connection.fetch(CHECKS, sorted(made))]
-        called = called.union(*map(functions_of, trees))
-        seen |= made
-        made = set[int]().union(*map(types_made_in, trees)) - seen
-    return called
+def _others(tree: str, called: Iterable[Record]) -> Iterator[str]:
+    """Yield, in words, what a view of *tree*, with the functions that it calls, may read besides tables."""
+    for row in called:
+        if row["reads"] or acts(row) or _is_among(row["name"], DESCRIBING):
+            yield f"what the function {row['schema']}.{row['name']} reads, which is not known"
+    if types_made_in(tree) & NAMING_TYPES:
+        yield "names of objects"
 
 
-async def _others(connection: Any, trees: Mapping[int, str]) -> Mapping[int, tuple[str, ...]]:
-    """Return the functions that the views of *trees* call and that may read more, in words, by view."""
-    made = {view: types_made_in(tree) for view, tree in trees.items()}
-    own = {type for types in made.values() for type in types if type >= FIRST_OWN}
+async def called_by(connection: Any, trees: Mapping[int, str]) -> Mapping[int, Sequence[Record]]:
+    """Return the functions that *trees* call, also in the checks of domains of which they make values."""
+    made = {key: types_made_in(tree) for key, tree in trees.items()}
+    own = {type for each in made.values() for type in each if type >= FIRST_OWN}
+    checks: defaultdict[int, set[int]] = defaultdict(set)
+    for row in await connection.fetch(CHECKS, sorted(own)) if own else ():
+        checks[row["type"]] |= functions_of(row["tree"])
     called = {
-        view: await called_in(connection, tree) if made[view] & own else functions_of(tree)
-        for view, tree in trees.items()
+        key: functions_of(tree).union(*(checks[type] for type in made[key] & checks.keys()))
+        for key, tree in trees.items()
     }
-    functions = sorted(set[int]().union(*called.values()))
-    rows = await connection.fetch(CALLED, functions) if functions else []
-    reading = {
-        row["number"]: f"what the function {row['schema']}.{row['name']} reads, which is not known"
-        for row in rows
-        if row["reads"] or is_among(row["name"], ACTING | DESCRIBING)
-    }
-    found = {
-        view: sorted({reading[each] for each in numbers & reading.keys()}) for view, numbers in called.items()
-    }
-    rows = await connection.fetch(ROW_TYPES, sorted(own)) if own else []
-    naming = NAMING_TYPES | {row["number"] for row in rows}
-    for view, types in made.items():
-        if types & naming:
-            found[view].append("names of objects")
-    return {view: tuple(words) for view, words in found.items() if words}
+    rows = await connection.fetch(CALLED, sorted(set[int]().union(*called.values())), []) if called else ()
+    return {key: [row for row in rows if row["number"] in numbers] for key, numbers in called.items()}
 
 
-class Names:
-    """The names of tables and columns by their numbers."""
-
-    def __init__(self, rows: Iterable[Record]) -> None:
-        self.tables: dict[int, tuple[str, str]] = {}
-        self._columns: defaultdict[int, dict[int, str]] = defaultdict(dict)
-        for row in rows:
-            self.tables[row["relation"]] = (row["schema"], row["name"])
-            if row["column"] is not None:
-                self._columns[row["relation"]][row["number"]] = row["column"]
-
-    def columns(self, table: int, numbers: Collection[int] = (WHOLE_ROW,)) -> list[str]:
-        """Return the columns *numbers* of *table*; its system columns tell nothing but of its rows."""
-        known = self._columns[table]
-        return [known[number] for number in (known if WHOLE_ROW in numbers else numbers) if number in known]
-
-    def places(self, table: int, columns: Iterable[str]) -> Iterator[Place]:
-        """Yield *columns* of *table*, and its rows."""
-        return ((*self.tables[table], column) for column in ("", *columns))
-
-    def shared(self, table: int, other: int) -> Iterator[Place]:
-        """Yield the columns of *table* that *other* has as well, and its rows."""
-        others = set(self.columns(other))
-        return self.places(table, (each for each in self.columns(table) if each in others))
+def by_relation(rows: Iterable[Record]) -> Mapping[int, Sequence[Record]]:
+    """Return *rows* by the numbers of the relations that they are of."""
+    found: defaultdict[int, list[Record]] = defaultdict(list)
+    for row in rows:
+        found[row["relation"]].append(row)
+    return found
 
 
-def is_among(name: str, functions: Collection[str]) -> bool:
-    """Return whether *name* is that of one of *functions*, which are patterns."""
+def places_of(rows: Sequence[Record], numbers: Collection[int] = (WHOLE_ROW,)) -> set[Place]:
+    """Return the columns *numbers* of the table with *rows*; system columns only identify rows."""
+    wanted = (row for row in rows if WHOLE_ROW in numbers or row["number"] in numbers)
+    return {(row["schema"], row["name"], row["column"]) for row in wanted if row["column"] is not None}
+
+
+def location_of(rows: Sequence[Record]) -> Place:
+    """Return what stands for the rows of the table with *rows*."""
+    return (rows[0]["schema"], rows[0]["name"], "")
+
+
+def acts(function: Record) -> bool:
+    """Return whether *function* of the system or of an extension may do more than read."""
+    name = function["name"]
+    return (function["volatile"] and not _is_among(name, HARMLESS)) or (
+        function["known"] and _is_among(name, ACTING)
+    )
+
+
+def _is_among(name: str, functions: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in functions)
 
 
-def reads_of(tree: str, version: int) -> Iterator[tuple[int, Sequence[int]]]:
-    """Yield the tables that somebody must be allowed to read, each with the numbers of columns."""
-    pattern = READS if version >= 16 else READS_BEFORE_16
-    for relation, privileges, columns in pattern.findall(tree):
+def reads_of(tree: str) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield the tables that a reader must be allowed to select from, each with the numbers of columns."""
+    for relation, privileges, columns in READS.findall(tree):
         if int(privileges) & SELECT:
             yield int(relation), [int(bit) - BIT_OF_WHOLE_ROW for bit in columns.split()]
 
 
 def functions_of(tree: str) -> set[int]:
     """Return the functions that are called, those of operators too."""
-    return {int(number) for number in FUNCTIONS.findall(tree)} - {0}
+    return {int(number) for number in FUNCTIONS.findall(tree)}
 
 
 def types_made_in(tree: str) -> set[int]:
@@ -303,10 +247,9 @@ def types_made_in(tree: str) -> set[int]:
 def origins_of(tree: str, width: int) -> list[tuple[int, int]]:
     """Return, of each of the *width* columns of the result, the table and the column whose cells it shows.
 
-    Nought is the table where a column shows none, or where a join may have put nulls between.
+    The table is 0 where a column shows none, or where a join may have put nulls between.
     """
-    if width == 0 or MAKES_NULLS.search(tree):
+    if MAKES_NULLS.search(tree):
         return [(0, 0)] * width
     # The list of the query itself comes after those of all that is in it.
-    found = ORIGINS.findall(tree)[-width:]
-    return [(int(table), int(column)) for table, column in found]
+    return [(int(table), int(column)) for table, column in ORIGINS.findall(tree)[-width:]]

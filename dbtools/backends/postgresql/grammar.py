@@ -1,4 +1,4 @@
-"""What PostgreSQL says differently in a statement.
+"""How statements are written for PostgreSQL.
 
 A value goes in as text and is cast to its column's type by the server, so that every type is written one way;
 a cell that is large, or that the driver does not keep exactly, comes out as text.
@@ -84,8 +84,7 @@ class PostgresqlGrammar(Grammar):
 
     def member(self, column: Element, name: str, type: ColumnType, *, negated: bool) -> Truth:
         """Compare with an array, so that a list of any length is one parameter."""
-        texts = sa.bindparam(name, type_=sa.ARRAY(sa.Text))
-        array = sa.cast(texts, Named(f"{_cast(type)}[]"))
+        array = self.array(name, f"{_cast(type)}[]")
         if negated:
             return column.op("<>", is_comparison=True)(sa.func.all(array))
         return column.op("=", is_comparison=True)(sa.func.any(array))

@@ -4,7 +4,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from itertools import product
+from typing import Any
 
 import anyio
 from asyncpg import Record
@@ -12,12 +13,12 @@ from asyncpg import Record
 from dbtools.backends.checks import Check, read_checks
 from dbtools.backends.postgresql import catalog_queries
 from dbtools.backends.postgresql.changes import fingerprint, together
-from dbtools.backends.postgresql.dependencies import read_dependencies
+from dbtools.backends.postgresql.dependencies import by_relation, read_dependencies
 from dbtools.backends.postgresql.pipeline import DriverConnection
-from dbtools.backends.postgresql.posture import read_posture
 from dbtools.backends.postgresql.syntax import lexis
 from dbtools.backends.postgresql.types import DeclaredTypes, read_types
 from dbtools.catalog import Catalog, Column, ForeignKey, Key, Reads, Selection, Table, TableKind
+from dbtools.errors import listing
 from dbtools.types import Family
 
 KINDS: Mapping[str, TableKind] = {
@@ -27,26 +28,36 @@ KINDS: Mapping[str, TableKind] = {
     "m": TableKind.MATERIALIZED_VIEW,
     "f": TableKind.FOREIGN,
 }
-HIDDEN = ("information_schema", "dbtools")  #: schemas of which no table is shown
+HIDDEN = ("information_schema", "dbtools")  #: schemas whose tables are hidden
 COMPUTED = ("v", "f")  #: reading a row of these may raise an error
-DERIVED = ("v", "m")  #: an outer join in these leaves nulls that a domain forbids
+DERIVED = ("v", "m")  #: in these an outer join may leave nulls that a domain forbids
 
-#: Types of a target and its source between which "=" is made for others, and yet is that of a foreign key.
+#: Types of a target and of a source that "=" compares as their foreign key does, though they differ.
 ALIKE = {
-    (f"pg_catalog.{target}", f"pg_catalog.{source}")
-    for target, source in (
-        ("text", "varchar"),
-        ("varchar", "text"),
-        ("text", "bpchar"),
-        ("bpchar", "varchar"),
-        ("numeric", "int2"),
-        ("numeric", "int4"),
-        ("numeric", "int8"),
-    )
+    *product(("int2", "int4", "int8"), repeat=2),
+    *product(("float4", "float8"), repeat=2),
+    *product(("numeric",), ("int2", "int4", "int8")),
+    *product(("text", "varchar"), repeat=2),
+    *(("text", "bpchar"), ("bpchar", "varchar"), ("timestamp", "date"), ("date", "timestamp")),
+}
+
+MOST_NAMES = 5  #: of a sentence of the posture
+#: In their order, by facts such as the attributes of roles; the first implies all others.
+SENTENCES: Mapping[str, str] = {
+    "rolsuper": "The login{roles} is a superuser: it may do anything, whatever dbtools forbids.",
+    "rolbypassrls": "The login{roles} bypasses row security.",
+    "own": "The login{roles} owns {names}, and so may write, change and drop them.",
+    "write": "The login{roles} may write to {names}.",
+    "create": "The login{roles} may create objects in schema {names}.",
+    "create schemas": "The login{roles} may create schemas in the database.",
+    "member": "The login is a member of {names}.",
+    "rolcreaterole": "The login{roles} may create roles.",
+    "rolcreatedb": "The login{roles} may create databases.",
+    "rolreplication": "The login{roles} may replicate: it can read every change of every database.",
 }
 
 Columns = Mapping[int, Mapping[int, Column]]  #: by the number of the table and their own
-Checks = Mapping[tuple[int, str], Sequence[Check]]  #: by the number of the table and the column
+Rows = Mapping[int, Sequence[Record]]  #: by the number of the table
 
 
 async def read_catalog(connection: DriverConnection, selection: Selection) -> Catalog:
@@ -57,16 +68,14 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         found = await connection.fetch(catalog_queries.RELATIONS)
         relations = [row for row in found if selection.admits(row["schema"], row["name"])]
         facts = await _read_facts(connection, relations)
-        raising = {row["name"].lower() for row in await connection.fetch(catalog_queries.RAISING)}
-        if await connection.fetchval(catalog_queries.CASTING):
-            raising |= lexis.total_operators
+        raising = await connection.fetch(catalog_queries.RAISING)
         replaced = await connection.fetchval(catalog_queries.REPLACED)
-        posture = await read_posture(connection)
+        posture = await connection.fetch(catalog_queries.POSTURE)
         stamp = await fingerprint(connection)
-    # The login may well have the name of a hidden schema.
+    # A login may have the name of a hidden schema, which is then on its search path.
     shown = (each for each in search_path if not each.startswith("pg_") and each not in HIDDEN)
     default_schema = next(shown, "public")
-    # A large schema takes a tenth of a second, and calls go on meanwhile.
+    # On a thread: a large schema takes 50 ms, in which calls go on.
     read = await anyio.to_thread.run_sync(_tables, facts, replaced)
     tables = sorted(read, key=lambda each: (each.schema != default_schema, each.schema, each.name))
     return Catalog(
@@ -74,8 +83,8 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
         default_schema=default_schema,
         search_path=tuple(search_path),
         warnings=selection.idle([(row["schema"], row["name"]) for row in found]),
-        posture=posture,
-        raising=frozenset(raising),
+        posture=_posture(posture),
+        raising=frozenset(row["name"].lower() for row in raising),
         unreadable={
             (row["schema"], row["name"]): tuple(each["name"] for each in facts.unreadable[row["number"]])
             for row in relations
@@ -87,87 +96,63 @@ async def read_catalog(connection: DriverConnection, selection: Selection) -> Ca
 
 @dataclass(frozen=True, kw_only=True)
 class _Facts:
-    """What the system catalogs say of some tables."""
+    """The rows of the system catalogs about some tables."""
 
-    relations: Sequence[Record]
+    relations: Mapping[int, Record]  #: the tables by their numbers
     columns: Sequence[Record]
+    unreadable: Rows  #: the columns that may not be selected
     types: DeclaredTypes
-    collations: Mapping[tuple[int, int], int]  #: by table and column, where they are not the default
-    constraints: Sequence[Record]
-    partitions: Sequence[Record]
-    #: By table: columns that may not be selected, and keys.
-    unreadable: Mapping[int, Sequence[Record]]
-    keys: Mapping[int, Sequence[Record]]
-    foreign_keys: Mapping[int, Sequence[Record]]
-    operators: Mapping[int, tuple[str, str]]  #: that "=" may stand for, and the types they are made for
+    checks: Sequence[Record]
+    keys: Rows
+    foreign_keys: Rows
     reads: Mapping[int, Reads]
 
 
 async def _read_facts(connection: DriverConnection, known: Sequence[Record]) -> _Facts:
-    """Return the facts of those of the *known* tables that are within reach."""
-    relations = [row for row in known if row["reachable"]]
-    numbers = [row["number"] for row in relations]
-    reachable = set(numbers)
+    """Return the facts about the *known* tables in schemas that the login may use."""
+    relations = {row["number"]: row for row in known if row["reachable"]}
     restricted = [row["number"] for row in known if not row["readable"]]
-    partitioned = [row["number"] for row in relations if row["kind"] == "p"]
-    # What inherits from a table repeats its keys.
-    inherited = {row["number"] for row in relations if row["inherited"]}
-    # Everybody may read the names of columns.
+    # Any login may read the names of columns.
     named = await connection.fetch(catalog_queries.COLUMNS, [row["number"] for row in known], restricted)
-    columns = [row for row in named if row["readable"] and row["relation"] in reachable]
-    closed = [row for row in named if not (row["readable"] and row["relation"] in reachable)]
+    columns: list[Record] = []
+    closed: list[Record] = []
+    for row in named:
+        (columns if row["readable"] and row["relation"] in relations else closed).append(row)
     types = await read_types(connection, {(row["type"], row["modifier"]) for row in columns})
-    found = await connection.fetch(catalog_queries.KEYS, numbers)
-    keys = [row for row in found if row["relation"] not in inherited]
-    constraints = await connection.fetch(catalog_queries.CONSTRAINTS, numbers)
-    shared = await connection.fetch(catalog_queries.SHARED_FOREIGN_KEYS, partitioned)
-    foreign_keys = [*(row for row in constraints if row["kind"] == "f"), *shared]
-    comparing = sorted({number for row in foreign_keys for number in row["operators"]})
-    operators = await connection.fetch(catalog_queries.OPERATORS, comparing)
+    keys = await connection.fetch(catalog_queries.KEYS, list(relations))
     return _Facts(
         relations=relations,
         columns=columns,
+        unreadable=by_relation(closed),
         types=DeclaredTypes(types),
-        collations={
-            (row["relation"], row["number"]): row["collation"] for row in columns if row["collation"]
-        },
-        constraints=constraints,
-        partitions=await connection.fetch(catalog_queries.PARTITIONS, partitioned),
-        unreadable=_by_relation(closed),
-        keys=_by_relation(keys),
-        foreign_keys=_by_relation(foreign_keys),
-        operators={row["number"]: (row["left_type"], row["right_type"]) for row in operators},
+        checks=await connection.fetch(catalog_queries.CHECKS, list(relations)),
+        # What inherits from a table repeats its keys.
+        keys=by_relation(row for row in keys if not relations[row["relation"]]["inherited"]),
+        foreign_keys=by_relation(await connection.fetch(catalog_queries.FOREIGN_KEYS, list(relations))),
         reads=await read_dependencies(
-            connection, [row["number"] for row in relations if row["kind"] in DERIVED]
+            connection, [number for number, row in relations.items() if row["kind"] in DERIVED]
         ),
     )
 
 
-def _by_relation(rows: Iterable[Record]) -> Mapping[int, Sequence[Record]]:
-    found: defaultdict[int, list[Record]] = defaultdict(list)
-    for row in rows:
-        found[row["relation"]].append(row)
-    return found
-
-
 def _tables(facts: _Facts, replaced: bool) -> list[Table]:
-    """Return the tables of *facts*, where own functions may have *replaced* those of the system."""
+    """Return the tables of *facts*, where users' functions may have *replaced* those of the system."""
     columns = _columns(facts)
-    places = {row["number"]: (row["schema"], row["name"]) for row in facts.relations}
-    counted = [*facts.relations, *facts.partitions]
-    rows = {row["number"]: round(row["rows"]) for row in counted if row["rows"] is not None}
+    collations = {
+        (row["relation"], row["number"]): row["collation"] for row in facts.columns if row["collation"]
+    }
     return [
         Table(
             name=row["name"],
             schema=row["schema"],
             kind=KINDS[row["kind"]],
-            columns=tuple(columns[row["number"]].values()),
-            keys=_keys(facts.keys.get(row["number"], ()), columns),
-            foreign_keys=_foreign_keys(facts, row["number"], columns, places),
+            columns=tuple(columns[number].values()),
+            keys=_keys(facts.keys.get(number, ()), columns),
+            foreign_keys=tuple(_foreign_keys(facts, number, columns, collations)),
             comment=row["comment"],
             # The estimate counts rows that row-level security hides.
-            row_estimate=None if row["secured"] else rows.get(row["number"]),
-            reads=facts.reads.get(row["number"]),
+            row_estimate=None if row["secured"] or row["rows"] is None else round(row["rows"]),
+            reads=facts.reads.get(number),
             computed=row["kind"] in COMPUTED or row["computed"],
             runs_functions=replaced
             or row["guarded"]
@@ -175,8 +160,8 @@ def _tables(facts: _Facts, replaced: bool) -> list[Table]:
             or any(map(_is_foreign, columns[row["number"]].values())),
             version=row["version"],
         )
-        for row in facts.relations
-        if row["number"] in columns
+        for number, row in facts.relations.items()
+        if number in columns
     ]
 
 
@@ -196,70 +181,55 @@ def _with_versions_beneath(tables: Sequence[Table]) -> Iterator[Table]:
 
 
 def _columns(facts: _Facts) -> Columns:
-    derived = {row["number"] for row in facts.relations if row["kind"] in DERIVED}
-    broken = {(row["relation"], row["columns"][0]) for row in facts.constraints if row["kind"] == "n"}
-    checks = _checks(facts.constraints)
+    unvalidated = {(row["relation"], row["nullable"]) for row in facts.checks}
+    checks: defaultdict[tuple[int, str], list[Check]] = defaultdict(list)
+    for row in facts.checks:
+        for check in read_checks(row["expression"] or "", lexis):
+            checks[row["relation"], check.column].append(check)
     columns: defaultdict[int, dict[int, Column]] = defaultdict(dict)
+    shared: dict[tuple[object, ...], Column] = {}  #: in a large schema, many tables have the same columns
     for row in facts.columns:
-        relation, number = row["relation"], row["number"]
-        declared = facts.types[row["type"], row["modifier"]]
-        filled = row["filled"] or (declared.filled and relation not in derived)
-        column = Column(
-            name=row["name"],
-            type=declared.type,
-            nullable=not filled or (relation, number) in broken,
-            default=row["expression"],
-            generated=row["generated"],
-            sources=frozenset(row["sources"]),
-            comment=row["comment"],
-        )
-        columns[relation][number] = _checked(
-            column, (*checks.get((relation, row["name"]), ()), *declared.checks)
+        relation, number, name, type, modifier, _, filled, generated, default, sources, comment, _ = row
+        declared = facts.types[type, modifier]
+        filled = filled or (declared.filled and facts.relations[relation]["kind"] not in DERIVED)
+        nullable = not filled or (relation, number) in unvalidated
+        limits = (*checks.get((relation, name), ()), *declared.checks)
+        key = (name, type, modifier, nullable, generated, default, comment, limits, *sources)
+        columns[relation][number] = shared.get(key) or shared.setdefault(
+            key,
+            Column(
+                name=name,
+                type=declared.type,
+                nullable=nullable,
+                default=default,
+                generated=generated,
+                sources=frozenset(sources),
+                comment=comment,
+                **_limits(limits, declared.type.family),
+            ),
         )
     return columns
 
 
-def _checked(column: Column, checks: Sequence[Check]) -> Column:
-    if not checks:
-        return column
-    minima = [(each.minimum, each.exclusive_minimum) for each in checks if each.minimum is not None]
-    maxima = [(each.maximum, each.exclusive_maximum) for each in checks if each.maximum is not None]
-    return replace(
-        column,
-        choices=_choices(checks),
-        minimum=_bound(minima, 1, column.type.family),
-        maximum=_bound(maxima, -1, column.type.family),
-    )
+def _limits(checks: Sequence[Check], family: Family) -> Mapping[str, Any]:
+    """Return what *checks* allow: of several limits the first, which need not be the narrowest."""
+    limits: dict[str, Any] = {}
+    for check in checks:
+        if check.choices:
+            limits.setdefault("choices", check.choices)
+        if check.minimum is not None:
+            limits.setdefault("minimum", _bound(check.minimum, check.exclusive_minimum, 1, family))
+        if check.maximum is not None:
+            limits.setdefault("maximum", _bound(check.maximum, check.exclusive_maximum, -1, family))
+    return limits
 
 
-def _choices(checks: Iterable[Check]) -> tuple[str, ...]:
-    """Return the values that every one of *checks* allows."""
-    first, *others = [check.choices for check in checks if check.choices] or [()]
-    return tuple(value for value in first if all(value in choices for choices in others))
-
-
-def _bound(bounds: Sequence[tuple[str, bool]], sign: int, family: Family) -> str | None:
-    """Return the narrowest of *bounds*, which are minima if *sign* is 1 and maxima if it is -1."""
-    if not bounds:
-        return None
-    try:
-        text, exclusive = max(bounds, key=lambda bound: (sign * Decimal(bound[0]), bound[1]))
-    except InvalidOperation:
-        # Dates and texts are not compared: any one bound is true, if not the narrowest.
-        text, exclusive = bounds[0]
+def _bound(text: str, exclusive: bool, step: int, family: Family) -> str:
     if not exclusive:
         return text
     if family is Family.INTEGER and re.fullmatch(r"-?\d+", text):
-        return str(int(text) + sign)
-    return f"{'>' if sign == 1 else '<'} {text}"
-
-
-def _checks(constraints: Iterable[Record]) -> Checks:
-    checks: defaultdict[tuple[int, str], list[Check]] = defaultdict(list)
-    for row in constraints:
-        for check in read_checks(row["expression"] or "", lexis):
-            checks[row["relation"], check.column].append(check)
-    return checks
+        return str(int(text) + step)
+    return f"{'>' if step == 1 else '<'} {text}"
 
 
 def _keys(rows: Iterable[Record], columns: Columns) -> tuple[Key, ...]:
@@ -273,49 +243,53 @@ def _keys(rows: Iterable[Record], columns: Columns) -> tuple[Key, ...]:
 
 
 def _foreign_keys(
-    facts: _Facts, relation: int, columns: Columns, places: Mapping[int, tuple[str, str]]
-) -> tuple[ForeignKey, ...]:
+    facts: _Facts, relation: int, columns: Columns, collations: Mapping[tuple[int, int], int]
+) -> Iterable[ForeignKey]:
     found: dict[ForeignKey, None] = {}
-    for row in sorted(facts.foreign_keys.get(relation, ()), key=lambda row: tuple(row["columns"])):
+    for row in facts.foreign_keys.get(relation, ()):
         sources = _find(columns, relation, row["columns"])
         targets = _find(columns, row["target"], row["target_columns"])
-        if sources and targets:
-            schema, name = places[row["target"]]
-            foreign_key = ForeignKey(
-                columns=tuple(column.name for column in sources),
-                target_schema=schema,
-                target=name,
-                target_columns=tuple(column.name for column in targets),
-                joinable=_is_joinable(facts, row, sources, targets),
-            )
-            found[foreign_key] = None
-    return tuple(found)
+        if not (sources and targets):
+            continue
+        target = facts.relations[row["target"]]
+        here = [collations.get((relation, number)) for number in row["columns"]]
+        there = [collations.get((row["target"], number)) for number in row["target_columns"]]
+        foreign_key = ForeignKey(
+            columns=tuple(column.name for column in sources),
+            target_schema=target["schema"],
+            target=target["name"],
+            target_columns=tuple(column.name for column in targets),
+            joinable=here == there
+            and not target["inherited"]
+            and all(_are_alike(*pair) for pair in zip(targets, sources, strict=True)),
+        )
+        found[foreign_key] = None
+    return found
 
 
-def _is_joinable(facts: _Facts, row: Record, sources: Iterable[Column], targets: Iterable[Column]) -> bool:
-    """Return whether `target = source` holds for one row, and for that of the foreign key *row*."""
-    columns = set(row["target_columns"])
-    pairs = zip(row["operators"], targets, sources, strict=True)
-    return (
-        any(columns.issuperset(key["columns"]) for key in facts.keys.get(row["target"], ()))
-        and _collations(facts, row["target"], row["target_columns"])
-        == _collations(facts, row["relation"], row["columns"])
-        and all(_is_plain(facts, operator, *(each.type.cast for each in pair)) for operator, *pair in pairs)
-    )
-
-
-def _is_plain(facts: _Facts, operator: int, target: str, source: str) -> bool:
-    types = facts.operators.get(operator)
-    return types is not None and (target == source or types == (target, source) or (target, source) in ALIKE)
-
-
-def _collations(facts: _Facts, table: int, columns: Iterable[int]) -> list[int | None]:
-    return [facts.collations.get((table, column)) for column in columns]
+def _are_alike(target: Column, source: Column) -> bool:
+    """Return whether "=" compares the columns as their foreign key does, and without an error."""
+    types = (target.type.cast, source.type.cast)
+    return types[0] == types[1] or tuple(each.removeprefix("pg_catalog.") for each in types) in ALIKE
 
 
 def _find(columns: Columns, relation: int, numbers: Iterable[int]) -> tuple[Column, ...]:
-    """Return the columns with *numbers*, or none at all if one is missing or is never equal to a value."""
+    """Return the columns with *numbers*, or none if one is missing or cannot be compared."""
     known = columns.get(relation, {})
     found = [known.get(number) for number in numbers]
     comparable = [column for column in found if column and column.type.equatable]
     return tuple(comparable) if len(comparable) == len(found) else ()
+
+
+def _posture(rows: Iterable[Record]) -> tuple[str, ...]:
+    """Return what the login can do beyond reading, in sentences."""
+    found = {row["fact"]: row for row in rows}
+    sentences = tuple(_sentence(found[fact]) for fact in SENTENCES if fact in found)
+    return sentences[:1] if "rolsuper" in found else sentences
+
+
+def _sentence(row: Record) -> str:
+    names = sorted(row["names"])
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    roles = "" if row["own"] else f", as {listing(sorted(row['roles']))},"
+    return SENTENCES[row["fact"]].format(names=listing(names[:MOST_NAMES]) + more, roles=roles)

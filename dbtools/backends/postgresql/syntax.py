@@ -1,4 +1,4 @@
-"""How PostgreSQL tells the words of SQL from what is quoted and what is commented out."""
+"""The lexical rules of PostgreSQL: what is quoted, what is a comment, and what raises no error."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,17 +20,17 @@ lexis = Lexis(
     total_operators=words("= <> != < <= > >= -> ->> #> #>> @> <@ ? ?| ?&"),
 )
 
-MISWRITTEN = ("42601", "42883")  #: the states of what is no SQL, and of an operator that there is not
+MISWRITTEN = ("42601", "42883")  #: the states of a syntax error, and of an unknown operator
 
 
 def placeholder_hint(state: str | None, sql: str) -> str:
-    """Return what to write for `?`, a value to other drivers, in *sql* that is refused with *state*."""
+    """Return a hint if *sql*, refused with *state*, has a `?`, which other drivers take for a parameter."""
     marks = (token for token in code_of(sql, lexis) if token.kind is Kind.SIGN and token.text.endswith("?"))
     return "? is no parameter here, only :name is." if state in MISWRITTEN and any(marks) else ""
 
 
-def calls_in(sql: str) -> Iterator[tuple[str, int]]:
-    """Yield the names in *sql* that a parenthesis follows, as the server reads them, and where they stand."""
+def names_before(sign: str, sql: str) -> Iterator[tuple[str, int]]:
+    """Yield the names in *sql* that *sign* follows, as the server reads them, and their offsets."""
     for token, mark in pairwise(code_of(sql, lexis)):
-        if mark.text == "(" and token.kind in (Kind.WORD, Kind.NAME):
+        if mark.text == sign and token.kind in (Kind.WORD, Kind.NAME):
             yield token.word or token.value, token.offset

@@ -1,0 +1,312 @@
+"""The audit log. Entries in; lines out to stderr, a file or a registry. No call waits for them.
+
+Entries become lines a few at a time: encoding after each call takes twice as long, since the call has pushed
+the code out of the processor's caches, and a thread that encodes many contends with the event loop.
+"""
+
+import atexit
+import logging
+import os
+import select
+import stat
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from io import BufferedReader, FileIO
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from dbtools.cells import json_of
+from dbtools.errors import ConfigurationError
+from dbtools.records.entries import AuditEntry
+from dbtools.settings.sections import Settings
+from dbtools.types import quoted
+
+WINDOW = 0.2  #: seconds during which entries are collected
+PATIENCE = 3.0  #: seconds that `close` waits for a sink
+MOST_LINES = 10_000  #: that wait for a sink which fails or is stuck
+TOGETHER = 16  #: entries that become lines at once
+PIECE = 4096  #: bytes that a pipe takes whole
+STDERR = 2
+logger = logging.getLogger("dbtools")
+
+
+class Sink(Protocol):
+    """A destination of lines, used by one thread."""
+
+    def write(self, lines: deque[bytes]) -> None:
+        """Write *lines* and take each from the left; after an OSError, what is left is not written."""
+
+    def close(self) -> None:
+        """Close what is open, until the next write."""
+
+
+def open_log(settings: Settings) -> "AuditLog":
+    """Return the audit log of a server with *settings*, or raise ConfigurationError."""
+    stderr = [] if settings.log.file else [FileSink(STDERR)]
+    return AuditLog([*stderr, *_stored(settings)], arguments=settings.log.arguments)
+
+
+def open_stored_log(settings: Settings) -> "AuditLog":
+    """Return the audit log of *settings* without stderr, or raise ConfigurationError."""
+    return AuditLog(_stored(settings), arguments=settings.log.arguments)
+
+
+def _stored(settings: Settings) -> Sequence[Sink]:
+    sinks: list[Sink] = []
+    if settings.log.file:
+        file = FileSink(Path(settings.log.file))
+        file.check()
+        sinks.append(file)
+    if settings.log.registry:
+        # It imports SQLAlchemy.
+        sinks.append(import_module("dbtools.records.registry").RegistrySink(settings.registry.url))
+    return sinks
+
+
+class AuditLog:
+    """Writes each call to several sinks, with the values of its arguments or without."""
+
+    def __init__(self, sinks: Sequence[Sink], *, arguments: bool) -> None:
+        self._queues = [_Queue(sink, arguments=arguments) for sink in sinks]
+
+    def record(self, entry: AuditEntry) -> None:
+        """Have *entry* written soon."""
+        for queue in self._queues:
+            queue.put(entry)
+
+    def close(self) -> None:
+        """Wait until all entries are written, or a sink has had its time."""
+        for queue in self._queues:
+            queue.close()
+
+
+class _Queue:
+    """Entries that wait for a sink, and the daemon thread that writes them, started by the first entry.
+
+    If the sink fails, lines wait for the next attempt. Beyond a bound, new entries are dropped and counted.
+    """
+
+    def __init__(self, sink: Sink, *, arguments: bool) -> None:
+        self._sink = sink
+        self._arguments = arguments
+        self._lock = threading.Lock()  #: guards the entries, the lines and the thread
+        self._entries: list[AuditEntry] = []
+        self._lines: list[bytes] = []
+        self._writing: deque[bytes] = deque()  #: of the thread
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._dropped = 0
+        self._failing = False
+
+    def put(self, entry: AuditEntry) -> None:
+        """Have *entry* written soon."""
+        with self._lock:
+            if len(self._lines) + len(self._writing) < MOST_LINES:
+                self._entries.append(entry)
+            else:
+                self._dropped += 1
+            if len(self._entries) >= TOGETHER:
+                self._encode()
+            if not self._wake.is_set():
+                self._wake.set()
+                self._start()
+
+    def close(self) -> None:
+        """Wait until all entries are written, or the sink has had its time."""
+        atexit.unregister(self.close)
+        with self._lock:
+            thread = self._thread
+            if thread is None:
+                return
+            self._closing.set()
+            self._wake.set()
+        thread.join(PATIENCE)
+
+    def _start(self) -> None:
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="audit log", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as exc:
+            # The process has no more threads: the next entry tries again.
+            self._wake.clear()
+            logger.error("The audit log cannot be written: %s.", exc)
+            return
+        self._thread = thread
+        atexit.register(self.close)
+
+    def _encode(self) -> None:
+        entries, self._entries = self._entries, []
+        for entry in entries:
+            try:
+                content = entry.content(arguments=self._arguments)
+                self._lines.append(json_of(content).encode() + b"\n")
+            except (TypeError, ValueError, RecursionError):
+                self._dropped += 1
+                logger.exception("A call of %.200r cannot be encoded for the audit log", entry.tool)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self._write_batch()
+        finally:
+            self._sink.close()
+            with self._lock:
+                self._thread = None
+                self._closing.clear()
+                if self._wake.is_set():
+                    # Entries have arrived meanwhile.
+                    self._start()
+
+    def _write_batch(self) -> None:
+        """Wait for an entry, and write it with those that soon follow."""
+        self._wake.wait()
+        self._closing.wait(WINDOW)
+        with self._lock:
+            self._wake.clear()
+            self._encode()
+            self._writing += self._lines
+            self._lines.clear()
+        try:
+            self._sink.write(self._writing)
+        except OSError as exc:
+            self._note_failure(str(exc).rstrip("."))
+            return
+        with self._lock:
+            dropped, self._dropped = self._dropped, 0
+        if self._failing or dropped:
+            logger.warning("The audit log is written again; %d calls are missing from it.", dropped)
+        self._failing = False
+
+    def _note_failure(self, problem: str) -> None:
+        if not self._failing:
+            logger.error("The audit log cannot be written: %s. Calls are kept for the next attempt.", problem)
+        self._failing = True
+        if self._closing.is_set():
+            missing = len(self._writing) + len(self._lines) + len(self._entries) + self._dropped
+            logger.error("%d calls are missing from the audit log.", missing)
+
+
+class FileSink:
+    """Appends to stderr, or to a file; if that is renamed, as by logrotate, to a new one of its name."""
+
+    def __init__(self, place: Path | int) -> None:
+        self._place = place
+        self._file: FileIO | None = None
+
+    def check(self) -> None:
+        """Open and close the file, or raise ConfigurationError."""
+        try:
+            self._opened()
+            self.close()
+        except (OSError, ValueError) as exc:
+            problem = exc.strerror if isinstance(exc, OSError) else "no file can have this name"
+            name = quoted(str(self._place), 200)
+            raise ConfigurationError(f"[log] file: {name}: {problem}.") from exc
+
+    def write(self, lines: deque[bytes]) -> None:
+        """Append *lines*, in pieces, since other processes may append too."""
+        file = self._opened()
+        while lines:
+            written = file.write(b"".join(islice(lines, _fitting(lines))))
+            if written is None:
+                # The process that shares stderr made it non-blocking.
+                select.select([], [file], [])
+            _take(lines, written or 0)
+
+    def _opened(self) -> FileIO:
+        if not isinstance(self._place, Path):
+            return FileIO(self._place, "a", closefd=False)
+        if self._file is not None and not _is_at(self._file, self._place):
+            self.close()
+        if self._file is None:
+            self._file = FileIO(self._place, "a+", opener=partial(os.open, mode=0o600))
+            if os.fstat(self._file.fileno()).st_size:
+                self._file.seek(-1, os.SEEK_END)
+                if self._file.read(1) != b"\n":
+                    # A process was killed while it wrote a line.
+                    self._file.write(b"\n")
+        return self._file
+
+    def close(self) -> None:
+        """Close the file, until the next write."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _fitting(lines: deque[bytes]) -> int:
+    length = 0
+    for count, line in enumerate(lines):
+        length += len(line)
+        if count and length > PIECE:
+            return count
+    return len(lines)
+
+
+def _take(lines: deque[bytes], written: int) -> None:
+    while written > 0:
+        line = lines.popleft()
+        if len(line) > written:
+            lines.appendleft(line[written:])
+        written -= len(line)
+
+
+def follow_file(path: Path) -> Generator[bytes | None, None, None]:
+    """Yield the lines of the file at *path* and those that come, and None whenever there are none yet.
+
+    If the file is renamed, as by logrotate, it goes on with the new one. A line without its end is not
+    complete yet.
+    """
+    file: BufferedReader | None = None
+    try:
+        while True:
+            file = file or _open(path)
+            # Lines may be added until it is renamed: this comes first.
+            is_current = file is None or _is_at(file, path)
+            if file is not None:
+                yield from _lines(file)
+            if is_current:
+                yield None
+            elif file is not None:
+                file.close()
+                file = None
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _open(path: Path) -> BufferedReader | None:
+    name = quoted(str(path), 200)
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ConfigurationError(f"The audit log {name} is not a regular file.")
+        return open(path, "rb")
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise ConfigurationError(f"The audit log {name}: {exc.strerror}.") from exc
+
+
+def _lines(file: BufferedReader) -> Iterator[bytes]:
+    """Yield the lines that have been added to *file*, from its start if it was emptied."""
+    if os.fstat(file.fileno()).st_size < file.tell():
+        file.seek(0)
+    while line := file.readline():
+        if not line.endswith(b"\n"):
+            file.seek(-len(line), os.SEEK_CUR)
+            return
+        yield line.rstrip(b"\r\n")
+
+
+def _is_at(file: FileIO | BufferedReader, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
