@@ -45,7 +45,7 @@ async def test_each_line_is_an_object(
         told: list[dict[str, Any]] = [json.loads(line) for line in server.log.read_text().splitlines()]
 
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", each["time"]) for each in told)
-    assert [each["level"] for each in told if "served at" in each["message"]] == ["info"]
+    assert [each["level"] for each in told if " at http:" in each["message"]] == ["info"]
     assert [each["level"] for each in told if "nothing" in each["message"]][:1] == ["error"]
 
 
